@@ -1,0 +1,64 @@
+import { readProviderSettings, type ProviderSettings } from './provider/settings.ts'
+import { readReceiverSettings, type ReceiverSettings } from './receiver/settings.ts'
+import { logLevel, postgresUrl, settingsReader, type Environment, type Problem } from './runtime/settings.ts'
+
+export const programs = ['receiver', 'provider'] as const
+export type Program = (typeof programs)[number]
+
+/** What a laptop gets in place of the settings that production must be given; kept under `.data/`. */
+export type LocalDefaults = {
+  databaseUrl: string | undefined
+  keys: string | undefined
+  secretKey: string | undefined
+}
+
+export type Config = {
+  production: boolean
+  logLevel: string
+  receiver: ReceiverSettings | undefined
+  provider: ProviderSettings | undefined
+}
+
+/** Every wrong setting at once; the process ends with exit code 78 (EX_CONFIG). */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+  code = 'config' as const
+  constructor(problems: readonly Problem[]) {
+    super(['the settings do not allow a start:', ...problems.map(({ name, message }) => `  ${name} ${message}`)].join('\n'))
+  }
+}
+
+export function isProduction(env: Environment): boolean {
+  return env['NODE_ENV'] === 'production'
+}
+
+/** Whether a server must be started for lack of a given one. */
+export function needsEmbeddedPostgres(env: Environment, wanted: readonly Program[]): boolean {
+  if (isProduction(env) || env['DATABASE_URL']) return false
+  return wanted.includes('receiver') || !env['PROVIDER_DATABASE_URL']
+}
+
+/** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
+export function readConfig(env: Environment, wanted: readonly Program[], local: LocalDefaults): Config {
+  const production = isProduction(env)
+  const reader = settingsReader(env)
+  const config = {
+    production,
+    logLevel: reader.withDefault('LOG_LEVEL', logLevel, 'info'),
+    receiver: wanted.includes('receiver') ? readReceiverSettings(reader, { production, local }) : undefined,
+    provider: wanted.includes('provider') ? readProviderSettings(reader, { production, local }) : undefined,
+  }
+  const problems = new Map(reader.problems.map((problem) => [`${problem.name} ${problem.message}`, problem]))
+  if (problems.size > 0) throw new ConfigError([...problems.values()])
+  return config
+}
+
+/** The settings of the command line's work on one database; throws ConfigError when there is none. */
+export function readDatabaseUrl(env: Environment, program: Program, fallback: string | undefined): string {
+  const reader = settingsReader(env)
+  const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
+  const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
+  if (url === undefined) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
+  if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return url
+}

@@ -1,0 +1,31 @@
+import type { Output } from '../../wire/schemas.ts'
+
+export type EngineJob = {
+  requestId: string
+  /** The slug that was asked for; with `input` it decides every byte that is made. */
+  model: string
+  /** Validated against the model's input_schema, defaults filled in. */
+  input: Readonly<Record<string, unknown>>
+  /** Folder for what is made; served under `mediaUrl`. */
+  mediaDir: string
+  mediaUrl: string
+}
+
+/** Tells how far a job is: a whole percentage, and a line for the request's logs. */
+export type Report = (progressPercent: number, logLine?: string) => Promise<void>
+
+/**
+ * Makes media for one request. Engines are plug-ins: they know nothing of queues
+ * or credits. An engine stops soon after `signal` aborts and throws an
+ * EngineError for a failure that the client may be told about.
+ */
+export type Engine = {
+  name: string
+  run: (job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
+}
+
+/** A failure whose message is safe to show to a client (spec, FAILED: sanitized). */
+export class EngineError extends Error {
+  override name = 'EngineError'
+  code = 'GENERATION_FAILED' as const
+}

@@ -1,0 +1,62 @@
+import { z } from 'zod'
+import * as setting from '../runtime/settings.ts'
+import type { SettingsReader } from '../runtime/settings.ts'
+
+const secretKey = z
+  .base64()
+  .transform((text) => Buffer.from(text, 'base64'))
+  .refine((bytes) => bytes.length === 32, 'must be 32 bytes in base64')
+
+/** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
+export function readProviderSettings(
+  reader: SettingsReader,
+  { production, local }: { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } },
+) {
+  const { withDefault, optional, required } = reader
+  const port = withDefault('PROVIDER_PORT', setting.port, 4000)
+  const baseUrl = withDefault('PROVIDER_BASE_URL', setting.httpUrl, `http://127.0.0.1:${port}`)
+  const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.nonEmpty, '127.0.0.1')
+  const consoleToken = optional('PROVIDER_CONSOLE_TOKEN', z.string().min(32, 'must have at least 32 characters'))
+  if (!setting.isLoopback(consoleHost) && consoleToken === undefined) {
+    reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
+  }
+  const webhookAllow = withDefault('PROVIDER_WEBHOOK_ALLOW', setting.commaSeparated, [])
+  if (production && webhookAllow.length > 0) {
+    reader.problems.push({ name: 'PROVIDER_WEBHOOK_ALLOW', message: 'is for local use only and refused in production' })
+  }
+  const shared = reader.optional('DATABASE_URL', setting.postgresUrl) ?? local.databaseUrl
+  const databaseUrl = optional('PROVIDER_DATABASE_URL', setting.postgresUrl) ?? shared
+  if (production && databaseUrl === undefined) {
+    reader.problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
+  }
+
+  return {
+    production,
+    databaseUrl: databaseUrl ?? '',
+    databasePoolSize: withDefault('DATABASE_POOL_SIZE', z.coerce.number().int().min(3).max(1000), 10),
+    host: withDefault('PROVIDER_HOST', setting.nonEmpty, '127.0.0.1'),
+    port,
+    baseUrl,
+    mediaUrl: withDefault('PROVIDER_MEDIA_URL', setting.httpUrl, `${baseUrl}/media`),
+    consoleHost,
+    consolePort: withDefault('PROVIDER_CONSOLE_PORT', setting.port, 4001),
+    consoleToken,
+    mediaDir: withDefault('PROVIDER_MEDIA_DIR', setting.nonEmpty, '.data/media'),
+    webhookAllow,
+    dispatchIntervalMs: withDefault('PROVIDER_DISPATCH_INTERVAL_MS', setting.positiveInt, 30_000),
+    backoffBaseMs: withDefault('PROVIDER_BACKOFF_BASE_MS', setting.positiveInt, 30_000),
+    backoffCapMs: withDefault('PROVIDER_BACKOFF_CAP_MS', setting.positiveInt, 3_600_000),
+    webhookTimeoutMs: withDefault('PROVIDER_WEBHOOK_TIMEOUT_MS', setting.positiveInt, 10_000),
+    ratePerKey: withDefault('PROVIDER_RATE_PER_KEY', setting.positiveInt, 120),
+    ratePerAccount: withDefault('PROVIDER_RATE_PER_ACCOUNT', setting.positiveInt, 600),
+    secretKey: production
+      ? required('PROVIDER_SECRET_KEY', secretKey, Buffer.alloc(0))
+      : withDefault('PROVIDER_SECRET_KEY', secretKey, Buffer.from(local.secretKey ?? '', 'base64')),
+    cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
+    migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
+    trustProxy: withDefault('TRUST_PROXY', setting.nonEmpty, 'loopback'),
+    shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
+  }
+}
+
+export type ProviderSettings = ReturnType<typeof readProviderSettings>

@@ -1,0 +1,80 @@
+import cron from 'node-cron'
+import { z } from 'zod'
+import * as setting from '../runtime/settings.ts'
+import type { SettingsReader } from '../runtime/settings.ts'
+import { parseKeys, type Keys } from './keys.ts'
+
+const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
+const origin = { local: 'http://127.0.0.1:4000' }
+
+/**
+ * Reads the receiver's settings. In production nothing that matters has a
+ * default; elsewhere `local` stands in for the database and the keys.
+ */
+export function readReceiverSettings(
+  reader: SettingsReader,
+  { production, local }: { production: boolean; local: { databaseUrl: string | undefined; keys: string | undefined } },
+) {
+  const { withDefault, optional, required } = reader
+  const port = withDefault('PORT', setting.port, 3000)
+  const internalHost = withDefault('INTERNAL_HOST', setting.nonEmpty, '127.0.0.1')
+  const internalToken = optional('INTERNAL_TOKEN', z.string().min(32, 'must have at least 32 characters'))
+  if (!setting.isLoopback(internalHost) && internalToken === undefined && !reader.problems.some(({ name }) => name === 'INTERNAL_TOKEN')) {
+    reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
+  }
+  const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
+  const keysFile = optional('GENERATION_KEYS_FILE', setting.nonEmpty)
+
+  return {
+    production,
+    databaseUrl: production
+      ? required('DATABASE_URL', setting.postgresUrl, '')
+      : withDefault('DATABASE_URL', setting.postgresUrl, local.databaseUrl ?? ''),
+    databasePoolSize: withDefault('DATABASE_POOL_SIZE', z.coerce.number().int().min(3).max(1000), 10),
+    host: withDefault('HOST', setting.nonEmpty, '0.0.0.0'),
+    port,
+    internalHost,
+    internalPort: withDefault('INTERNAL_PORT', setting.port, 3001),
+    internalToken,
+    generationApiUrl: production
+      ? required('GENERATION_API_URL', setting.httpUrl, '')
+      : withDefault('GENERATION_API_URL', setting.httpUrl, origin.local),
+    keys: readKeys(reader, keysFile, production ? undefined : local.keys),
+    keysFile,
+    webhookPublicUrl: production
+      ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
+      : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
+    mediaHosts: optional('MEDIA_HOSTS', setting.commaSeparated),
+    maxBodyBytes: withDefault('MAX_BODY_BYTES', setting.positiveInt, 1_048_576),
+    stuckAfterSeconds: withDefault('STUCK_AFTER_SECONDS', setting.positiveInt, 120),
+    reconcileCron: withDefault('RECONCILE_CRON', cronPattern, '*/30 * * * * *'),
+    fetchRatePerMinute: withDefault('FETCH_RATE_PER_MINUTE', setting.positiveInt, 100),
+    retentionDays: withDefault('RETENTION_DAYS', setting.positiveInt, 30),
+    retentionCron: withDefault('RETENTION_CRON', cronPattern, '17 * * * *'),
+    quarantineMaxRows: withDefault('QUARANTINE_MAX_ROWS', setting.positiveInt, 10_000),
+    quarantineMaxBytes: withDefault('QUARANTINE_MAX_BYTES', setting.positiveInt, 67_108_864),
+    migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
+    trustProxy: withDefault('TRUST_PROXY', setting.nonEmpty, 'loopback'),
+    shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
+  }
+}
+
+export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
+
+const noKeys: Keys = { all: [], secrets: [], byName: new Map() }
+
+function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
+  const name = file === undefined ? 'GENERATION_KEYS' : 'GENERATION_KEYS_FILE'
+  const text =
+    file === undefined ? (reader.optional('GENERATION_KEYS', setting.nonEmpty) ?? fallback) : setting.readFileSetting(reader, name, file)
+  if (text === undefined) {
+    if (file === undefined) reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
+    return noKeys
+  }
+  try {
+    return parseKeys(text)
+  } catch (error) {
+    reader.problems.push({ name, message: error instanceof Error ? error.message : String(error) })
+    return noKeys
+  }
+}

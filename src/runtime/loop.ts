@@ -1,0 +1,66 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from './logger.ts'
+
+export type Loop = {
+  /** Runs the next round now instead of at the end of the pause. */
+  wake: () => void
+  /** Settles when the signal has aborted and the round in progress has ended. */
+  done: Promise<void>
+}
+
+export type LoopOptions = {
+  name: string
+  /** One round. Answers whether there is more to do at once. */
+  runOnce: () => Promise<{ more: boolean }>
+  /** Pause between rounds when nobody wakes the loop. */
+  idleMs: number
+  logger: Logger
+  signal: AbortSignal
+}
+
+const failurePauseMaxMs = 10_000
+
+/**
+ * Drives one background role until the signal aborts. A round that throws is
+ * logged and tried again after a jittered, growing pause: the work is in
+ * Postgres, so nothing is lost by waiting.
+ */
+export function startLoop({ name, runOnce, idleMs, logger, signal }: LoopOptions): Loop {
+  let woken = false
+  let pause = new AbortController()
+
+  const wake = () => {
+    woken = true
+    pause.abort()
+  }
+  signal.addEventListener('abort', wake, { once: true })
+
+  const sleep = async (ms: number) => {
+    if (woken || signal.aborted) return
+    pause = new AbortController()
+    await delay(ms, undefined, { signal: pause.signal }).catch(() => {})
+  }
+
+  const run = async () => {
+    let failures = 0
+    while (!signal.aborted) {
+      woken = false
+      try {
+        const { more } = await runOnce()
+        failures = 0
+        if (!more) await sleep(jittered(idleMs))
+      } catch (error) {
+        failures += 1
+        const pauseMs = jittered(Math.min(250 * 2 ** failures, failurePauseMaxMs))
+        logger.error({ err: error, loop: name, failures, retry_in_ms: pauseMs }, 'background round failed, will retry')
+        woken = false
+        await sleep(pauseMs)
+      }
+    }
+  }
+  return { wake, done: run() }
+}
+
+function jittered(ms: number): number {
+  return Math.round(ms * (0.75 + Math.random() / 2))
+}

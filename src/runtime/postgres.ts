@@ -1,0 +1,101 @@
+import net from 'node:net'
+import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
+import postgres from 'postgres'
+
+export type Database = PostgresJsDatabase
+
+export type Pool = {
+  db: Database
+  client: postgres.Sql
+  close: () => Promise<void>
+}
+
+export type PoolOptions = {
+  url: string
+  max: number
+  /** Seconds that a server may leave a statement without one byte of answer. */
+  silenceSeconds?: number
+}
+
+/**
+ * A pool over postgres.js.
+ *
+ * - `prepare: false`: named statements would break behind PgBouncer in transaction mode.
+ * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
+ * - postgres.js has no deadline of its own, so a frozen server would hold every
+ *   connection for ever; the sockets are watched and cut (see `watchSilence`).
+ */
+export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool {
+  const watch = watchSilence(silenceSeconds)
+  const options = {
+    max,
+    prepare: false,
+    max_pipeline: 0,
+    connect_timeout: 5,
+    // Postgres is back as soon as it is back: no pause of up to 20 s, the default.
+    backoff: () => 0.1 + Math.random() * 0.4,
+    onnotice: () => {},
+    connection: { application_name: 'mediadock' },
+    socket: (resolved: postgres.ParsedOptions) => watch.open(resolved),
+  }
+  const client = postgres(url, options)
+  return {
+    db: drizzle(client),
+    client,
+    close: async () => {
+      await client.end({ timeout: 5 })
+      watch.stop()
+    },
+  }
+}
+
+type Watched = { socket: net.Socket; read: number; answeredAtWritten: number; silentSince: number | undefined }
+
+/** Destroys a socket that has had something to answer for `seconds` and has not sent a byte. */
+function watchSilence(seconds: number) {
+  const sockets = new Set<Watched>()
+  const check = () => {
+    const now = performance.now()
+    for (const watched of sockets) {
+      const { bytesRead, bytesWritten } = watched.socket
+      if (bytesRead !== watched.read || bytesWritten === watched.answeredAtWritten) {
+        watched.read = bytesRead
+        watched.answeredAtWritten = bytesWritten
+        watched.silentSince = undefined
+      } else if (watched.silentSince === undefined) {
+        watched.silentSince = now
+      } else if (now - watched.silentSince > seconds * 1000) {
+        watched.socket.destroy(new Error(`postgres sent nothing for ${seconds} s, connection cut`))
+      }
+    }
+  }
+  const timer = setInterval(check, 1000).unref()
+  let turn = 0
+
+  const open = ({ host, port, path }: postgres.ParsedOptions): net.Socket => {
+    const at = turn++ % host.length
+    // Written to before it is connected, which node queues: errors then reach postgres.js as events.
+    const socket = path ? net.connect(path) : net.connect(port[at] ?? 5432, host[at])
+    const watched = { socket, read: 0, answeredAtWritten: 0, silentSince: undefined }
+    sockets.add(watched)
+    socket.once('close', () => sockets.delete(watched))
+    return socket
+  }
+  return { open, stop: () => clearInterval(timer) }
+}
+
+export class DeadlineError extends Error {
+  override name = 'DeadlineError'
+  code = 'deadline_exceeded' as const
+}
+
+/** Rejects with a DeadlineError when `work` takes longer than `ms`; the work itself goes on. */
+export async function withDeadline<T>(work: Promise<T>, ms: number, what: string): Promise<T> {
+  const { promise: expired, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new DeadlineError(`${what} took longer than ${ms} ms`)), ms)
+  try {
+    return await Promise.race([work, expired])
+  } finally {
+    clearTimeout(timer)
+  }
+}

@@ -1,0 +1,7 @@
+/** A program that is up: what to print about it, and how to take it down. */
+export type RunningProgram = {
+  /** Where it can be reached, by what is there: `{ api: 'http://…' }`. */
+  urls: Record<string, string>
+  /** Stops taking work at once, lets what is in flight end within `graceMs`, then cuts it. */
+  stop: (graceMs: number) => Promise<void>
+}

@@ -1,0 +1,84 @@
+import { createHmac, timingSafeEqual } from 'node:crypto'
+
+/** The spec's Events and Limits: a delivery older or newer than this is refused. */
+export const toleranceSeconds = 300
+
+const maxHeaderBytes = 1024
+const maxCandidates = 8
+const timestampPattern = /^[0-9]{1,12}$/
+const digestPattern = /^[0-9a-fA-F]{64}$/
+
+export type Secret = { name: string; signingSecret: string }
+
+export type RefusalCause = 'malformed_header' | 'no_matching_secret' | 'timestamp_too_old' | 'timestamp_in_future'
+
+export type Verification =
+  | { ok: true; keyName: string; timestampSeconds: number }
+  | { ok: false; cause: RefusalCause; timestampSeconds: number | undefined }
+
+/**
+ * Signs the bytes of a body (spec, Events): `t=<unix seconds>,v1=<hex HMAC-SHA256 of "<t>." and the body>`.
+ */
+export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: number): string {
+  const t = String(timestampSeconds)
+  return `t=${t},v1=${digest(body, signingSecret, t).toString('hex')}`
+}
+
+/**
+ * Verifies the value of X-Service-Signature over the bytes as they were sent.
+ * Pure: the clock is a parameter, in whole Unix seconds.
+ *
+ * Every secret is compared with every candidate in constant time, with no early
+ * exit, so that the time taken tells nothing of which secret came close. The
+ * signature is judged before the window: a wrong clock is only ever reported
+ * for a sender who holds a secret.
+ */
+export function verify(body: Uint8Array, header: string, secrets: readonly Secret[], nowSeconds: number): Verification {
+  const parsed = parseHeader(header)
+  if (!parsed) return { ok: false, cause: 'malformed_header', timestampSeconds: undefined }
+
+  const timestampSeconds = Number(parsed.t)
+  let keyName: string | undefined
+  for (const { name, signingSecret } of secrets) {
+    const expected = digest(body, signingSecret, parsed.t)
+    for (const candidate of parsed.candidates) {
+      const equal = timingSafeEqual(expected, candidate)
+      if (equal && keyName === undefined) keyName = name
+    }
+  }
+  if (keyName === undefined) return { ok: false, cause: 'no_matching_secret', timestampSeconds }
+
+  const ageSeconds = nowSeconds - timestampSeconds
+  if (ageSeconds > toleranceSeconds) return { ok: false, cause: 'timestamp_too_old', timestampSeconds }
+  if (ageSeconds < -toleranceSeconds) return { ok: false, cause: 'timestamp_in_future', timestampSeconds }
+  return { ok: true, keyName, timestampSeconds }
+}
+
+/**
+ * Exactly one `t` of 1 to 12 ASCII digits and 1 to 8 `v1` of 64 hex digits;
+ * other schemes are ignored. `t` is kept as it was written, since it was signed
+ * as it was written.
+ */
+function parseHeader(header: string): { t: string; candidates: Buffer[] } | undefined {
+  if (Buffer.byteLength(header) > maxHeaderBytes) return undefined
+  let t: string | undefined
+  const candidates: Buffer[] = []
+  for (const element of header.split(',')) {
+    const at = element.indexOf('=')
+    if (at < 1) return undefined
+    const scheme = element.slice(0, at)
+    const value = element.slice(at + 1)
+    if (scheme === 't') {
+      if (t !== undefined || !timestampPattern.test(value)) return undefined
+      t = value
+    } else if (scheme === 'v1') {
+      if (candidates.length === maxCandidates || !digestPattern.test(value)) return undefined
+      candidates.push(Buffer.from(value, 'hex'))
+    }
+  }
+  return t === undefined || candidates.length === 0 ? undefined : { t, candidates }
+}
+
+function digest(body: Uint8Array, signingSecret: string, t: string): Buffer {
+  return createHmac('sha256', signingSecret).update(`${t}.`).update(body).digest()
+}
