@@ -1,0 +1,50 @@
+import type { FrameSize } from '../frame-size.ts'
+import { captionFamily, monoFamily } from './font.ts'
+import { breakLines, clipLines, drawableText, escapeXml, startsFromRight } from './text-lines.ts'
+
+/** Letter heights as shares of the short side: as large as fits the number of lines beside it. */
+const sizes = [
+  { share: 0.085, lines: 2 },
+  { share: 0.064, lines: 3 },
+  { share: 0.05, lines: 4 },
+  { share: 0.038, lines: 6 },
+] as const
+
+/**
+ * The prompt as an SVG group at the foot of the picture, over a shade that
+ * keeps it legible on any ground. Answers nothing to draw for an empty prompt.
+ */
+export function drawCaption({ width, height }: FrameSize, prompt: string, credit: string): string {
+  const text = drawableText(prompt)
+  const shortSide = Math.min(width, height)
+  const margin = shortSide * 0.065
+  const { size, lines } = fitText(text, { width: width - 2 * margin, shortSide, leftOut: prompt.length > 600 })
+  const creditSize = Math.max(shortSide * 0.021, 9)
+  const lineHeight = size * 1.26
+  const foot = height - margin - creditSize * 2.1
+  const top = foot - lineHeight * (lines.length - 1)
+
+  const drawn = lines.map((line, index) => {
+    const right = startsFromRight(line)
+    const at = `x="${right ? width - margin : margin}" y="${(top + index * lineHeight).toFixed(1)}"`
+    return `<text ${at} font-size="${size.toFixed(1)}" text-anchor="${right ? 'end' : 'start'}">${escapeXml(line)}</text>`
+  })
+  const shadeTop = Math.max(0, top - size * 3.2)
+  return `<defs><linearGradient id="shade" x1="0" y1="0" x2="0" y2="1">
+<stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="0.45" stop-color="#05060d" stop-opacity="0.5"/>
+<stop offset="1" stop-color="#05060d" stop-opacity="0.86"/></linearGradient></defs>
+<rect x="0" y="${shadeTop.toFixed(1)}" width="${width}" height="${(height - shadeTop).toFixed(1)}" fill="url(#shade)"/>
+<g font-family="${captionFamily}" fill="#ffffff">${drawn.join('')}</g>
+<text x="${margin}" y="${(height - margin).toFixed(1)}" font-family="${monoFamily}" font-size="${creditSize.toFixed(1)}"
+ fill="#ffffff" fill-opacity="0.72">${escapeXml(credit)}</text>`
+}
+
+function fitText(text: string, { width, shortSide, leftOut }: { width: number; shortSide: number; leftOut: boolean }) {
+  for (const { share, lines: most } of sizes) {
+    const size = shortSide * share
+    const lines = breakLines(text, width / size)
+    if (lines.length <= most && !leftOut) return { size, lines }
+  }
+  const size = shortSide * sizes[3].share
+  return { size, lines: clipLines(breakLines(text, width / size), sizes[3].lines, leftOut) }
+}

@@ -1,0 +1,75 @@
+import { captionMetrics } from './font.ts'
+
+/** Enough of a prompt to fill any caption; the rest is never looked at. */
+const mostCodeUnits = 600
+
+const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
+
+/**
+ * A prompt as it can be drawn: one line of at most 600 code units, without
+ * control, formatting and unpaired characters, and with at most two marks
+ * stacked on a letter.
+ */
+export function drawableText(prompt: string): string {
+  return prompt
+    .slice(0, mostCodeUnits)
+    .toWellFormed()
+    .normalize('NFC')
+    .replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Zs}\uFFFD]+/gu, ' ')
+    // Joiners shape Arabic, Persian and emoji; all other invisible characters go, direction overrides first of all.
+    .replace(/(?![\u200C\u200D])[\p{Cf}\p{Co}\p{Cn}\uFE00-\uFE0F]/gu, '')
+    .replace(/(\p{M}{2})\p{M}+/gu, '$1')
+    .replace(/ +/g, ' ')
+    .trim()
+}
+
+/** Breaks text into lines no wider than `width` em; a word that is wider alone is cut. */
+export function breakLines(text: string, width: number): string[] {
+  const { widthOf } = captionMetrics()
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(' ').flatMap((whole) => cutWord(whole, width))) {
+    const longer = line === '' ? word : `${line} ${word}`
+    if (line !== '' && widthOf(longer) > width) {
+      lines.push(line)
+      line = word
+    } else {
+      line = longer
+    }
+  }
+  return line === '' ? lines : [...lines, line]
+}
+
+function cutWord(word: string, width: number): string[] {
+  const { widthOf } = captionMetrics()
+  if (widthOf(word) <= width) return [word]
+  const pieces: string[] = []
+  let piece = ''
+  for (const { segment } of graphemes.segment(word)) {
+    if (piece !== '' && widthOf(piece + segment) > width) {
+      pieces.push(piece)
+      piece = ''
+    }
+    piece += segment
+  }
+  return [...pieces, piece]
+}
+
+/** The first `most` lines; the last one ends in an ellipsis when something was left out. */
+export function clipLines(lines: readonly string[], most: number, leftOut: boolean): string[] {
+  if (lines.length <= most && !leftOut) return [...lines]
+  const kept = lines.slice(0, most)
+  const last = kept.pop() ?? ''
+  return [...kept, `${last.replace(/[\s.,;:!?-]+$/u, '')}…`]
+}
+
+/** Whether a line starts from the right, by its first letter that has a direction. */
+export function startsFromRight(line: string): boolean {
+  const [letter] = /\p{L}/u.exec(line) ?? []
+  return letter !== undefined && /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFC]/u.test(letter)
+}
+
+/** Text as the content of an XML element. `drawableText` has taken out what XML does not allow at all. */
+export function escapeXml(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.codePointAt(0)};`)
+}

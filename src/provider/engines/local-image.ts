@@ -1,0 +1,40 @@
+import type { Output } from '../../wire/schemas.ts'
+import { drawCaptionedPicture } from './artwork/picture.ts'
+import { readBrief } from './brief.ts'
+import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
+import { imageSize } from './frame-size.ts'
+import { storeMedia } from './media-store.ts'
+import { encodePicture, rasterize } from './rasterize.ts'
+
+/**
+ * Draws pictures from the prompt, the same bytes for the same model and input.
+ * With `withOriginal`, each also has a lossless PNG as its original_url.
+ */
+export function createLocalImageEngine({ name, withOriginal }: { name: string; withOriginal: boolean }): Engine {
+  return { name, run: (job, report, signal) => runLocalImage(job, { withOriginal, report, signal }) }
+}
+
+async function runLocalImage(
+  job: EngineJob,
+  { withOriginal, report, signal }: { withOriginal: boolean; report: Report; signal: AbortSignal },
+): Promise<Output> {
+  const brief = readBrief(job)
+  const size = imageSize(brief.aspect_ratio, brief.resolution)
+  if (size === undefined) throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
+  const format = brief.output_format === 'webp' ? 'webp' : 'png'
+  await report(0, `drawing ${brief.num_images} of ${size.width}x${size.height}`)
+
+  const images = []
+  for (let index = 0; index < brief.num_images; index++) {
+    const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}` }
+    const picture = await rasterize(drawCaptionedPicture(size, `${brief.seed}:${index}`, caption), signal)
+    const encoded = await encodePicture(picture.clone(), format)
+    const url = await storeMedia(job, `image-${index}`, format, encoded)
+    const original = withOriginal
+      ? { original_url: await storeMedia(job, `original-${index}`, 'png', await encodePicture(picture.clone(), 'png')) }
+      : {}
+    images.push({ url, ...size, ...original })
+    await report(Math.round(((index + 1) / brief.num_images) * 100), `picture ${index + 1} of ${brief.num_images} is done`)
+  }
+  return { images }
+}

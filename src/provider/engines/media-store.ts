@@ -1,0 +1,58 @@
+import { createHash, randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import type { EngineJob } from './engine.ts'
+
+export type MediaExtension = 'png' | 'webp' | 'jpg' | 'mp4' | 'mp3' | 'wav'
+
+type Place = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'requestId'>
+
+const folderName = /^[0-9a-z-]{1,64}$/
+
+/**
+ * Puts one finished file under `<mediaDir>/<requestId>/` and answers its link.
+ * The name ends in a digest of the content, so a link always means the same
+ * bytes, and a job that runs twice never changes a file that somebody has.
+ */
+export async function storeMedia(place: Place, name: string, extension: MediaExtension, bytes: Uint8Array): Promise<string> {
+  const folder = await mediaFolder(place)
+  const file = `${name}-${createHash('sha256').update(bytes).digest('hex').slice(0, 16)}.${extension}`
+  const link = `${place.mediaUrl.replace(/\/+$/, '')}/${place.requestId}/${file}`
+  // Same name, same bytes: nothing to write.
+  if (await exists(path.join(folder, file))) return link
+
+  // Renamed into place when whole: a link never shows half a file.
+  const unfinished = path.join(folder, `.${randomUUID()}.part`)
+  try {
+    await fs.writeFile(unfinished, bytes)
+    await fs.rename(unfinished, path.join(folder, file))
+  } finally {
+    await fs.rm(unfinished, { force: true })
+  }
+  return link
+}
+
+/** Runs `work` with a private scratch folder, which is gone afterwards whatever happens. */
+export async function withScratch<T>(place: Place, work: (folder: string) => Promise<T>): Promise<T> {
+  // Beside the result, since the system's own temporary folder may be small; hidden, so never served.
+  const scratch = await fs.mkdtemp(path.join(await mediaFolder(place), '.scratch-'))
+  try {
+    return await work(scratch)
+  } finally {
+    await fs.rm(scratch, { recursive: true, force: true })
+  }
+}
+
+async function mediaFolder({ mediaDir, requestId }: Place): Promise<string> {
+  if (!folderName.test(requestId)) throw new Error(`not a request id that can name a folder: ${JSON.stringify(requestId)}`)
+  const folder = path.join(path.resolve(mediaDir), requestId)
+  await fs.mkdir(folder, { recursive: true })
+  return folder
+}
+
+async function exists(file: string): Promise<boolean> {
+  return fs.access(file).then(
+    () => true,
+    () => false,
+  )
+}

@@ -1,0 +1,23 @@
+import type { CatalogModel } from '../catalog-data.ts'
+import type { Engine } from './engine.ts'
+import type { EngineSettings } from './engine-settings.ts'
+import { createLocalImageEngine } from './local-image.ts'
+
+export type EngineOptions = {
+  /** PROVIDER_ENGINES as `engineSettingsSchema` gives it; absent: the local engines alone. */
+  settings?: EngineSettings | undefined
+}
+
+/** Every engine that can run here, by name. */
+export function createEngines(_options: EngineOptions = {}): ReadonlyMap<string, Engine> {
+  const engines = [
+    createLocalImageEngine({ name: 'local-image', withOriginal: false }),
+    createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),
+  ]
+  return new Map(engines.map((engine) => [engine.name, engine]))
+}
+
+/** The name of the engine that runs a model: the bound one, or the catalog's. */
+export function engineNameOf({ slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>, settings?: EngineSettings): string {
+  return settings?.models[slug] ?? engine
+}

@@ -1,0 +1,53 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import type { Output } from '../../wire/schemas.ts'
+import { catalog } from '../catalog-data.ts'
+import type { EngineJob } from './engine.ts'
+import { storeMedia, type MediaExtension } from './media-store.ts'
+
+/** The sample assets that come with the program, and what is true of them. */
+const sampleImages = ['image-0', 'image-1', 'image-2', 'image-3'] as const
+const sampleImageSize = { width: 1024, height: 1024 }
+const sampleVideo = { width: 854, height: 480, duration: 4 }
+const sampleAudio = { duration: 5 }
+
+const samplesDir = path.join(import.meta.dirname, 'samples')
+
+export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input' | 'model'>
+
+/**
+ * The canned result of a sandbox key (spec, Authentication, 6): always the same
+ * sample, whatever the input; of a model with a count as many different ones as
+ * were asked for. The files are put into the media folder where they are missing.
+ */
+export async function sandboxOutput(type: 'image' | 'video' | 'audio', place: SandboxPlace): Promise<Output> {
+  switch (type) {
+    case 'image':
+      return { images: await Promise.all(sampleImages.slice(0, imageCount(place)).map((name) => sampleImage(place, name))) }
+    case 'video':
+      return { video: { url: await storeSample(place, 'video', 'mp4'), ...sampleVideo } }
+    case 'audio':
+      return { audio: { url: await storeSample(place, 'audio', 'mp3'), ...sampleAudio } }
+  }
+}
+
+async function sampleImage(place: SandboxPlace, name: (typeof sampleImages)[number]) {
+  const url = await storeSample(place, name, 'webp')
+  const withOriginal = catalog.find(({ slug }) => slug === place.model)?.engine === 'local-image-with-original'
+  // The sample is its own full-quality original; what a client tests is that the field is there.
+  return { url, ...sampleImageSize, ...(withOriginal ? { original_url: url } : {}) }
+}
+
+function imageCount({ input }: SandboxPlace): number {
+  const count = input['num_images']
+  return typeof count === 'number' ? Math.min(Math.max(1, Math.trunc(count)), sampleImages.length) : 1
+}
+
+const loaded = new Map<string, Promise<Buffer>>()
+
+async function storeSample({ mediaDir, mediaUrl }: SandboxPlace, name: string, extension: MediaExtension): Promise<string> {
+  const file = path.join(samplesDir, `${name}.${extension}`)
+  const bytes = loaded.get(file) ?? fs.readFile(file)
+  loaded.set(file, bytes)
+  return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, await bytes)
+}
