@@ -1,5 +1,5 @@
 import type { Output } from '../../wire/schemas.ts'
-import { drawCaptionedPicture } from './artwork/picture.ts'
+import { drawPicture } from './artwork/picture.ts'
 import { readBrief } from './brief.ts'
 import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
 import { imageSize } from './frame-size.ts'
@@ -27,7 +27,7 @@ async function runLocalImage(
   const images = []
   for (let index = 0; index < brief.num_images; index++) {
     const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}` }
-    const picture = await rasterize(drawCaptionedPicture(size, `${brief.seed}:${index}`, caption), signal)
+    const picture = await rasterize(drawPicture(size, `${brief.seed}:${index}`, caption), signal)
     const encoded = await encodePicture(picture.clone(), format)
     const url = await storeMedia(job, `image-${index}`, format, encoded)
     const original = withOriginal

@@ -1,7 +1,9 @@
 import type { CatalogModel } from '../catalog-data.ts'
 import type { Engine } from './engine.ts'
 import type { EngineSettings } from './engine-settings.ts'
+import { createLocalAudioEngine } from './local-audio.ts'
 import { createLocalImageEngine } from './local-image.ts'
+import { createLocalVideoEngine } from './local-video.ts'
 
 export type EngineOptions = {
   /** PROVIDER_ENGINES as `engineSettingsSchema` gives it; absent: the local engines alone. */
@@ -9,10 +11,13 @@ export type EngineOptions = {
 }
 
 /** Every engine that can run here, by name. */
-export function createEngines(_options: EngineOptions = {}): ReadonlyMap<string, Engine> {
+export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<string, Engine> {
+  const ffmpegPath = settings?.ffmpeg_path
   const engines = [
     createLocalImageEngine({ name: 'local-image', withOriginal: false }),
     createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),
+    createLocalVideoEngine({ name: 'local-video', ffmpegPath }),
+    createLocalAudioEngine({ name: 'local-audio', ffmpegPath }),
   ]
   return new Map(engines.map((engine) => [engine.name, engine]))
 }

@@ -31,7 +31,7 @@ export function drawCaption({ width, height }: FrameSize, prompt: string, credit
   })
   const shadeTop = Math.max(0, top - size * 3.2)
   return `<defs><linearGradient id="shade" x1="0" y1="0" x2="0" y2="1">
-<stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="0.45" stop-color="#05060d" stop-opacity="0.5"/>
+<stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="0.45" stop-color="#05060d" stop-opacity="0.62"/>
 <stop offset="1" stop-color="#05060d" stop-opacity="0.86"/></linearGradient></defs>
 <rect x="0" y="${shadeTop.toFixed(1)}" width="${width}" height="${(height - shadeTop).toFixed(1)}" fill="url(#shade)"/>
 <g font-family="${captionFamily}" fill="#ffffff">${drawn.join('')}</g>

@@ -1,34 +1,43 @@
 import type { FrameSize } from '../frame-size.ts'
-import { createRandom, type Random } from '../random.ts'
+import { createRandom } from '../random.ts'
+import { drawAurora } from './aurora.ts'
 import { drawCaption } from './caption.ts'
-import { pickPalette, type Palette } from './palette.ts'
+import { drawOrbits } from './orbits.ts'
+import { pickPalette } from './palette.ts'
 import { drawRidges } from './ridges.ts'
+import type { Scene } from './scene.ts'
+import { drawSkyline } from './skyline.ts'
+import { drawTiles } from './tiles.ts'
 
-type Scene = (size: FrameSize, palette: Palette, random: Random) => string
+const scenes: readonly [Scene, ...Scene[]] = [drawRidges, drawSkyline, drawOrbits, drawAurora, drawTiles]
 
-const scenes: readonly [Scene, ...Scene[]] = [drawRidges]
+/** What is written on a picture: the prompt, and a small line below it. */
+export type Caption = { prompt: string; credit: string }
 
-/** The picture that belongs to a seed, as SVG without any text. Only numbers and our own colours go into it. */
-export function drawPicture(size: FrameSize, seed: string): string {
+/**
+ * The picture that belongs to a seed, as SVG of its far layer, which is opaque,
+ * and its near one, which is not. Only numbers and our own colours go into it.
+ */
+export function drawLayers(size: FrameSize, seed: string): readonly [string, string] {
   const random = createRandom(seed)
   const palette = pickPalette(random)
-  const scene = random.pick(scenes)
+  const [far, near] = random.pick(scenes)(size, palette, random)
   const [high, middle, low] = palette.sky
   const sky = `<defs><linearGradient id="sky" x1="0" y1="0" x2="0" y2="1"><stop offset="0" stop-color="${high}"/>
-<stop offset="0.5" stop-color="${middle}"/><stop offset="0.92" stop-color="${low}"/></linearGradient></defs>
+<stop offset="0.42" stop-color="${middle}"/><stop offset="0.8" stop-color="${low}"/></linearGradient></defs>
 <rect width="${size.width}" height="${size.height}" fill="url(#sky)"/>`
-  return document(size, sky + scene(size, palette, random))
+  return [document(size, sky + far), document(size, near)]
 }
 
-/** The picture with the prompt written on it. */
-export function drawCaptionedPicture(size: FrameSize, seed: string, caption: { prompt: string; credit: string }): string {
-  const picture = drawPicture(size, seed)
-  return picture.replace(/<\/svg>$/, () => `${drawCaption(size, caption.prompt, caption.credit)}</svg>`)
+/** Both layers and the caption as one document. */
+export function drawPicture(size: FrameSize, seed: string, caption: Caption): string {
+  const content = [...drawLayers(size, seed), drawCaptionLayer(size, caption)]
+  return document(size, content.join(''))
 }
 
 /** The caption alone on a transparent ground, to lay over a moving picture. */
-export function drawCaptionLayer(size: FrameSize, caption: { prompt: string; credit: string }): string {
-  return document(size, drawCaption(size, caption.prompt, caption.credit))
+export function drawCaptionLayer(size: FrameSize, { prompt, credit }: Caption): string {
+  return document(size, drawCaption(size, prompt, credit))
 }
 
 function document({ width, height }: FrameSize, content: string): string {

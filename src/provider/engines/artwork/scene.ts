@@ -1,0 +1,27 @@
+import type { FrameSize } from '../frame-size.ts'
+import type { Random } from '../random.ts'
+import type { Palette } from './palette.ts'
+
+/**
+ * Draws one kind of picture as SVG layers from far to near, to lie over a sky.
+ * A clip moves the layers at different speeds, so none but the last may end
+ * inside the frame's sides.
+ */
+export type Scene = (size: FrameSize, palette: Palette, random: Random) => readonly [string, string]
+
+/** A coordinate as it is written into SVG: a tenth of a pixel is enough, and keeps documents small. */
+export function at(value: number): string {
+  return value.toFixed(1)
+}
+
+export function circle(x: number, y: number, radius: number, fill: string, opacity = 1): string {
+  return `<circle cx="${at(x)}" cy="${at(y)}" r="${at(radius)}" fill="${fill}" fill-opacity="${opacity}"/>`
+}
+
+export function stars({ width, height }: FrameSize, random: Random, { count, lowest }: { count: number; lowest: number }): string {
+  const shortSide = Math.min(width, height)
+  return Array.from({ length: count }, () => {
+    const radius = shortSide * 0.0022 * random.between(0.35, 1) ** 2
+    return circle(random.between(0, width), random.between(0, height * lowest), Math.max(radius, 0.5), '#ffffff', +random.between(0.3, 0.95).toFixed(2))
+  }).join('')
+}

@@ -1,0 +1,91 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import os from 'node:os'
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import { EngineError } from './engine.ts'
+
+const mostStderrCharacters = 4096
+
+export type FfmpegRun = {
+  binary: string
+  args: readonly string[]
+  signal: AbortSignal
+  deadlineSeconds: number
+  /** Called with the number of frames encoded so far. */
+  onFrames?: (frames: number) => Promise<void>
+}
+
+/**
+ * Runs ffmpeg to its end. It is killed when `signal` aborts, when the deadline
+ * passes and when `onFrames` throws; nothing of it is left when this returns.
+ */
+export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrames }: FfmpegRun): Promise<void> {
+  signal.throwIfAborted()
+  const flags = ['-hide_banner', '-nostdin', '-loglevel', 'error', '-progress', 'pipe:1', '-y']
+  const child = spawn(binary, [...flags, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
+  const closed = once(child, 'close').then(([code]: (number | null)[]) => code ?? -1)
+  const stderr = collectTail(child.stderr)
+  const deadline = AbortSignal.timeout(deadlineSeconds * 1000)
+  const stop = AbortSignal.any([signal, deadline])
+  const kill = () => child.kill('SIGKILL')
+  stop.addEventListener('abort', kill)
+  yieldToOthers(child)
+  try {
+    const [code] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
+    signal.throwIfAborted()
+    if (deadline.aborted) throw new EngineError(`the encoder did not finish within ${deadlineSeconds} s`)
+    if (code !== 0) throw new EngineError('the encoder failed', { cause: new Error(`ffmpeg ended with ${code}: ${stderr()}`) })
+  } finally {
+    stop.removeEventListener('abort', kill)
+    kill()
+    await closed.catch(() => {})
+  }
+}
+
+async function followProgress(stdout: Readable, onFrames: FfmpegRun['onFrames']): Promise<void> {
+  for await (const line of createInterface({ input: stdout })) {
+    const [, frames] = /^frame=\s*(\d+)$/.exec(line) ?? []
+    if (frames !== undefined) await onFrames?.(Number(frames))
+  }
+}
+
+function collectTail(stderr: Readable): () => string {
+  let tail = ''
+  stderr.setEncoding('utf8').on('data', (chunk: string) => {
+    tail = (tail + chunk).slice(-mostStderrCharacters)
+  })
+  return () => tail
+}
+
+/** Encoding takes whatever is left over: the API in this process comes first. */
+function yieldToOthers({ pid }: ChildProcess): void {
+  if (pid === undefined) return
+  try {
+    os.setPriority(pid, os.constants.priority.PRIORITY_BELOW_NORMAL)
+  } catch {
+    // It has ended already, or the platform does not allow it: then it runs as we do.
+  }
+}
+
+/** The given ffmpeg, or the one that was installed with the package. Throws an EngineError where there is none. */
+export async function locateFfmpeg(given: string | undefined): Promise<string> {
+  const binary = given ?? installedFfmpeg()
+  const usable = await fs.access(binary, fs.constants.X_OK).then(
+    () => true,
+    () => false,
+  )
+  if (!usable) throw new EngineError('there is no ffmpeg that can be run on the server; video and mp3 need it')
+  return binary
+}
+
+function installedFfmpeg(): string {
+  try {
+    const { path }: { path: string } = createRequire(import.meta.url)('@ffmpeg-installer/ffmpeg')
+    return path
+  } catch (cause) {
+    throw new EngineError(`there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`, { cause })
+  }
+}

@@ -1,0 +1,44 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import type { Output } from '../../wire/schemas.ts'
+import { readBrief } from './brief.ts'
+import type { Engine, EngineJob, Report } from './engine.ts'
+import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
+import { storeMedia, withScratch } from './media-store.ts'
+import { composeMusic } from './music.ts'
+import { encodeWav } from './wav.ts'
+
+const deadlineSeconds = 60
+
+/** Makes a piece of music for the prompt: WAV, or MP3 where that is asked for. */
+export function createLocalAudioEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
+  return { name, run: (job, report, signal) => runLocalAudio(job, { ffmpegPath, report, signal }) }
+}
+
+type Run = { ffmpegPath: string | undefined; report: Report; signal: AbortSignal }
+
+async function runLocalAudio(job: EngineJob, { ffmpegPath, report, signal }: Run): Promise<Output> {
+  const { seed, duration, output_format: format } = readBrief(job)
+  // Known before the work, so that a server without it says so at once.
+  const binary = format === 'mp3' ? await locateFfmpeg(ffmpegPath) : undefined
+  await report(0, `composing ${duration} s`)
+  const onProgress = (share: number) => report(Math.round(share * 80))
+  const wav = encodeWav(await composeMusic({ seed, seconds: duration, signal, onProgress }))
+  await report(80, 'the piece is composed')
+
+  const url = binary === undefined ? await storeMedia(job, 'audio', 'wav', wav) : await storeMp3({ job, binary, wav, signal })
+  await report(100, 'the sound file is written')
+  return { audio: { url, duration } }
+}
+
+type Mp3 = { job: EngineJob; binary: string; wav: Buffer; signal: AbortSignal }
+
+async function storeMp3({ job, binary, wav, signal }: Mp3): Promise<string> {
+  return withScratch(job, async (scratch) => {
+    const [source, target] = [path.join(scratch, 'sound.wav'), path.join(scratch, 'sound.mp3')]
+    await fs.writeFile(source, wav)
+    const args = ['-i', source, '-c:a', 'libmp3lame', '-b:a', '128k', '-map_metadata', '-1', '-fflags', '+bitexact', '-flags:a', '+bitexact', target]
+    await runFfmpeg({ binary, args, signal, deadlineSeconds })
+    return storeMedia(job, 'audio', 'mp3', await fs.readFile(target))
+  })
+}
