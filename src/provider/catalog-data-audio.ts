@@ -13,7 +13,7 @@ export const audioModels: readonly CatalogModel[] = [
       seed: { type: 'number', min: 0, max: 4_294_967_295, description: 'Another seed gives another piece for the same prompt.' },
     },
     pricing: { credits_base: 0.2, multipliers: { duration: { 5: 5, 10: 10, 20: 20, 30: 30 } } },
-    note: 'per second',
+    note: 'for 10 seconds',
     engine: 'local-audio',
     environments: ['live', 'sandbox'],
   },

@@ -48,7 +48,7 @@ const meridianPricing: CatalogModel['pricing'] = {
   },
 }
 
-const meridianNote = 'per second at 720p without sound'
+const meridianNote = 'for 5 seconds at 720p without sound'
 
 export const videoModels: readonly CatalogModel[] = [
   {
@@ -107,7 +107,7 @@ export const videoModels: readonly CatalogModel[] = [
       duration: { type: 'number', enum: [4, 8], default: 4, description: 'Seconds.' },
     },
     pricing: { credits_base: 9, multipliers: { duration: { 4: 1, 8: 2 } } },
-    note: 'withdrawn',
+    note: 'for 4 seconds; withdrawn',
     engine: 'local-video',
     environments: [],
   },

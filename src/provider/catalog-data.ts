@@ -6,7 +6,7 @@ import { videoModels } from './catalog-data-video.ts'
 /**
  * One model as it is shipped: what the wire shows (spec, Model), and what runs
  * it. `environments` is where it is active until somebody switches it; `note`
- * goes with the price in the catalog list.
+ * says what the price in the catalog list, at every default, is for.
  */
 export type CatalogModel = Model & {
   /** Name of the engine in `createEngines`, unless PROVIDER_ENGINES binds the slug to another. */

@@ -15,8 +15,8 @@ export const openAiImagesSchema = z.strictObject({
   sizes: z.array(z.string().regex(/^[1-9]\d{1,3}x[1-9]\d{1,3}$/, 'must look like 1024x1024')).min(1).optional(),
   /** Most pictures that one call may ask for; more are asked for in several calls. */
   max_images_per_call: z.int().min(1).max(10).default(10),
-  /** Deadline of a whole request, every call and download included. */
-  timeout_seconds: z.number().positive().max(900).default(180),
+  /** Deadline of a whole request, every call and download included; below the 300 s after which fetch gives up by itself. */
+  timeout_seconds: z.number().positive().max(280).default(180),
   /** Most bytes of one answer or one downloaded picture. */
   max_answer_bytes: z.int().min(1024).max(268_435_456).default(67_108_864),
 })

@@ -24,8 +24,14 @@ export type Engine = {
   run: (job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
 }
 
-/** A failure whose message is safe to show to a client (spec, FAILED: sanitized). */
+/** A failure whose message is safe to show to a client (spec, FAILED: sanitized); the cause is for the log. */
 export class EngineError extends Error {
   override name = 'EngineError'
   code = 'GENERATION_FAILED' as const
+  /** Whether the same job may well succeed a little later: another attempt is worth it. */
+  transient: boolean
+  constructor(message: string, { cause, transient = false }: { cause?: unknown; transient?: boolean } = {}) {
+    super(message, { cause })
+    this.transient = transient
+  }
 }

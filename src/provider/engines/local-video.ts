@@ -71,16 +71,20 @@ async function drawInputs({ scratch, brief, size, model, signal }: Drawing): Pro
 /** Two threads and bit-exact muxing, whatever the machine has: the bytes must not depend on it. */
 function encoderArgs({ inputs, brief, size }: { inputs: Inputs; brief: Brief; size: FrameSize }): string[] {
   const { layers, sound } = inputs
-  const graph = videoGraph(size, brief.duration, planShots(brief.duration))
+  const shots = planShots(brief.duration)
+  const rate = String(framesPerSecond)
   return [
-    ...layers.flatMap((file) => ['-framerate', String(framesPerSecond), '-i', file]),
+    ...layers.flatMap((file) => ['-framerate', rate, '-i', file]),
     ...(sound ? ['-i', sound] : []),
-    ...['-filter_complex', graph, '-map', '[clip]', '-c:v', 'libx264', '-preset', 'ultrafast', '-crf', '23', '-threads', '2'],
-    ...(sound ? ['-map', `${layers.length}:a`, '-c:a', 'aac', '-b:a', '128k'] : []),
-    ...['-t', String(brief.duration), '-map_metadata', '-1', '-fflags', '+bitexact', '-flags:v', '+bitexact', '-flags:a', '+bitexact'],
-    ...['-movflags', '+faststart'],
+    '-filter_complex',
+    videoGraph(size, brief.duration, shots),
+    ...words('-map [clip] -c:v libx264 -preset ultrafast -crf 23 -threads 2'),
+    ...(sound ? words(`-map ${layers.length}:a -c:a aac -b:a 128k`) : []),
+    ...words(`-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact -movflags +faststart`),
   ]
 }
+
+const words = (line: string) => line.split(' ')
 
 /** Passes on every tenth of the way once. */
 function steps(total: number, reached: (share: number) => Promise<void>): (done: number) => Promise<void> {

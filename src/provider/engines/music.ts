@@ -70,7 +70,8 @@ function writeNotes(random: Random, seconds: number): Note[] {
       if (random.next() < 0.35) continue
       const melody = degree + random.pick([0, 2, 4, 7, 9])
       const startSeconds = at + (eighth * beat) / 2
-      notes.push({ startSeconds, seconds: 1.4, frequency: pitch(melody, 1), gain: random.between(0.1, 0.2), pan: random.between(0.2, 0.8), voice: 'pluck' })
+      const [gain, pan] = [random.between(0.1, 0.2), random.between(0.2, 0.8)]
+      notes.push({ startSeconds, seconds: 1.4, frequency: pitch(melody, 1), gain, pan, voice: 'pluck' })
     }
   }
   return notes

@@ -4,6 +4,7 @@ import type { EngineSettings } from './engine-settings.ts'
 import { createLocalAudioEngine } from './local-audio.ts'
 import { createLocalImageEngine } from './local-image.ts'
 import { createLocalVideoEngine } from './local-video.ts'
+import { createOpenAiImagesEngine } from './openai-images.ts'
 
 export type EngineOptions = {
   /** PROVIDER_ENGINES as `engineSettingsSchema` gives it; absent: the local engines alone. */
@@ -18,6 +19,7 @@ export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<str
     createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),
     createLocalVideoEngine({ name: 'local-video', ffmpegPath }),
     createLocalAudioEngine({ name: 'local-audio', ffmpegPath }),
+    ...(settings?.['openai-images'] ? [createOpenAiImagesEngine(settings['openai-images'])] : []),
   ]
   return new Map(engines.map((engine) => [engine.name, engine]))
 }

@@ -5,7 +5,7 @@ import { catalog } from '../catalog-data.ts'
 import type { EngineJob } from './engine.ts'
 import { storeMedia, type MediaExtension } from './media-store.ts'
 
-/** The sample assets that come with the program, and what is true of them. */
+/** The sample assets that come with the program, made once by the local engines, and what is true of them. */
 const sampleImages = ['image-0', 'image-1', 'image-2', 'image-3'] as const
 const sampleImageSize = { width: 1024, height: 1024 }
 const sampleVideo = { width: 854, height: 480, duration: 4 }

@@ -47,9 +47,13 @@ export function videoGraph({ width, height }: FrameSize, durationSeconds: number
   return graph.join(';')
 }
 
-/** One decoded picture, shown again for each frame: reading the file again would cost more than encoding it. */
+/**
+ * One decoded picture, shown again for each frame: reading the file again would
+ * cost more than encoding it. One frame more than needed, since a shot may
+ * start between two frames of the clip, and the ground below it is black.
+ */
 function hold(seconds: number): string {
-  const frames = Math.ceil(seconds * framesPerSecond)
+  const frames = Math.ceil(seconds * framesPerSecond) + 1
   return `loop=loop=${frames - 1}:size=1:start=0,setpts=N/${framesPerSecond}/TB`
 }
 

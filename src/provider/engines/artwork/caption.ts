@@ -27,11 +27,15 @@ export function drawCaption({ width, height }: FrameSize, prompt: string, credit
   const drawn = lines.map((line, index) => {
     const right = startsFromRight(line)
     const at = `x="${right ? width - margin : margin}" y="${(top + index * lineHeight).toFixed(1)}"`
-    return `<text ${at} font-size="${size.toFixed(1)}" text-anchor="${right ? 'end' : 'start'}">${escapeXml(line)}</text>`
+    // The renderer takes every line for left-to-right; the embedding marks say that this one is not.
+    const ordered = right ? `\u202B${line}\u202C` : line
+    return `<text ${at} font-size="${size.toFixed(1)}" text-anchor="${right ? 'end' : 'start'}">${escapeXml(ordered)}</text>`
   })
   const shadeTop = Math.max(0, top - size * 3.2)
+  // Dark enough where the first line begins, however many there are.
+  const textBegins = ((top - size - shadeTop) / (height - shadeTop)).toFixed(3)
   return `<defs><linearGradient id="shade" x1="0" y1="0" x2="0" y2="1">
-<stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="0.45" stop-color="#05060d" stop-opacity="0.62"/>
+<stop offset="0" stop-color="#05060d" stop-opacity="0"/><stop offset="${textBegins}" stop-color="#05060d" stop-opacity="0.62"/>
 <stop offset="1" stop-color="#05060d" stop-opacity="0.86"/></linearGradient></defs>
 <rect x="0" y="${shadeTop.toFixed(1)}" width="${width}" height="${(height - shadeTop).toFixed(1)}" fill="url(#shade)"/>
 <g font-family="${captionFamily}" fill="#ffffff">${drawn.join('')}</g>

@@ -22,6 +22,7 @@ export function stars({ width, height }: FrameSize, random: Random, { count, low
   const shortSide = Math.min(width, height)
   return Array.from({ length: count }, () => {
     const radius = shortSide * 0.0022 * random.between(0.35, 1) ** 2
-    return circle(random.between(0, width), random.between(0, height * lowest), Math.max(radius, 0.5), '#ffffff', +random.between(0.3, 0.95).toFixed(2))
+    const [x, y] = [random.between(0, width), random.between(0, height * lowest)]
+    return circle(x, y, Math.max(radius, 0.5), '#ffffff', +random.between(0.3, 0.95).toFixed(2))
   }).join('')
 }

@@ -8,10 +8,11 @@ const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' })
 /**
  * A prompt as it can be drawn: one line of at most 600 code units, without
  * control, formatting and unpaired characters, and with at most two marks
- * stacked on a letter.
+ * stacked on a letter. What the font lacks becomes an ellipsis; a prompt of
+ * nothing else is empty, rather than a row of boxes.
  */
 export function drawableText(prompt: string): string {
-  return prompt
+  const clean = prompt
     .slice(0, mostCodeUnits)
     .toWellFormed()
     .normalize('NFC')
@@ -19,9 +20,18 @@ export function drawableText(prompt: string): string {
     // Joiners shape Arabic, Persian and emoji; all other invisible characters go, direction overrides first of all.
     .replace(/(?![\u200C\u200D])[\p{Cf}\p{Co}\p{Cn}\uFE00-\uFE0F]/gu, '')
     .replace(/(\p{M}{2})\p{M}+/gu, '$1')
+  const { has } = captionMetrics()
+  const known = Array.from(clean, (character) => (has(character.codePointAt(0) ?? 0) ? character : unknownCharacter)).join('')
+  const text = known
+    .replace(unknownRuns, ' … ')
     .replace(/ +/g, ' ')
     .trim()
+  return /[^… ]/u.test(text) ? text : ''
 }
+
+/** Stands for a character without a glyph; it cannot occur in the text, where formatting characters are gone. */
+const unknownCharacter = '\uFFFE'
+const unknownRuns = /\uFFFE(?:\uFFFE|\p{M}|\u200C|\u200D| )*/gu
 
 /** Breaks text into lines no wider than `width` em; a word that is wider alone is cut. */
 export function breakLines(text: string, width: number): string[] {

@@ -25,7 +25,10 @@ type Motif = { x: number; y: number; tile: number; colour: string; other: string
 
 function motif({ x, y, tile, colour, other }: Motif, random: Random): string {
   const turn = `rotate(${random.whole(0, 3) * 90} ${at(x + tile / 2)} ${at(y + tile / 2)})`
-  const quarter = (radius: number, fill: string) => `<path d="M${at(x)} ${at(y)}h${at(radius)}a${at(radius)} ${at(radius)} 0 0 1 ${at(-radius)} ${at(radius)}Z" fill="${fill}"/>`
+  const quarter = (radius: number, fill: string) => {
+    const arc = `a${at(radius)} ${at(radius)} 0 0 1 ${at(-radius)} ${at(radius)}`
+    return `<path d="M${at(x)} ${at(y)}h${at(radius)}${arc}Z" fill="${fill}"/>`
+  }
   switch (random.whole(0, 4)) {
     case 0:
       return `<g transform="${turn}">${quarter(tile, colour)}${quarter(tile * 0.5, other)}</g>`

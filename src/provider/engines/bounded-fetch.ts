@@ -1,0 +1,39 @@
+import { EngineError } from './engine.ts'
+
+export type BoundedRequest = {
+  url: string
+  init: RequestInit
+  /** Aborts the whole exchange, the body included. */
+  signal: AbortSignal
+  maxBytes: number
+}
+
+export type BoundedAnswer = { status: number; body: Buffer }
+
+/**
+ * One HTTP exchange whose answer never takes more than `maxBytes` of memory.
+ * Redirects are not followed: the configured host is the one that answers.
+ * Failures to connect, and answers that break off, are transient EngineErrors.
+ */
+export async function boundedFetch({ url, init, signal, maxBytes }: BoundedRequest): Promise<BoundedAnswer> {
+  try {
+    const response = await fetch(url, { ...init, signal, redirect: 'manual' })
+    return { status: response.status, body: await readBody(response, maxBytes) }
+  } catch (cause) {
+    if (cause instanceof EngineError) throw cause
+    signal.throwIfAborted()
+    throw new EngineError('the image service could not be reached', { cause, transient: true })
+  }
+}
+
+async function readBody(response: Response, maxBytes: number): Promise<Buffer> {
+  const chunks: Uint8Array[] = []
+  let total = 0
+  for await (const chunk of response.body ?? []) {
+    total += chunk.byteLength
+    // Leaving the loop cancels the body, and with it the connection.
+    if (total > maxBytes) throw new EngineError(`the image service answered with more than ${maxBytes} bytes`)
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}

@@ -1,0 +1,136 @@
+import sharp from 'sharp'
+import { z } from 'zod'
+import type { Output } from '../../wire/schemas.ts'
+import { boundedFetch } from './bounded-fetch.ts'
+import { readBrief, type Brief } from './brief.ts'
+import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
+import type { OpenAiImagesSettings } from './engine-settings.ts'
+import { imageSize, type FrameSize } from './frame-size.ts'
+import { storeMedia } from './media-store.ts'
+import { encodePicture } from './rasterize.ts'
+import { receivePicture, type ReceivedPicture } from './received-picture.ts'
+
+const answerSchema = z.object({
+  data: z.array(z.object({ b64_json: z.string().nullish(), url: z.string().nullish() })).min(1),
+})
+
+/** Room for the JSON around the pictures: base64 makes them a third larger. */
+const base64Overhead = 1.4
+
+/**
+ * Has pictures made by a service of the OpenAI images shape. Links among the
+ * client's input are not passed on and not fetched; links in the service's
+ * answer are fetched from its own origin, or from anywhere over https.
+ */
+export function createOpenAiImagesEngine(settings: OpenAiImagesSettings): Engine {
+  return {
+    name: 'openai-images',
+    run: async (job, report, signal) => {
+      const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
+      try {
+        return await runOpenAiImages(job, { settings, report, signal: AbortSignal.any([signal, deadline]) })
+      } catch (cause) {
+        if (!deadline.aborted || signal.aborted || cause instanceof EngineError) throw cause
+        throw new EngineError(`the image service did not answer within ${settings.timeout_seconds} s`, { cause, transient: true })
+      }
+    },
+  }
+}
+
+type Run = { settings: OpenAiImagesSettings; report: Report; signal: AbortSignal }
+
+async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
+  const brief = readBrief(job)
+  const size = imageSize(brief.aspect_ratio, brief.resolution)
+  if (size === undefined) throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
+  const wanted = requestedSize(size, run.settings.sizes)
+  await run.report(0, `asking for ${brief.num_images} of ${wanted}`)
+
+  const images = []
+  while (images.length < brief.num_images) {
+    const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
+    // Services may give fewer than were asked for; each call gives at least one, so this ends.
+    for (const picture of await askForPictures({ brief, size: wanted, count }, run)) {
+      images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
+      await run.report(Math.round((images.length / brief.num_images) * 100), `picture ${images.length} of ${brief.num_images} is here`)
+    }
+  }
+  return { images }
+}
+
+type Ask = { brief: Brief; size: string; count: number }
+
+async function askForPictures({ brief, size, count }: Ask, { settings, signal }: Run): Promise<ReceivedPicture[]> {
+  const { url, api_key: apiKey, model, response_format: format, max_answer_bytes: maxBytes } = settings
+  const { status, body } = await boundedFetch({
+    url: `${url}/images/generations`,
+    init: {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }) },
+      body: JSON.stringify({ model, prompt: brief.prompt, n: count, size, ...(format === 'omit' ? {} : { response_format: format }) }),
+    },
+    signal,
+    maxBytes: Math.ceil(maxBytes * base64Overhead),
+  })
+  if (status !== 200) throw refusal(status, body)
+  const answer = answerSchema.safeParse(parseJson(body))
+  if (!answer.success) throw new EngineError('the image service gave an answer of another shape', { cause: answer.error, transient: true })
+  const pictures: ReceivedPicture[] = []
+  for (const item of answer.data.data.slice(0, count)) pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
+  return pictures
+}
+
+async function pictureBytes(
+  { b64_json: base64, url }: z.infer<typeof answerSchema>['data'][number],
+  { settings, signal }: Pick<Run, 'settings' | 'signal'>,
+): Promise<Buffer> {
+  if (base64) return Buffer.from(base64.replace(/^data:[^,]*,/, ''), 'base64')
+  const link = url ? URL.parse(url) : null
+  if (link === null) throw new EngineError('the image service gave neither a picture nor a link to one')
+  if (link.protocol !== 'https:' && link.origin !== new URL(settings.url).origin) {
+    throw new EngineError('the image service gave a link that is neither https nor on its own host')
+  }
+  // Without the key: the link may lie on another host.
+  const { status, body } = await boundedFetch({ url: link.href, init: {}, signal, maxBytes: settings.max_answer_bytes })
+  if (status === 200) return body
+  throw new EngineError('the picture could not be fetched from the image service', { cause: new Error(`status ${status}`), transient: true })
+}
+
+type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_format'] }
+
+/** As it came; or in the format that was asked for, and then what came is the original. */
+async function storePicture(job: EngineJob, { picture, index, format }: Storing) {
+  const { bytes, width, height } = picture
+  const received = (name: string) => storeMedia(job, `${name}-${index}`, picture.format, bytes)
+  if ((format !== 'png' && format !== 'webp') || format === picture.format) return { url: await received('image'), width, height }
+  const converted = await encodePicture(sharp(bytes).autoOrient(), format)
+  return { url: await storeMedia(job, `image-${index}`, format, converted), width, height, original_url: await received('original') }
+}
+
+/** The exact size, or of those that the service accepts the one nearest in shape, then in area. */
+function requestedSize(size: FrameSize, accepted: readonly string[] | undefined): string {
+  const exact = `${size.width}x${size.height}`
+  if (accepted === undefined || accepted.includes(exact)) return exact
+  const distance = (candidate: string) => {
+    const [width = 1, height = 1] = candidate.split('x').map(Number)
+    const shape = Math.abs(Math.log((width / height) * (size.height / size.width)))
+    return shape * 1000 + Math.abs(Math.log((width * height) / (size.width * size.height)))
+  }
+  return accepted.toSorted((a, b) => distance(a) - distance(b))[0] ?? exact
+}
+
+function parseJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'))
+  } catch {
+    return undefined
+  }
+}
+
+/** The service's own words go to the log only: they may name its host, its account or its key. */
+function refusal(status: number, body: Buffer): EngineError {
+  const cause = new Error(`the image service answered ${status}: ${body.toString('utf8', 0, 1000)}`)
+  if (status === 400 || status === 422) return new EngineError('the image service refused this input', { cause })
+  const transient = status === 429 || status >= 500
+  return new EngineError(transient ? 'the image service is busy or failing' : 'the image service refused the call', { cause, transient })
+}

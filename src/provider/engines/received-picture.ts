@@ -1,0 +1,33 @@
+import sharp from 'sharp'
+import { EngineError } from './engine.ts'
+
+export type ReceivedPicture = { bytes: Buffer; format: 'png' | 'webp' | 'jpg'; width: number; height: number }
+
+const mostPixels = 67_108_864
+
+/**
+ * Takes bytes from an image service for what they are: a whole PNG, WebP or
+ * JPEG, told by its content, with its true size. Anything else is refused, an
+ * SVG or HTML page above all, since what is stored is served from our host.
+ */
+export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
+  const format = formatOf(bytes)
+  if (format === undefined) throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
+  try {
+    const picture = sharp(bytes, { limitInputPixels: mostPixels, failOn: 'truncated' })
+    const { autoOrient } = await picture.metadata()
+    // The header alone proves little: this decodes every row.
+    await picture.clone().resize(8, 8).raw().toBuffer()
+    return { bytes, format, width: autoOrient.width, height: autoOrient.height }
+  } catch (cause) {
+    throw new EngineError('the image service answered with a damaged picture', { cause, transient: true })
+  }
+}
+
+function formatOf(bytes: Buffer): ReceivedPicture['format'] | undefined {
+  const starts = (text: string, at = 0) => bytes.toString('latin1', at, at + text.length) === text
+  if (starts('\x89PNG\r\n\x1a\n')) return 'png'
+  if (starts('RIFF') && starts('WEBP', 8)) return 'webp'
+  if (starts('\xff\xd8\xff')) return 'jpg'
+  return undefined
+}
