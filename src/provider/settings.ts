@@ -1,11 +1,25 @@
 import { z } from 'zod'
 import * as setting from '../runtime/settings.ts'
 import type { SettingsReader } from '../runtime/settings.ts'
+import { engineSettingsSchema } from './engines/engine-settings.ts'
 
 const secretKey = z
   .base64()
   .transform((text) => Buffer.from(text, 'base64'))
   .refine((bytes) => bytes.length === 32, 'must be 32 bytes in base64')
+
+const engines = z
+  .string()
+  .transform((text, context) => {
+    try {
+      const parsed: unknown = JSON.parse(text)
+      return parsed
+    } catch {
+      context.addIssue({ code: 'custom', message: 'must be JSON' })
+      return z.NEVER
+    }
+  })
+  .pipe(engineSettingsSchema)
 
 /** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
 export function readProviderSettings(
@@ -43,6 +57,7 @@ export function readProviderSettings(
     consoleToken,
     mediaDir: withDefault('PROVIDER_MEDIA_DIR', setting.nonEmpty, '.data/media'),
     webhookAllow,
+    engines: optional('PROVIDER_ENGINES', engines),
     dispatchIntervalMs: withDefault('PROVIDER_DISPATCH_INTERVAL_MS', setting.positiveInt, 30_000),
     backoffBaseMs: withDefault('PROVIDER_BACKOFF_BASE_MS', setting.positiveInt, 30_000),
     backoffCapMs: withDefault('PROVIDER_BACKOFF_CAP_MS', setting.positiveInt, 3_600_000),

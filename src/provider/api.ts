@@ -1,0 +1,158 @@
+import express, { type Express, type Request, type Response, type RequestHandler, Router } from 'express'
+import { submitBodySchema } from '../wire/schemas.ts'
+import { errorHandler, HttpError, methodNotAllowed, notFound } from '../runtime/http.ts'
+import { readAccount } from './account.ts'
+import { type Caller, identify, invalidApiKey, readApiKey } from './auth.ts'
+import { readBody } from './body.ts'
+import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from './catalog.ts'
+import { strikes } from './faults.ts'
+import { readIdempotencyKey } from './idempotency.ts'
+import { validateInput } from './input.ts'
+import type { Scope } from './keys.ts'
+import { serveMedia } from './media-files.ts'
+import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
+import { priceOf } from './pricing.ts'
+import { applyRateLimit } from './rate-limit.ts'
+import { requestLog } from './request-log.ts'
+import { cancelRequest } from './requests.ts'
+import { readResult, readStatus, unknownRequest } from './results.ts'
+import type { ProviderSettings } from './settings.ts'
+import { submit, type SubmitDeps } from './submit.ts'
+
+export type ApiDeps = SubmitDeps & {
+  settings: ProviderSettings
+  /** Whether the program can do its work now: Postgres answers, is migrated, and we are not stopping. */
+  isReady: () => Promise<boolean>
+}
+
+type Handler = (req: Request, res: Response, caller: Caller) => void | Promise<void>
+
+/** The API listener: /v1 as the spec says, media, health. */
+export function createApi(deps: ApiDeps): Express {
+  const app = express()
+  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
+  app.set('trust proxy', deps.settings.trustProxy).set('query parser', 'simple')
+  app.use(requestLog(deps.logger))
+  app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
+  app.get('/readyz', async (_req, res) => {
+    const ready = await deps.isReady()
+    res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable' })
+  })
+  app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
+  app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
+  app.use('/v1', v1(deps))
+  app.use(notFound)
+  app.use(errorHandler(deps.logger))
+  return app
+}
+
+/** Where the media folder is served: below our own origin where {media_url} says so, else for a proxy in front. */
+function mediaPath({ baseUrl, mediaUrl }: ProviderSettings): string {
+  const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
+  return own.startsWith('/v1') ? '/media' : own
+}
+
+function v1(deps: ApiDeps): Router {
+  const router = Router({ caseSensitive: true, strict: true })
+  const as = (handler: Handler, scope?: Scope): RequestHandler => withCaller(deps, handler, scope)
+  const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
+
+  router.get('/models', as(listModels)).all('/models', only('GET', 'HEAD'))
+  router.post('/models/:model/estimate', as(estimate)).all('/models/:model/estimate', only('POST'))
+  router.post('/models/:model', as(createGeneration(deps), 'generate'))
+  router.get('/models/:model', as(showModel)).all('/models/:model', only('GET', 'HEAD', 'POST'))
+  router.get('/requests/:id/status', as(showStatus(deps))).all('/requests/:id/status', only('GET', 'HEAD'))
+  router.post('/requests/:id/cancel', as(cancel(deps)))
+  if (deps.settings.cancelEndpoint) router.all('/requests/:id/cancel', only('POST'))
+  router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
+  router.get('/account', as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))))
+  router.all('/account', only('GET', 'HEAD'))
+  router.use(as((req, res) => void notFound(req, res, () => {})))
+  return router
+}
+
+/** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
+function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope): RequestHandler {
+  const { ratePerKey: perKey, ratePerAccount: perAccount } = deps.settings
+  return async (req, res) => {
+    const apiKey = readApiKey(req.headers)
+    const identified = apiKey === undefined ? undefined : await identify(deps.db, apiKey, { perKey, perAccount }, deps.clock())
+    if (identified === undefined) throw invalidApiKey()
+    const { caller, rate } = identified
+    applyRateLimit(res, rate)
+    if (scope && !caller.scopes.includes(scope)) {
+      throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
+    }
+    await handler(req, res, caller)
+  }
+}
+
+const listModels: Handler = (req, res, caller) => {
+  const query = catalogQuerySchema.safeParse(req.query)
+  if (!query.success) throw new HttpError(400, 'invalid_query', 'type must be image, video or audio')
+  const { type } = query.data
+  const models = activeModels(caller).filter((model) => type === undefined || model.type === type)
+  res.json({ data: models.map(catalogEntry) })
+}
+
+const showModel: Handler = (req, res, caller) => {
+  const slug = param(req, 'model')
+  const model = findActiveModel(caller, slug)
+  if (model === undefined) throw unknownModel(slug)
+  res.json(modelResource(model))
+}
+
+const estimate: Handler = async (req, res, caller) => {
+  const slug = param(req, 'model')
+  const model = findActiveModel(caller, slug)
+  if (model === undefined) throw unknownModel(slug)
+  const body = await readBody(req, res, estimateBodySchema)
+  res.json({ credits: Number(priceOf(model, validateInput(model, body.input))) })
+}
+
+function createGeneration(deps: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    const body = await readBody(req, res, submitBodySchema)
+    const idempotencyKey = readIdempotencyKey(req.get('idempotency-key'))
+    res.json(await submit(deps, { caller, slug: param(req, 'model'), body, idempotencyKey }))
+  }
+}
+
+function showStatus({ db }: ApiDeps): Handler {
+  return async (req, res, caller) => void res.json(await readStatus(db, caller, lookupOf(req)))
+}
+
+function showResult({ db, random }: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    const { kind, body } = await readResult(db, caller, lookupOf(req))
+    if (kind === 'running') return void res.status(202).json(body)
+    if (!strikes(caller.faults?.truncated, random)) return void res.json(body)
+    const text = JSON.stringify(body)
+    res.type('json').send(text.slice(0, text.length / 2))
+  }
+}
+
+/** Off by default: the public contract has no cancel (spec, Cancel; CONTRACT, cancel). */
+function cancel({ db, clock, settings }: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    if (!settings.cancelEndpoint) return void notFound(req, res, () => {})
+    const lookup = lookupOf(req)
+    const { request_id: id } = await readStatus(db, caller, lookup)
+    if (!(await cancelRequest(db, id, true, clock()))) {
+      throw new HttpError(409, 'not_cancelable', 'only a request that is IN_QUEUE can be canceled')
+    }
+    res.json(await readStatus(db, caller, lookup))
+  }
+}
+
+/** Logs are asked for with `?logs=1` (CONTRACT, how logs are asked for). */
+function lookupOf(req: Request) {
+  const requestId = param(req, 'id')
+  if (requestId === '') throw unknownRequest(requestId)
+  return { requestId, withLogs: req.query['logs'] === '1' || req.query['logs'] === 'true' }
+}
+
+function param(req: Request, name: string): string {
+  const value = req.params[name]
+  return typeof value === 'string' ? value : ''
+}

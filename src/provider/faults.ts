@@ -1,0 +1,34 @@
+import { z } from 'zod'
+
+const share = z.number().min(0).max(1)
+const seconds = z.number().min(0).max(3600)
+
+/**
+ * The trouble that a sandbox key can ask for (CONTRACT, faults on demand), so
+ * that a team can rehearse what production will do to it. Shares are the part
+ * of requests, or of webhook attempts, that meets it.
+ */
+export const faultsSchema = z.strictObject({
+  /** Ends FAILED. */
+  failed: share.optional(),
+  /** Ends CANCELED, which no webhook tells. */
+  canceled: share.optional(),
+  /** The webhook is never sent. */
+  drop: share.optional(),
+  /** The webhook is sent twice. */
+  duplicate: share.optional(),
+  /** An attempt's signature is wrong. */
+  bad_signature: share.optional(),
+  /** The answer with the result breaks off in the middle. */
+  truncated: share.optional(),
+  /** The generation takes this long. */
+  slow_seconds: seconds.optional(),
+  /** The webhook comes this much later. */
+  late_seconds: seconds.optional(),
+})
+export type Faults = z.infer<typeof faultsSchema>
+
+/** Whether a share applies this time; `random` in [0, 1), so that 0 never does and 1 always. */
+export function strikes(shareOfAll: number | undefined, random: () => number): boolean {
+  return shareOfAll !== undefined && random() < shareOfAll
+}

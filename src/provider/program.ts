@@ -1,0 +1,107 @@
+import os from 'node:os'
+import path from 'node:path'
+import packageJson from '../../package.json' with { type: 'json' }
+import { listen } from '../runtime/http.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { startLoop } from '../runtime/loop.ts'
+import { isMigrated, migrate } from '../runtime/migrate.ts'
+import { createPool, type Pool, withDeadline } from '../runtime/postgres.ts'
+import type { RunningProgram } from '../runtime/program.ts'
+import { createApi } from './api.ts'
+import { type DemoKey, importDemoKeys } from './demo-keys.ts'
+import { attemptsPerHost, createDispatcher } from './dispatcher.ts'
+import { createEngines, engineNameOf } from './engines/registry.ts'
+import { runHousekeepingOnce } from './housekeeping.ts'
+import { createQueueWorker } from './queue-worker.ts'
+import { resolve } from './resolver.ts'
+import type { ProviderSettings } from './settings.ts'
+import { createPoster } from './webhook-post.ts'
+
+export type { DemoKey } from './demo-keys.ts'
+
+const migrations = { schema: 'provider', folder: path.resolve(import.meta.dirname, '../../drizzle/provider') }
+
+/** Between looks at the queue when nobody in this process has submitted anything. */
+const queuePollMs = 500
+/** A third of the 60 s within which a dead worker's generation is taken over. */
+const leaseMs = 20_000
+const housekeepingMs = 60_000
+const readyTimeoutMs = 2000
+
+export type ProviderOptions = { settings: ProviderSettings; logger: Logger; demoKeys?: readonly DemoKey[] }
+
+/** The whole provider: API, queue worker, dispatcher. */
+export async function startProvider({ settings, logger, demoKeys = [] }: ProviderOptions): Promise<RunningProgram> {
+  const { databaseUrl: url, databasePoolSize: max } = settings
+  if (settings.migrateOnStart) await migrate({ url, ...migrations })
+  const pool = createPool({ url, max })
+  try {
+    await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
+    return await startListening({ settings, logger, pool })
+  } catch (error) {
+    await pool.close()
+    throw error
+  }
+}
+
+const clock = () => new Date()
+const random = () => Math.random()
+
+type Parts = { settings: ProviderSettings; logger: Logger; pool: Pool }
+
+async function startListening({ settings, logger, pool }: Parts): Promise<RunningProgram> {
+  const stopping = new AbortController()
+  const cut = new AbortController()
+  const background = startBackground({ settings, logger, pool }, stopping.signal, cut.signal)
+  const isReady = async () => {
+    if (stopping.signal.aborted) return false
+    return withDeadline(isMigrated(pool.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
+  }
+  const handler = createApi({ db: pool.db, settings, clock, random, resolve, logger, isReady, onQueued: background.wakeWorker })
+  const { host, port } = settings
+  const listener = await listen({ handler, host, port, setting: 'PROVIDER_PORT', logger }).catch(async (error: unknown) => {
+    stopping.abort()
+    await background.ended()
+    throw error
+  })
+  return {
+    urls: { api: listener.url },
+    stop: async (graceMs) => {
+      stopping.abort()
+      const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
+      await Promise.all([listener.close(graceMs), background.ended()])
+      clearTimeout(timer)
+      await pool.close()
+    },
+  }
+}
+
+/** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
+function startBackground({ settings, logger, pool: { db } }: Parts, signal: AbortSignal, cut: AbortSignal) {
+  const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
+  const engines = createEngines({ settings: settings.engines })
+  const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
+  const job = { db, engines, mediaDir, mediaUrl, clock, random, logger, leaseMs }
+  const worker = createQueueWorker(
+    { ...job, slots, engineNameOf: (model) => engineNameOf(model, settings.engines), onFree: () => workerLoop.wake() },
+    cut,
+  )
+  const poster = createPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
+  const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
+  const userAgent = `mediadock-provider/${packageJson.version}`
+  const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)
+
+  const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, logger, signal })
+  const loops = [
+    workerLoop,
+    // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
+    startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: settings.dispatchIntervalMs * 0.8, logger, signal }),
+    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, logger, signal }),
+  ]
+  const ended = async () => {
+    await Promise.all(loops.map((loop) => loop.done))
+    await Promise.all([worker.drain(), dispatcher.drain()])
+    await poster.close()
+  }
+  return { wakeWorker: workerLoop.wake, ended }
+}

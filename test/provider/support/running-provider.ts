@@ -1,0 +1,108 @@
+import { randomBytes } from 'node:crypto'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { readConfig } from '../../../src/config.ts'
+import { createKey, grantCredits, type CommandDeps, type NewKey, openProvider } from '../../../src/provider/commands.ts'
+import { startProvider } from '../../../src/provider/program.ts'
+import type { ProviderSettings } from '../../../src/provider/settings.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+
+export type Answer = {
+  status: number
+  headers: Headers
+  // Tests say themselves what they expect of a body.
+  // oxlint-disable-next-line typescript/no-explicit-any
+  body: any
+}
+
+export type CallOptions = { key?: string; headers?: Record<string, string>; body?: unknown; rawBody?: string | Uint8Array }
+
+export type TestProvider = {
+  url: string
+  settings: ProviderSettings
+  database: TestDatabase
+  deps: CommandDeps
+  createKey: (wanted?: Partial<NewKey>) => ReturnType<typeof createKey>
+  grant: (account: string, credits: number | string) => Promise<unknown>
+  call: (method: string, path: string, options?: CallOptions) => Promise<Answer>
+  stop: () => Promise<void>
+}
+
+/** Settings of a provider on a free port, quick enough for a test. */
+export async function testSettings(databaseUrl: string, changes: Partial<ProviderSettings> = {}): Promise<ProviderSettings> {
+  const port = await freePort()
+  const mediaDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-media-'))
+  const env = {
+    DATABASE_URL: databaseUrl,
+    PROVIDER_PORT: String(port),
+    PROVIDER_CONSOLE_PORT: '0',
+    PROVIDER_MEDIA_DIR: mediaDir,
+    PROVIDER_SECRET_KEY: randomBytes(32).toString('base64'),
+    PROVIDER_DISPATCH_INTERVAL_MS: '100',
+    PROVIDER_BACKOFF_BASE_MS: '50',
+    PROVIDER_WEBHOOK_TIMEOUT_MS: '1500',
+    PROVIDER_RATE_PER_KEY: '100000',
+    PROVIDER_RATE_PER_ACCOUNT: '100000',
+  }
+  const { provider } = readConfig(env, ['provider'], { databaseUrl: undefined, keys: undefined, secretKey: undefined })
+  if (provider === undefined) throw new Error('no provider settings')
+  return { ...provider, ...changes }
+}
+
+/** A whole provider on a database of its own, reached over a real socket. */
+export async function startTestProvider(changes: Partial<ProviderSettings> = {}): Promise<TestProvider> {
+  const database = await createTestDatabase()
+  const settings = await testSettings(database.url, changes)
+  const program = await startProvider({ settings, logger: createLogger('silent') })
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: settings.secretKey })
+  const url = program.urls['api'] ?? ''
+  let keys = 0
+  return {
+    url,
+    settings,
+    database,
+    deps,
+    createKey: (wanted = {}) => {
+      keys += 1
+      return createKey(deps, { account: `account-${keys}`, name: `key-${keys}`, environment: 'sandbox', ...wanted })
+    },
+    grant: (account, credits) => grantCredits(deps, { account, credits }),
+    call: (method, where, options) => call(url, method, where, options),
+    stop: async () => {
+      await program.stop(1000)
+      await close()
+      await database.drop()
+      await fs.rm(settings.mediaDir, { recursive: true, force: true })
+    },
+  }
+}
+
+export async function call(url: string, method: string, where: string, options: CallOptions = {}): Promise<Answer> {
+  const { key, headers = {}, body, rawBody } = options
+  const hasBody = body !== undefined || rawBody !== undefined
+  const response = await fetch(`${url}${where}`, {
+    method,
+    redirect: 'manual',
+    headers: {
+      ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
+      ...(hasBody ? { 'content-type': 'application/json' } : {}),
+      ...headers,
+    },
+    ...(hasBody ? { body: rawBody ?? JSON.stringify(body) } : {}),
+  })
+  const text = await response.text()
+  const isJson = response.headers.get('content-type')?.includes('json') ?? false
+  return { status: response.status, headers: response.headers, body: isJson && text !== '' ? JSON.parse(text) : text }
+}
+
+async function freePort(): Promise<number> {
+  const { createServer } = await import('node:net')
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  if (address === null || typeof address === 'string') throw new Error('no port')
+  return address.port
+}
