@@ -1,8 +1,14 @@
 import { z } from 'zod'
 import { catalog } from '../catalog-data.ts'
 
-/** Engines that need no settings; `local-video` and `local-audio` can be given another ffmpeg. */
-export const localEngines = ['local-image', 'local-image-with-original', 'local-video', 'local-audio'] as const
+/** The type of model that each engine can run. Those that are local need no settings. */
+const madeBy: Record<string, string> = {
+  'local-image': 'image',
+  'local-image-with-original': 'image',
+  'local-video': 'video',
+  'local-audio': 'audio',
+  'openai-images': 'image',
+}
 
 /** An endpoint of the OpenAI images shape: `POST {url}/images/generations`. */
 export const openAiImagesSchema = z.strictObject({
@@ -35,7 +41,7 @@ export const engineSettingsSchema = z
     ffmpeg_path: z.string().min(1).optional(),
   })
   .superRefine((settings, context) => {
-    const configured = new Set<string>([...localEngines, ...(settings['openai-images'] ? ['openai-images'] : [])])
+    const configured = Object.keys(madeBy).filter((engine) => engine.startsWith('local-') || engine in settings)
     for (const [slug, engine] of Object.entries(settings.models)) {
       const problem = bindingProblem(slug, engine, configured)
       if (problem) context.addIssue({ code: 'custom', path: ['models', slug], message: `models.${slug}: ${problem}` })
@@ -43,18 +49,10 @@ export const engineSettingsSchema = z
   })
 export type EngineSettings = z.infer<typeof engineSettingsSchema>
 
-const madeBy: Record<string, string> = {
-  'local-image': 'image',
-  'local-image-with-original': 'image',
-  'openai-images': 'image',
-  'local-video': 'video',
-  'local-audio': 'audio',
-}
-
-function bindingProblem(slug: string, engine: string, configured: ReadonlySet<string>): string | undefined {
+function bindingProblem(slug: string, engine: string, configured: readonly string[]): string | undefined {
   const model = catalog.find((entry) => entry.slug === slug)
   if (model === undefined) return 'there is no such model in the catalog'
-  if (!configured.has(engine)) return `the engine ${engine} is not configured; there are ${[...configured].join(', ')}`
+  if (!configured.includes(engine)) return `the engine ${engine} is not configured; there are ${configured.join(', ')}`
   if (madeBy[engine] !== model.type) return `the engine ${engine} makes no ${model.type}`
   return undefined
 }

@@ -7,6 +7,8 @@ import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { EngineError } from './engine.ts'
 
+const require = createRequire(import.meta.url)
+
 const mostStderrCharacters = 4096
 
 export type FfmpegRun = {
@@ -26,7 +28,9 @@ export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrame
   signal.throwIfAborted()
   const flags = ['-hide_banner', '-nostdin', '-loglevel', 'error', '-progress', 'pipe:1', '-y']
   const child = spawn(binary, [...flags, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
-  const closed = once(child, 'close').then(([code]: (number | null)[]) => code ?? -1)
+  const closed = once(child, 'close').catch((cause) => {
+    throw new EngineError('ffmpeg cannot be started on the server; video and mp3 need it', { cause })
+  })
   const stderr = collectTail(child.stderr)
   const deadline = AbortSignal.timeout(deadlineSeconds * 1000)
   const stop = AbortSignal.any([signal, deadline])
@@ -34,7 +38,7 @@ export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrame
   stop.addEventListener('abort', kill)
   yieldToOthers(child)
   try {
-    const [code] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
+    const [[code]] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
     signal.throwIfAborted()
     if (deadline.aborted) throw new EngineError(`the encoder did not finish within ${deadlineSeconds} s`)
     if (code !== 0) throw new EngineError('the encoder failed', { cause: new Error(`ffmpeg ended with ${code}: ${stderr()}`) })
@@ -83,7 +87,7 @@ export async function locateFfmpeg(given: string | undefined): Promise<string> {
 
 function installedFfmpeg(): string {
   try {
-    const { path }: { path: string } = createRequire(import.meta.url)('@ffmpeg-installer/ffmpeg')
+    const { path }: { path: string } = require('@ffmpeg-installer/ffmpeg')
     return path
   } catch (cause) {
     throw new EngineError(`there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`, { cause })

@@ -7,6 +7,8 @@ export type MediaExtension = 'png' | 'webp' | 'jpg' | 'mp4' | 'mp3' | 'wav'
 
 type Place = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'requestId'>
 
+const scratchPrefix = '.scratch-'
+
 const folderName = /^[0-9a-z-]{1,64}$/
 
 /**
@@ -34,12 +36,21 @@ export async function storeMedia(place: Place, name: string, extension: MediaExt
 
 /** Runs `work` with a private scratch folder, which is gone afterwards whatever happens. */
 export async function withScratch<T>(place: Place, work: (folder: string) => Promise<T>): Promise<T> {
+  const folder = await mediaFolder(place)
+  await removeLeftovers(folder)
   // Beside the result, since the system's own temporary folder may be small; hidden, so never served.
-  const scratch = await fs.mkdtemp(path.join(await mediaFolder(place), '.scratch-'))
+  const scratch = await fs.mkdtemp(path.join(folder, scratchPrefix))
   try {
     return await work(scratch)
   } finally {
     await fs.rm(scratch, { recursive: true, force: true })
+  }
+}
+
+/** What a worker that died in the middle of this request has left. */
+async function removeLeftovers(folder: string): Promise<void> {
+  for (const name of await fs.readdir(folder)) {
+    if (name.startsWith(scratchPrefix)) await fs.rm(path.join(folder, name), { recursive: true, force: true })
   }
 }
 

@@ -1,9 +1,12 @@
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import path from 'node:path'
 
 const require = createRequire(import.meta.url)
 
-const fontFile = (name: string) => require.resolve(`dejavu-fonts-ttf/ttf/${name}.ttf`)
+const fontsDir = path.join(path.dirname(require.resolve('dejavu-fonts-ttf/package.json')), 'ttf')
+
+const fontFile = (name: string) => path.join(fontsDir, `${name}.ttf`)
 
 /** The only fonts that a picture is drawn with: the machine's own never change what is made. */
 export const fontFiles = [fontFile('DejaVuSans'), fontFile('DejaVuSansMono')]

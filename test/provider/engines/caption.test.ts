@@ -1,0 +1,76 @@
+import { describe, expect, it } from 'vitest'
+import { drawCaption } from '../../../src/provider/engines/artwork/caption.ts'
+import { captionMetrics } from '../../../src/provider/engines/artwork/font.ts'
+import { drawCaptionLayer } from '../../../src/provider/engines/artwork/picture.ts'
+import { breakLines, drawableText, startsFromRight } from '../../../src/provider/engines/artwork/text-lines.ts'
+import { rasterize } from '../../../src/provider/engines/rasterize.ts'
+
+describe('drawableText', () => {
+  it('leaves a plain prompt as it is', () => {
+    expect(drawableText('A lighthouse at dusk, “35 mm” — naïve façade')).toBe('A lighthouse at dusk, “35 mm” — naïve façade')
+  })
+
+  it.each([
+    ['white space of every kind becomes one space', 'a\t\r\n\u00a0\u2028 b', 'a b'],
+    ['controls are gone', 'a\u0000\u001b[1mb', 'a [1mb'],
+    ['direction overrides are gone', 'user\u202Egnp.exe\u2066', 'usergnp.exe'],
+    ['lone surrogates are gone', 'a \ud800 b', 'a b'],
+    ['characters without a glyph become one ellipsis', 'a 一个安静 b', 'a … b'],
+    ['a prompt of nothing that can be drawn is empty', '一个安静的地方', ''],
+    ['at most two marks stay on a letter', 'e\u0316\u0317\u0318\u0319', 'e\u0316\u0317'],
+  ])('%s', (_rule, prompt, drawn) => {
+    expect(drawableText(prompt)).toBe(drawn)
+  })
+})
+
+describe('breakLines', () => {
+  it('keeps every line within the width, and every letter', () => {
+    const text = `${'a wide shot of a lighthouse '.repeat(8)}${'W'.repeat(90)}`
+    const lines = breakLines(text, 12)
+    for (const line of lines) expect(captionMetrics().widthOf(line)).toBeLessThanOrEqual(12)
+    expect(lines.join('').replaceAll(' ', '')).toBe(text.replaceAll(' ', ''))
+  })
+})
+
+describe('captionMetrics', () => {
+  // Advance widths of DejaVu Sans 2.37 in units of 1/2048 em.
+  it('reads the widths of the font', () => {
+    expect(captionMetrics().widthOf('i')).toBeCloseTo(569 / 2048, 6)
+    expect(captionMetrics().widthOf('W')).toBeCloseTo(2025 / 2048, 6)
+    expect(captionMetrics().widthOf('Wi')).toBeCloseTo((569 + 2025) / 2048, 6)
+  })
+})
+
+describe('drawCaption', () => {
+  const size = { width: 1280, height: 720 }
+
+  it('writes nothing of the prompt as markup', () => {
+    const svg = drawCaption(size, `<b a="1" c='2'>&amp;</b>`, 'credit')
+    expect(svg).not.toContain('<b')
+    expect(svg).not.toContain('&amp;')
+    expect(svg).toContain('&#60;b a=&#34;1&#34; c=&#39;2&#39;&#62;&#38;amp;&#60;/b&#62;')
+  })
+
+  it('puts right-to-left text at the right', () => {
+    expect(startsFromRight('12 שלום abc')).toBe(true)
+    expect(startsFromRight('abc שלום')).toBe(false)
+    expect(drawCaption(size, 'שלום', '')).toContain('text-anchor="end"')
+  })
+
+  it('ends a prompt that does not fit in an ellipsis, in six lines at most', () => {
+    const svg = drawCaption(size, 'word '.repeat(6000), '')
+    const lines = [...svg.matchAll(/<text [^>]*text-anchor[^>]*>([^<]*)</g)].map(([, text]) => text)
+    expect(lines).toHaveLength(6)
+    expect(lines.at(-1)).toMatch(/word…$/)
+  })
+
+  it('draws letters that can be seen', async () => {
+    const inked = async (prompt: string) => {
+      const layer = await rasterize(drawCaptionLayer(size, { prompt, credit: '' }), new AbortController().signal)
+      const pixels = await layer.flatten({ background: '#000000' }).greyscale().raw().toBuffer()
+      return pixels.filter((level) => level > 200).length
+    }
+    expect(await inked('')).toBe(0)
+    expect(await inked('LIGHTHOUSE')).toBeGreaterThan(3000)
+  })
+})

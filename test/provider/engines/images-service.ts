@@ -1,0 +1,41 @@
+import { once } from 'node:events'
+import http from 'node:http'
+import sharp from 'sharp'
+import { onTestFinished } from 'vitest'
+
+type Received = { method: string | undefined; path: string | undefined; headers: http.IncomingHttpHeaders; body: unknown }
+export type Answer = (exchange: { request: Received; response: http.ServerResponse; url: string }) => void | Promise<void>
+
+/** A real HTTP server in the place of an OpenAI-compatible image service; it answers as it is told. */
+export async function startImagesService(answer: Answer) {
+  const received: Received[] = []
+  const server = http.createServer((request, response) => {
+    void (async () => {
+      let text = ''
+      for await (const chunk of request.setEncoding('utf8')) text += chunk
+      const seen = { method: request.method, path: request.url, headers: request.headers, body: text === '' ? undefined : JSON.parse(text) }
+      received.push(seen)
+      await answer({ request: seen, response, url })
+    })()
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  if (address === null || typeof address === 'string') throw new Error('not listening')
+  const url = `http://127.0.0.1:${address.port}`
+  return { url: `${url}/v1`, origin: url, received, server }
+}
+
+export function sendJson(response: http.ServerResponse, body: unknown, status = 200): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body))
+}
+
+/** A picture of one colour, as a service would make it. */
+export async function picture(format: 'png' | 'jpeg' | 'webp' | 'svg', { width = 96, height = 64, shade = 120 } = {}): Promise<Buffer> {
+  if (format === 'svg') return Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
+  return sharp({ create: { width, height, channels: 3, background: { r: shade, g: 40, b: 90 } } }).toFormat(format).toBuffer()
+}

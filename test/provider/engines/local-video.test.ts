@@ -1,0 +1,119 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { catalog } from '../../../src/provider/catalog-data.ts'
+import { videoSize } from '../../../src/provider/engines/frame-size.ts'
+import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
+import { planShots } from '../../../src/provider/engines/video-graph.ts'
+import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from './engine-run.ts'
+import { probe } from './probe.ts'
+
+const engine = createLocalVideoEngine({ name: 'local-video', ffmpegPath: undefined })
+
+async function film(input: Record<string, unknown>) {
+  const { output, mediaDir, reported } = await runEngine(engine, { input })
+  const video = videoOf(output)
+  const file = fileOf(mediaDir, video.url)
+  return { video, file, reported, mediaDir, probed: await probe(file) }
+}
+
+describe('local-video', () => {
+  it.each([
+    [{ duration: 4, resolution: '480p', aspect_ratio: '16:9' }, 854, 480],
+    [{ duration: 7, resolution: '480p', aspect_ratio: '9:16', generate_audio: true }, 480, 854],
+    [{ duration: 4, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
+    [{ duration: 4, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
+    [{ duration: 30, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
+  ])('makes an H.264 clip that plays, for %o', async (input, width, height) => {
+    const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
+    expect(video).toMatchObject({ width, height, duration: input.duration })
+    expect(probed.video).toMatch(/^h264 .*yuv420p/)
+    expect(probed).toMatchObject({ width, height, frames: input.duration * 24 })
+    // An AAC track ends on a packet of 1,024 samples.
+    expect(Math.abs(probed.seconds - input.duration)).toBeLessThan(0.06)
+    if ('generate_audio' in input) expect(probed.audio).toMatch(/^aac .*44100 Hz, stereo/)
+    else expect(probed.audio).toBeUndefined()
+  })
+
+  it('gives the same bytes for the same input, puts the index first and leaves nothing else behind', async () => {
+    const input = { prompt: 'a quiet bay', duration: 4, resolution: '480p', generate_audio: true }
+    const [first, second] = [await film(input), await film(input)]
+    const bytes = await fs.readFile(first.file)
+    expect(bytes.equals(await fs.readFile(second.file))).toBe(true)
+    expect(bytes.indexOf('moov')).toBeLessThan(bytes.indexOf('mdat'))
+    expect(await filesBelow(first.mediaDir)).toHaveLength(1)
+  })
+
+  it('reports progress while it encodes', async () => {
+    const { reported } = await film({ prompt: 'a quiet bay', duration: 15, resolution: '720p' })
+    const progress = reported.map((report) => report.progress)
+    expect(progress).toEqual(progress.toSorted((a, b) => a - b))
+    expect(progress.at(-1)).toBe(100)
+    expect(progress.some((percent) => percent > 25 && percent < 95)).toBe(true)
+    expect(reported[0]?.line).toBe('making 15 s of 1280x720 without sound')
+  })
+
+  it('kills the encoder when the job is aborted, and leaves nothing', async () => {
+    const controller = new AbortController()
+    const reason = new Error('taken away')
+    const mediaDir = await temporaryFolder()
+    const started = performance.now()
+    const onReport = (progress: number) => progress > 25 && controller.abort(reason)
+    const run = engine.run(
+      { requestId: 'abort-me', model: 'm', input: { prompt: 'a', duration: 30, resolution: '1080p' }, mediaDir, mediaUrl: '' },
+      async (progress) => void onReport(progress),
+      controller.signal,
+    )
+    await expect(run).rejects.toBe(reason)
+    expect(performance.now() - started).toBeLessThan(6000)
+    expect(await filesBelow(mediaDir)).toEqual([])
+  })
+
+  it('removes what a worker that died has left of the same request', async () => {
+    const mediaDir = await temporaryFolder()
+    await fs.mkdir(path.join(mediaDir, 'again', '.scratch-dead'), { recursive: true })
+    await fs.writeFile(path.join(mediaDir, 'again', '.scratch-dead', 'layer-0.png'), '')
+    const job = { requestId: 'again', model: 'm', input: { prompt: 'a', duration: 1, resolution: '480p' }, mediaDir, mediaUrl: '' }
+    await engine.run(job, async () => {}, new AbortController().signal)
+    expect(await filesBelow(mediaDir)).toEqual([expect.stringMatching(/^again\/video-[0-9a-f]{16}\.mp4$/)])
+  })
+
+  it('ends with the error of the report, and without the encoder, when the report fails', async () => {
+    const failing = engine.run(
+      { requestId: 'lost', model: 'm', input: { prompt: 'a', duration: 30, resolution: '720p' }, mediaDir: await temporaryFolder(), mediaUrl: '' },
+      async (progress) => {
+        if (progress > 25) throw new Error('the lease is lost')
+      },
+      new AbortController().signal,
+    )
+    await expect(failing).rejects.toThrow('the lease is lost')
+  })
+})
+
+describe('videoSize', () => {
+  it('is known, and even, for every ratio and resolution in the catalog', () => {
+    for (const { input_schema: schema } of catalog.filter(({ type }) => type === 'video')) {
+      for (const ratio of schema['aspect_ratio']?.enum ?? ['16:9']) {
+        for (const resolution of schema['resolution']?.enum ?? ['720p']) {
+          const size = videoSize(String(ratio), String(resolution))
+          expect(size).toBeDefined()
+          expect([(size?.width ?? 1) % 2, (size?.height ?? 1) % 2]).toEqual([0, 0])
+        }
+      }
+    }
+  })
+})
+
+describe('planShots', () => {
+  it('covers every duration without a gap', () => {
+    for (let duration = 1; duration <= 60; duration++) {
+      const shots = planShots(duration)
+      let covered = 0
+      for (const { startSeconds, seconds } of shots) {
+        expect(startSeconds).toBeLessThanOrEqual(covered + 1e-9)
+        covered = startSeconds + seconds
+      }
+      expect(covered).toBeCloseTo(duration, 9)
+    }
+  })
+})

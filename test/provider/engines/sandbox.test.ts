@@ -1,0 +1,57 @@
+import fs from 'node:fs/promises'
+import sharp from 'sharp'
+import { describe, expect, it } from 'vitest'
+import { sandboxOutput } from '../../../src/provider/engines/sandbox.ts'
+import { outputSchema } from '../../../src/wire/schemas.ts'
+import { audioOf, fileOf, filesBelow, imagesOf, mediaUrl, temporaryFolder, videoOf } from './engine-run.ts'
+import { probe } from './probe.ts'
+
+async function place(model = 'aurora-image', input: Record<string, unknown> = {}) {
+  return { mediaDir: await temporaryFolder(), mediaUrl, model, input }
+}
+
+describe('sandboxOutput', () => {
+  it('is the same sample whatever was asked for', async () => {
+    const first = await sandboxOutput('image', await place('aurora-image', { prompt: 'a' }))
+    const second = await sandboxOutput('image', await place('aurora-image-edit', { prompt: 'b', aspect_ratio: '16:9' }))
+    expect(second).toEqual(first)
+    expect(imagesOf(outputSchema.parse(first))).toHaveLength(1)
+  })
+
+  it('has as many different images as were asked for, of the size that it says', async () => {
+    const where = await place('aurora-image-pro', { num_images: 4 })
+    const images = imagesOf(await sandboxOutput('image', where))
+    expect(new Set(images.map(({ url }) => url)).size).toBe(4)
+    for (const { url, width, height, original_url: original } of images) {
+      expect(await sharp(fileOf(where.mediaDir, url)).metadata()).toMatchObject({ format: 'webp', width, height })
+      expect(original).toBeDefined()
+    }
+  })
+
+  it('has no original_url for a model that returns none', async () => {
+    const [image] = imagesOf(await sandboxOutput('image', await place()))
+    expect(image).not.toHaveProperty('original_url')
+  })
+
+  it('has a video and a sound of the length that it says', async () => {
+    const where = await place()
+    const video = videoOf(await sandboxOutput('video', where))
+    const probed = await probe(fileOf(where.mediaDir, video.url))
+    expect(probed).toMatchObject({ width: video.width, height: video.height })
+    expect(Math.abs(probed.seconds - video.duration)).toBeLessThan(0.06)
+    const audio = audioOf(await sandboxOutput('audio', where))
+    const sound = await probe(fileOf(where.mediaDir, audio.url))
+    expect(Math.abs(sound.seconds - (audio.duration ?? 0))).toBeLessThan(0.06)
+  })
+
+  it('writes each file once, whole, under many calls at a time', async () => {
+    const where = await place()
+    const outputs = await Promise.all(Array.from({ length: 20 }, () => sandboxOutput('video', where)))
+    const [file = ''] = await filesBelow(where.mediaDir)
+    expect(await filesBelow(where.mediaDir)).toHaveLength(1)
+    expect(new Set(outputs.map((output) => videoOf(output).url))).toEqual(new Set([`${mediaUrl}/${file}`]))
+    const { ino } = await fs.stat(`${where.mediaDir}/${file}`)
+    await sandboxOutput('video', where)
+    expect((await fs.stat(`${where.mediaDir}/${file}`)).ino).toBe(ino)
+  })
+})
