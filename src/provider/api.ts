@@ -3,6 +3,7 @@ import { submitBodySchema } from '../wire/schemas.ts'
 import { errorHandler, HttpError, methodNotAllowed, notFound } from '../runtime/http.ts'
 import { readAccount } from './account.ts'
 import { type Caller, identify, invalidApiKey, readApiKey } from './auth.ts'
+import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from './catalog.ts'
 import { strikes } from './faults.ts'
@@ -54,9 +55,15 @@ function mediaPath({ baseUrl, mediaUrl }: ProviderSettings): string {
 
 function v1(deps: ApiDeps): Router {
   const router = Router({ caseSensitive: true, strict: true })
-  const as = (handler: Handler, scope?: Scope): RequestHandler => withCaller(deps, handler, scope)
+  const available = createAvailability(deps.logger)
+  const as = (handler: Handler, scope?: Scope): RequestHandler => {
+    const answer = withCaller(deps, handler, scope)
+    return (req, res) => available(() => answer(req, res))
+  }
   const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
+  const nothing = as((req, res) => void notFound(req, res, () => {}))
 
+  router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
   router.get('/models', as(listModels)).all('/models', only('GET', 'HEAD'))
   router.post('/models/:model/estimate', as(estimate)).all('/models/:model/estimate', only('POST'))
   router.post('/models/:model', as(createGeneration(deps), 'generate'))
@@ -67,14 +74,15 @@ function v1(deps: ApiDeps): Router {
   router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
   router.get('/account', as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))))
   router.all('/account', only('GET', 'HEAD'))
-  router.use(as((req, res) => void notFound(req, res, () => {})))
+  router.use(nothing)
   return router
 }
 
 /** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
-function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope): RequestHandler {
+function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
   const { ratePerKey: perKey, ratePerAccount: perAccount } = deps.settings
-  return async (req, res) => {
+  return async (req: Request, res: Response): Promise<void> => {
+    res.set('Cache-Control', 'no-store')
     const apiKey = readApiKey(req.headers)
     const identified = apiKey === undefined ? undefined : await identify(deps.db, apiKey, { perKey, perAccount }, deps.clock())
     if (identified === undefined) throw invalidApiKey()
@@ -150,6 +158,15 @@ function lookupOf(req: Request) {
   const requestId = param(req, 'id')
   if (requestId === '') throw unknownRequest(requestId)
   return { requestId, withLogs: req.query['logs'] === '1' || req.query['logs'] === 'true' }
+}
+
+function isDecodable(path: string): boolean {
+  try {
+    decodeURIComponent(path)
+    return true
+  } catch {
+    return false
+  }
 }
 
 function param(req: Request, name: string): string {

@@ -18,7 +18,7 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
     parseJson(req, res, (error?: unknown) => (error === undefined ? resolve() : reject(refusal(error))))
   })
   const body: unknown = req.body
-  checkDepth(body)
+  checkOutline(body)
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
@@ -43,11 +43,20 @@ function refusal(error: unknown): unknown {
   return invalidBody('the body is not valid JSON')
 }
 
-/** Walks without recursion: nesting that is deep enough would end a recursive walk with an overflow. */
-function checkDepth(body: unknown): void {
+/**
+ * Walks without recursion: nesting that is deep enough would end a recursive walk
+ * with an overflow. `__proto__` is refused here, since zod would drop it silently.
+ */
+function checkOutline(body: unknown): void {
   let level: unknown[] = [body]
   for (let depth = 0; level.length > 0; depth += 1) {
     if (depth > maxDepth) throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxDepth} levels`)
-    level = level.flatMap((value) => (typeof value === 'object' && value !== null ? Object.values(value) : []))
+    const next: unknown[] = []
+    for (const value of level) {
+      if (typeof value !== 'object' || value === null) continue
+      if (Object.hasOwn(value, '__proto__')) throw new HttpError(422, 'model_input_invalid', 'input.__proto__ is not a parameter of this model')
+      for (const member of Object.values(value)) next.push(member)
+    }
+    level = next
   }
 }

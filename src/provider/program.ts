@@ -27,6 +27,8 @@ const queuePollMs = 500
 const leaseMs = 20_000
 const housekeepingMs = 60_000
 const readyTimeoutMs = 2000
+/** For what was cut to let go of what it had in hand. */
+const cutGraceMs = 3000
 
 export type ProviderOptions = { settings: ProviderSettings; logger: Logger; demoKeys?: readonly DemoKey[] }
 
@@ -69,7 +71,10 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
     stop: async (graceMs) => {
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
-      await Promise.all([listener.close(graceMs), background.ended()])
+      const ended = Promise.all([listener.close(graceMs), background.ended()])
+      await withDeadline(ended, graceMs + cutGraceMs, 'stopping the provider').catch((error: unknown) => {
+        logger.error({ err: error }, 'an engine did not stop; its lease will end and another process takes over')
+      })
       clearTimeout(timer)
       await pool.close()
     },

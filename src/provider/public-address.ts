@@ -1,3 +1,4 @@
+import net from 'node:net'
 import ipaddr from 'ipaddr.js'
 
 /**
@@ -14,7 +15,8 @@ const globalUnicastV6 = ipaddr.IPv6.parseCIDR('2000::/3')
  * public receiver needs them, and they are a way round each IPv4 rule.
  */
 export function isPublicAddress(address: string): boolean {
-  if (!ipaddr.isValid(address)) return false
+  // ipaddr.js would also read 1.2.3 and 2130706433, which is not for it to guess.
+  if (net.isIP(address) === 0) return false
   const parsed = ipaddr.parse(address)
   if (metadataServices.has(parsed.toString()) || parsed.range() !== 'unicast') return false
   return parsed.kind() === 'ipv4' || (parsed instanceof ipaddr.IPv6 && parsed.match(globalUnicastV6))
@@ -31,5 +33,5 @@ export function isLocalName(hostname: string): boolean {
 /** The address that a URL's hostname is, without an IPv6 literal's brackets; undefined for a name. */
 export function literalAddress(hostname: string): string | undefined {
   const bare = hostname.replace(/^\[|\]$/g, '').replace(/\.+$/, '')
-  return ipaddr.isValid(bare) ? bare : undefined
+  return net.isIP(bare) === 0 ? undefined : bare
 }

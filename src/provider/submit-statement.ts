@@ -95,7 +95,7 @@ function takeTurn(accountId: string, environment: Environment, charge: string): 
     set available = a.available - ${charge}::numeric,
       last_turn = greatest(a.last_turn + 1, coalesce(
         (select min(q.turn) from provider.requests q where q.status = 'IN_QUEUE' and q.environment = ${environment}),
-        (select max(other.last_turn) from provider.accounts other)))
+        (select max(other.last_turn) + 1 from provider.accounts other)))
     from lock
     where lock.mine and a.id = ${accountId} and a.available >= ${charge}::numeric
     returning a.id, a.last_turn as turn`
