@@ -6,6 +6,7 @@ import { type Caller, identify, invalidApiKey, readApiKey } from './auth.ts'
 import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from './catalog.ts'
+import { docsRouter } from './docs.ts'
 import { strikes } from './faults.ts'
 import { readIdempotencyKey } from './idempotency.ts'
 import { validateInput } from './input.ts'
@@ -40,6 +41,7 @@ export function createApi(deps: ApiDeps): Express {
     res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable' })
   })
   app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
+  app.use(docsRouter(deps.settings.baseUrl))
   app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
   app.use('/v1', v1(deps))
   app.use(notFound)

@@ -7,6 +7,7 @@ import { createKey, grantCredits, type CommandDeps, type NewKey, openProvider } 
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
+import { freePort } from './free-port.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 export type Answer = {
@@ -95,14 +96,4 @@ export async function call(url: string, method: string, where: string, options: 
   const text = await response.text()
   const isJson = response.headers.get('content-type')?.includes('json') ?? false
   return { status: response.status, headers: response.headers, body: isJson && text !== '' ? JSON.parse(text) : text }
-}
-
-async function freePort(): Promise<number> {
-  const { createServer } = await import('node:net')
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
 }
