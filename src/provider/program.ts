@@ -23,8 +23,8 @@ const migrations = { schema: 'provider', folder: path.resolve(import.meta.dirnam
 
 /** Between looks at the queue when nobody in this process has submitted anything. */
 const queuePollMs = 500
-/** A third of the 60 s within which a dead worker's generation is taken over. */
-const leaseMs = 20_000
+/** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */
+const leaseMs = 10_000
 const housekeepingMs = 60_000
 const readyTimeoutMs = 2000
 /** For what was cut to let go of what it had in hand. */

@@ -3,6 +3,7 @@ import http from 'node:http'
 import net from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createKey, openProvider } from '../../src/provider/commands.ts'
+import { listDeliveries, resendDelivery, showDelivery } from '../../src/provider/delivery-history.ts'
 import { createDispatcher, type DispatcherDeps } from '../../src/provider/dispatcher.ts'
 import { claimDue } from '../../src/provider/outbox.ts'
 import { createPoster } from '../../src/provider/webhook-post.ts'
@@ -170,6 +171,32 @@ describe('a delivery', () => {
     await dispatcher([origin], { secretKey: Buffer.alloc(32, 8) }).runOnce()
     expect((await settled(id, 1))['detail']).toContain('signing secret')
     expect(caught).toEqual([])
+  })
+})
+
+describe('a resend', () => {
+  it('is one more attempt with the same id and bytes, after the sixth too', async () => {
+    let status = 500
+    const { origin, caught } = await catcher((_one, res) => void res.writeHead(status).end())
+    const id = await deliver(`${origin}/hook`)
+    await database.sql`update provider.deliveries set attempts = 5 where id = ${id}`
+    const { runOnce } = dispatcher([origin])
+    await runOnce()
+    expect(await settled(id, 6)).toMatchObject({ state: 'failed' })
+    status = 200
+    expect(await resendDelivery(provider.deps.db, id, now)).toBe(true)
+    await runOnce()
+    expect(await settled(id, 7)).toMatchObject({ state: 'delivered', ok: true })
+    expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(Array(2).fill(`${id} {"n":"${id} ü"}`))
+    const detail = await showDelivery(provider.deps.db, id)
+    expect(detail?.attempts.map(({ number, ok, http_status }) => [number, ok, http_status])).toEqual([[6, false, 500], [7, true, 200]])
+    expect(await listDeliveries(provider.deps.db, { account: 'a', limit: 10 })).toMatchObject([{ id, state: 'delivered' }])
+  })
+
+  it('is refused for a delivery that is on its way, and for an unknown one', async () => {
+    const id = await deliver('https://hooks.example.com/')
+    expect(await resendDelivery(provider.deps.db, id, now)).toBe(false)
+    expect(await resendDelivery(provider.deps.db, randomUUID(), now)).toBe(false)
   })
 })
 
