@@ -1,0 +1,100 @@
+import { html } from 'hono/html'
+import type { ArrivalRow, Overview, ResultRow } from '../receiver/overview.ts'
+import type { Markup } from '../runtime/console-page.ts'
+import type { LinkPolicy } from './media-links.ts'
+
+/** The first page: what arrives and what became of it, fresh every second. */
+export function nowPage(overview: Overview, links: LinkPolicy): Markup {
+  return html`<h1>Now</h1>
+    <div hx-get="/now" hx-trigger="every 1s" hx-swap="innerMorph">${nowTiles(overview, links)}</div>`
+}
+
+/** The part that is fetched again. */
+export function nowTiles({ arrivals, results, pending, oldestSeconds, parked, overdue }: Overview, links: LinkPolicy): Markup {
+  return html`<div class="tiles">
+      ${tile(pending, 'waiting to land')} ${tile(`${Math.round(oldestSeconds)} s`, 'oldest waiting')} ${tile(parked, 'parked')}
+      ${tile(overdue, 'overdue at the provider')}
+    </div>
+    <div class="columns">
+      <section class="card" aria-labelledby="arrivals">
+        <h2 id="arrivals">Latest arrivals</h2>
+        ${arrivals.length === 0 ? html`<p class="empty">No webhook has arrived yet.</p>` : arrivalTable(arrivals)}
+      </section>
+      <section class="card" aria-labelledby="results">
+        <h2 id="results">Latest results</h2>
+        ${results.length === 0
+          ? html`<p class="empty">No result has landed yet.</p>`
+          : html`<div class="results">${results.map((result) => resultCard(result, links))}</div>`}
+      </section>
+    </div>`
+}
+
+function tile(value: number | string, label: string): Markup {
+  return html`<div class="tile"><b>${value}</b><span>${label}</span></div>`
+}
+
+function arrivalTable(arrivals: readonly ArrivalRow[]): Markup {
+  return html`<div class="scroll" tabindex="0" role="region" aria-labelledby="arrivals">
+    <table>
+      <thead>
+        <tr>
+          <th>Received</th>
+          <th>Outcome</th>
+          <th>Cause</th>
+          <th>Request</th>
+          <th>Key</th>
+          <th>Answered in</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${arrivals.map(
+          (arrival) =>
+            html`<tr>
+              <td>${time(arrival.arrivedAt)}</td>
+              <td><span class="badge ${toneOf(arrival.outcome)}">${arrival.outcome}</span>${arrival.folded > 0 ? html` <span class="soft">+${arrival.folded}</span>` : ''}</td>
+              <td>${arrival.reason ?? ''}</td>
+              <td class="mono"><span title="${arrival.requestId ?? ''}">${arrival.requestId?.slice(0, 8) ?? '—'}</span></td>
+              <td>${arrival.keyName ?? '—'}</td>
+              <td>${arrival.ackMs.toFixed(1)} ms</td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`
+}
+
+function resultCard(result: ResultRow, links: LinkPolicy): Markup {
+  const extra = result.media.length > 1 ? html` <span class="soft">${result.media.length} items</span>` : ''
+  return html`<article class="result" id="result-${result.requestId}">
+    <div class="media">${mediaOf(result, links)}</div>
+    <div class="about">
+      <span class="soft">${result.model ?? 'unknown model'}</span>
+      <span class="mono" title="${result.requestId}">${result.requestId}</span>
+      <span><span class="badge ${result.status === 'COMPLETED' ? 'good' : 'bad'}">${result.status}</span>${extra}</span>
+      <span class="soft">${result.mediaComplete ? '' : 'partly known, '}${time(result.landedAt)}</span>
+    </div>
+  </article>`
+}
+
+function mediaOf({ media: [first], errorMessage, requestId }: ResultRow, links: LinkPolicy): Markup {
+  if (!first) return html`<span>${errorMessage?.slice(0, 80) ?? 'no media'}</span>`
+  if (!links.allows(first.url)) return html`<span>link not shown</span>`
+  switch (first.kind) {
+    case 'video':
+      return html`<video src="${first.url}" controls muted preload="metadata"></video>`
+    case 'audio':
+      return html`<audio src="${first.url}" controls preload="none"></audio>`
+    default:
+      return html`<a href="${first.url}" rel="noreferrer"><img src="${first.url}" alt="Result of ${requestId}" loading="lazy" /></a>`
+  }
+}
+
+function toneOf(outcome: string): string {
+  if (outcome === 'accepted' || outcome === 'duplicate') return 'good'
+  return outcome === 'parked' ? 'warn' : 'bad'
+}
+
+function time(at: Date): Markup {
+  const iso = at.toISOString()
+  return html`<time datetime="${iso}" title="${iso}">${iso.slice(11, 23)}</time>`
+}

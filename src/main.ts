@@ -1,0 +1,3 @@
+import { start } from './start.ts'
+
+process.exit(await start(process.argv[2] ?? 'all', process.env))

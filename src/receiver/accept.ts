@@ -1,0 +1,166 @@
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../runtime/logger.ts'
+import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
+import type { ParkReason } from './delivery.ts'
+
+/** An authentic delivery, ready to be made durable. */
+export type Delivery = {
+  id: string
+  webhookId: string
+  requestId: string | undefined
+  status: 'OK' | 'ERROR' | undefined
+  keyName: string
+  signedAt: Date
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+  lane: 'direct' | 'fetch'
+  parkReason: ParkReason | undefined
+}
+
+export type Acceptance = 'accepted' | 'duplicate' | 'parked'
+
+/** Not durable, so not acknowledged: the provider will try again. */
+export class UnavailableError extends Error {
+  override name = 'UnavailableError'
+  code = 'unavailable' as const
+  reason: string
+  constructor(reason: string, options?: ErrorOptions) {
+    super(`the delivery could not be stored: ${reason}`, options)
+    this.reason = reason
+  }
+}
+
+const maxFlushesInFlight = 2
+const maxFlushRows = 256
+const maxFlushBytes = 4 * 1024 * 1024
+const maxWaitingRows = 5000
+const maxWaitingBytes = 64 * 1024 * 1024
+const answerWithinMs = 4500
+
+type Waiting = { delivery: Delivery; resolve: (acceptance: Acceptance) => void; reject: (error: Error) => void; abandoned: boolean }
+
+export type Acceptor = {
+  /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
+  accept: (delivery: Delivery) => Promise<Acceptance>
+  waiting: () => number
+}
+
+export type AcceptorDeps = {
+  db: Database
+  logger: Logger
+  /** Called when deliveries of these lanes are committed and wait to be landed. */
+  onStored: (lanes: ReadonlySet<Delivery['lane']>) => void
+}
+
+/**
+ * Accepts in natural batches: what arrives while a flush is in flight is
+ * gathered and goes with the next one, as one statement. There is no timer, so
+ * a delivery that comes alone is written alone, at once.
+ */
+export function createAcceptor(deps: AcceptorDeps): Acceptor {
+  let queue: Waiting[] = []
+  let queuedBytes = 0
+  let inFlight = 0
+
+  const pump = () => {
+    while (inFlight < maxFlushesInFlight && queue.length > 0) {
+      const batch = takeBatch()
+      if (batch.length === 0) return
+      inFlight += 1
+      void flush(deps, batch).finally(() => {
+        inFlight -= 1
+        pump()
+      })
+    }
+  }
+
+  const takeBatch = (): Waiting[] => {
+    const batch: Waiting[] = []
+    let bytes = 0
+    let taken = 0
+    for (const waiting of queue) {
+      if (batch.length === maxFlushRows || bytes > maxFlushBytes) break
+      taken += 1
+      queuedBytes -= waiting.delivery.body.length
+      if (waiting.abandoned) continue
+      bytes += waiting.delivery.body.length
+      batch.push(waiting)
+    }
+    queue = queue.slice(taken)
+    return batch
+  }
+
+  const accept = async (delivery: Delivery): Promise<Acceptance> => {
+    if (queue.length >= maxWaitingRows || queuedBytes >= maxWaitingBytes) throw new UnavailableError('too_much_waiting')
+    const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
+    const waiting = { delivery, resolve, reject, abandoned: false }
+    queue.push(waiting)
+    queuedBytes += delivery.body.length
+    pump()
+    try {
+      return await withDeadline(promise, answerWithinMs, 'storing a delivery')
+    } catch (error) {
+      waiting.abandoned = true
+      throw error instanceof UnavailableError ? error : new UnavailableError('postgres_too_slow', { cause: error })
+    }
+  }
+  return { accept, waiting: () => queue.length }
+}
+
+/** Settles every waiting delivery of the batch; never rejects. */
+async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<void> {
+  const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
+  // In the order of the key, so that two flushes can never wait for each other.
+  const rows = [...byId.keys()].sort().flatMap((id) => byId.get(id)?.[0]?.delivery ?? [])
+  try {
+    const stored = await store(deps.db, rows)
+    for (const [id, group] of byId) {
+      group.forEach(({ delivery, resolve }, at) => {
+        if (at > 0 || !stored.has(id)) resolve('duplicate')
+        else resolve(delivery.parkReason === undefined ? 'accepted' : 'parked')
+      })
+    }
+    if (stored.size > 0) deps.onStored(new Set(rows.map(({ lane }) => lane)))
+  } catch (error) {
+    if (batch.length > 1 && isAboutTheRow(error)) {
+      const half = Math.ceil(batch.length / 2)
+      await flush(deps, batch.slice(0, half))
+      await flush(deps, batch.slice(half))
+      return
+    }
+    // Once for the batch, not once for each: in an outage there are many of them.
+    deps.logger.error({ err: error, deliveries: batch.length }, 'deliveries could not be stored and were not acknowledged')
+    for (const { reject } of batch) reject(new UnavailableError('postgres_failed', { cause: error }))
+  }
+}
+
+/** One statement: the delivery, its place in the queue, and the promise that the commit is on disk. */
+async function store(db: Database, rows: readonly Delivery[]): Promise<Set<string>> {
+  const column = <T>(pick: (delivery: Delivery) => T) => sql.param(rows.map(pick))
+  const stored = await db.execute<{ id: string }>(sql`
+    with durable as (select set_config('synchronous_commit', 'on', true)),
+    arrived as (
+      select * from unnest(
+        ${column((d) => d.id)}::uuid[], ${column((d) => d.webhookId)}::text[], ${column((d) => d.requestId ?? null)}::uuid[],
+        ${column((d) => d.status ?? null)}::text[], ${column((d) => d.keyName)}::text[],
+        ${column((d) => d.signedAt.toISOString())}::text[]::timestamptz[], ${column((d) => d.receivedAt.toISOString())}::text[]::timestamptz[],
+        ${column((d) => JSON.stringify(d.headers))}::text[], ${column((d) => d.body.toString('hex'))}::text[],
+        ${column((d) => d.parkReason ?? null)}::text[], ${column((d) => d.lane)}::text[]
+      ) as a (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason, lane)
+    ),
+    stored as (
+      insert into mediadock.deliveries
+        (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason)
+      select id, webhook_id, request_id, status, key_name, signed_at, received_at, headers::jsonb, decode(body, 'hex'), parked_reason
+      from arrived, durable
+      on conflict (id) do nothing
+      returning id
+    ),
+    queued as (
+      insert into mediadock.inbox (delivery_id, lane, due_at)
+      select id, lane, received_at from stored join arrived using (id) where parked_reason is null
+    )
+    select id from stored`)
+  return new Set(stored.map(({ id }) => id))
+}

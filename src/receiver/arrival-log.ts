@@ -1,0 +1,99 @@
+import { sql } from 'drizzle-orm'
+import type { Counter } from 'prom-client'
+import type { Database } from '../runtime/postgres.ts'
+import type { Arrival } from './webhook.ts'
+
+const maxWaitingRows = 20_000
+const flushRows = 500
+/** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
+const refusedBurst = 1000
+const refusedPerSecond = 100
+const daysAhead = 2
+
+type Row = { arrival: Arrival; folded: number }
+
+export type ArrivalLog = {
+  record: (arrival: Arrival) => void
+  runOnce: () => Promise<{ more: boolean }>
+  waiting: () => number
+}
+
+export type ArrivalLogDeps = { db: Database; dropped: Counter; clock: () => Date; wake: () => void }
+
+/**
+ * The log of HTTP arrivals, written after the answer and off its path, in
+ * batches. It is bounded: while Postgres is away it keeps the first 20,000
+ * rows, and a flood of refused arrivals is folded into one row per cause.
+ */
+export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): ArrivalLog {
+  let waiting: Row[] = []
+  let tokens = refusedBurst
+  let refilledAt = clock().getTime()
+
+  const mayHaveOwnRow = ({ outcome, arrivedAt }: Arrival): boolean => {
+    if (outcome !== 'refused') return true
+    const now = arrivedAt.getTime()
+    tokens = Math.min(refusedBurst, tokens + (Math.max(0, now - refilledAt) / 1000) * refusedPerSecond)
+    refilledAt = now
+    if (tokens < 1) return false
+    tokens -= 1
+    return true
+  }
+
+  const fold = (arrival: Arrival): void => {
+    const like = waiting.findLast((row) => row.arrival.outcome === arrival.outcome && row.arrival.reason === arrival.reason)
+    if (like) like.folded += 1
+    else waiting.push({ arrival: { ...arrival, webhookId: undefined, deliveryId: undefined }, folded: 0 })
+  }
+
+  return {
+    record: (arrival) => {
+      if (waiting.length >= maxWaitingRows) return dropped.inc()
+      if (mayHaveOwnRow(arrival)) waiting.push({ arrival, folded: 0 })
+      else fold(arrival)
+      return wake()
+    },
+    runOnce: async () => {
+      const batch = waiting.slice(0, flushRows)
+      if (batch.length === 0) return { more: false }
+      await write(db, batch)
+      waiting = waiting.slice(batch.length)
+      return { more: waiting.length > 0 }
+    },
+    waiting: () => waiting.length,
+  }
+}
+
+async function write(db: Database, rows: readonly Row[]): Promise<void> {
+  const column = <T>(pick: (arrival: Arrival) => T) => sql.param(rows.map(({ arrival }) => pick(arrival)))
+  await db.execute(sql`
+    insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
+                                    remote, bytes, skew_seconds, ack_ms, folded)
+    select * from unnest(
+      ${column((a) => a.arrivedAt.toISOString())}::text[]::timestamptz[], ${column((a) => a.outcome)}::text[],
+      ${column((a) => a.reason ?? null)}::text[], ${column((a) => a.status)}::smallint[],
+      ${column((a) => a.webhookId ?? null)}::text[], ${column((a) => a.deliveryId ?? null)}::uuid[],
+      ${column((a) => a.requestId ?? null)}::uuid[], ${column((a) => a.keyName ?? null)}::text[],
+      ${column((a) => a.remote ?? null)}::text[], ${column((a) => a.bytes ?? null)}::integer[],
+      ${column((a) => (a.skewSeconds === undefined ? null : clampInt(a.skewSeconds)))}::integer[],
+      ${column((a) => a.ackMs)}::real[], ${sql.param(rows.map(({ folded }) => folded))}::integer[])
+    where set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+/** A forged time of 12 digits is far outside the column. */
+function clampInt(value: number): number {
+  return Math.max(-2_147_483_648, Math.min(2_147_483_647, Math.round(value)))
+}
+
+/** Makes the partitions of today and the days after; a day whose rows already went to the catch-all stays there. */
+export async function ensurePartitions(db: Database, now: Date): Promise<void> {
+  const days = Array.from({ length: daysAhead + 1 }, (_, ahead) => new Date(now.getTime() + ahead * 86_400_000).toISOString().slice(0, 10))
+  const steps = days.map((day) => {
+    const next = new Date(Date.parse(day) + 86_400_000).toISOString().slice(0, 10)
+    const name = `arrivals_${day.replaceAll('-', '')}`
+    return `begin
+      create table if not exists mediadock.${name} partition of mediadock.arrivals for values from ('${day} 00:00:00+00') to ('${next} 00:00:00+00');
+    exception when check_violation then null; end;`
+  })
+  await db.execute(sql.raw(`do $$ begin perform pg_advisory_xact_lock(7120241122); ${steps.join('\n')} end $$`))
+}

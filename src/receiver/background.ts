@@ -1,0 +1,101 @@
+import cron from 'node-cron'
+import type { Logger } from '../runtime/logger.ts'
+import { startLoop, type Loop } from '../runtime/loop.ts'
+import { withDeadline, type Database } from '../runtime/postgres.ts'
+import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
+import type { Landing, LandingOutcome } from './fan-out.ts'
+import type { Fetcher } from './fetcher.ts'
+import type { Keys } from './keys.ts'
+import type { ReceiverMetrics } from './metrics.ts'
+import type { Quarantine } from './quarantine.ts'
+import * as reconciler from './reconciler.ts'
+import type { ReceiverSettings } from './settings.ts'
+import * as worker from './worker.ts'
+
+export type Role = 'direct' | 'fetch' | 'arrivals' | 'quarantine'
+
+export type Background = {
+  wake: (role: Role) => void
+  reconcileNow: (requestId?: string) => Promise<reconciler.ReconcileRun | undefined>
+  /** After the signal: lets every round end, and writes what the logs still hold. */
+  drain: () => Promise<void>
+}
+
+export type BackgroundDeps = {
+  settings: ReceiverSettings
+  db: Database
+  keys: () => Keys
+  fetch: Fetcher
+  clock: () => Date
+  logger: Logger
+  metrics: ReceiverMetrics
+  arrivalLog: ArrivalLog
+  quarantine: Quarantine
+  /** No new round after this. */
+  signal: AbortSignal
+  /** What is in flight is cut: the grace is over. */
+  cut: AbortSignal
+}
+
+/** A lane looks again by itself this often: for retries, and for what another replica accepted and lost. */
+const pollMs = 1000
+const drainDeadlineMs = 3000
+
+/** Starts every background role: two lanes of landing, the two logs, the reconciler and the making of partitions. */
+export function startBackground(deps: BackgroundDeps): Background {
+  const { settings, db, clock, logger, metrics, signal, cut } = deps
+  const onLanded = ({ landing, outcome, receivedAt }: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => {
+    if (outcome !== 'landed') return
+    metrics.landed.inc({ status: landing.status, source: landing.source })
+    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
+  const shared = { db, keys: deps.keys, fetch: deps.fetch, mediaHosts: settings.mediaHosts, clock, logger, onLanded, cut }
+  const reconcilerDeps = { ...shared, stuckAfterSeconds: settings.stuckAfterSeconds, fetchRatePerMinute: settings.fetchRatePerMinute }
+
+  const lane = (name: 'direct' | 'fetch') =>
+    startLoop({ name: `landing-${name}`, runOnce: () => worker.runOnce(shared, name), idleMs: pollMs, logger, signal })
+  const loops: Record<Role, Loop> = {
+    direct: lane('direct'),
+    fetch: lane('fetch'),
+    arrivals: startLoop({ name: 'arrival-log', runOnce: deps.arrivalLog.runOnce, idleMs: pollMs, logger, signal }),
+    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
+  }
+
+  const reconcile = async () => {
+    const started = performance.now()
+    try {
+      const run = await reconciler.runOnce(reconcilerDeps, signal)
+      metrics.reconcileRuns.inc({ outcome: 'ok' })
+      if (run.scanned > 0) logger.info({ ...run, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
+    } catch (error) {
+      metrics.reconcileRuns.inc({ outcome: 'error' })
+      logger.error({ err: error }, 'reconcile run failed, the next tick tries again')
+    }
+  }
+  let running: Promise<void> = Promise.resolve()
+  const tasks = [
+    cron.schedule(settings.reconcileCron, () => (running = reconcile()), { noOverlap: true }),
+    cron.schedule('11 * * * *', async () => {
+      await ensurePartitions(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'making partitions failed'))
+    }),
+  ]
+  signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
+
+  return {
+    wake: (role) => loops[role].wake(),
+    reconcileNow: (requestId) =>
+      requestId === undefined ? reconciler.runOnce(reconcilerDeps, signal) : reconciler.reconcileOne(reconcilerDeps, requestId),
+    drain: async () => {
+      await Promise.all([...Object.values(loops).map(({ done }) => done), running])
+      const rest = drainLogs(deps)
+      await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
+        logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')
+      })
+    },
+  }
+}
+
+async function drainLogs({ arrivalLog, quarantine }: BackgroundDeps): Promise<void> {
+  while ((await arrivalLog.runOnce()).more);
+  while ((await quarantine.runOnce()).more);
+}

@@ -1,0 +1,66 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../runtime/postgres.ts'
+
+export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
+
+/** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
+const slotCount = 61
+
+export type Ask = {
+  keyName: string
+  limitPerMinute: number
+  /** Calls that must be left over for others: reconciling leaves some to landing. */
+  reserve: number
+  now: Date
+}
+
+/**
+ * Asks for one call to the provider. The budget is one row per key, shared by
+ * all replicas, and a strict bound over any 60 s: the calls of each second, the
+ * newest first. One statement ages, counts, decides and remembers.
+ */
+export async function takeCall(db: Database, { keyName, limitPerMinute, reserve, now }: Ask): Promise<Grant> {
+  const slots = sql.raw(String(slotCount))
+  const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
+  const [row] = await db.execute<{ granted: boolean; blocked_until: string | null; blocked_reason: string | null }>(sql`
+    insert into mediadock.call_budgets as b (key_name, slots, slots_until, granted)
+    values (${keyName}, array[1] || array_fill(0, array[${slots} - 1]), ${second}, true)
+    on conflict (key_name) do update set (slots, slots_until, granted) = (
+      select array[aged[1] + granted::int] || aged[2:], until, granted
+      from (
+        select aged, until,
+               (select sum(calls) from unnest(aged) calls) + ${reserve}::int < ${limitPerMinute}::int
+                 and coalesce(b.blocked_until <= ${now.toISOString()}::timestamptz, true) as granted
+        from (
+          -- A clock a little behind another replica's counts into the newest slot; one that
+          -- was put back for good takes all slots as the minute before its new time.
+          select case when ${second} < b.slots_until - ${slots} then ${second} else greatest(b.slots_until, ${second}) end as until,
+                 case when ${second} > b.slots_until
+                   then array_fill(0, array[least(${second} - b.slots_until, ${slots})::int])
+                        || b.slots[1:greatest(${slots} - (${second} - b.slots_until), 0)::int]
+                   else b.slots end as aged
+        ) a
+      ) d)
+    returning granted, blocked_until, blocked_reason`)
+  if (row?.granted) return { ok: true }
+  const blockedUntil = row?.blocked_until ? new Date(row.blocked_until) : undefined
+  if (blockedUntil && blockedUntil > now) return { ok: false, reason: row?.blocked_reason ?? 'blocked', retryAt: blockedUntil }
+  return { ok: false, reason: 'quota', retryAt: new Date(now.getTime() + 1000) }
+}
+
+/** No call with this key before `until`: the provider asked for a pause, or refused the key. The later end stays. */
+export async function blockCalls(db: Database, block: { keyName: string; until: Date; reason: string }): Promise<void> {
+  await db.execute(sql`
+    update mediadock.call_budgets set blocked_until = ${block.until.toISOString()}::timestamptz, blocked_reason = ${block.reason}
+    where key_name = ${block.keyName} and coalesce(blocked_until < ${block.until.toISOString()}::timestamptz, true)`)
+}
+
+/** Calls that each key has left in the minute that ends now. */
+export async function remainingCalls(db: Database, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+  const oldest = Math.floor(now.getTime() / 1000) - slotCount
+  const rows = await db.execute<{ key_name: string; used: number }>(sql`
+    select key_name, coalesce((
+      select sum(calls) from unnest(slots) with ordinality as s(calls, i) where slots_until - (i - 1) > ${oldest}::bigint), 0)::int as used
+    from mediadock.call_budgets`)
+  return new Map(rows.map(({ key_name, used }) => [key_name, Math.max(0, limitPerMinute - used)]))
+}

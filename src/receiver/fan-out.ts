@@ -1,0 +1,196 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../runtime/postgres.ts'
+import type { Environment } from './keys.ts'
+
+export type MediaItem = {
+  kind: 'image' | 'video' | 'audio'
+  position: number
+  url: string
+  original_url?: string | undefined
+  width?: number | undefined
+  height?: number | undefined
+  duration_seconds?: number | undefined
+}
+
+/** A terminal state of one request, with all that is known of it, as it is to be written. */
+export type Landing = {
+  requestId: string
+  status: 'COMPLETED' | 'FAILED' | 'CANCELED'
+  model: string | undefined
+  output: unknown
+  media: readonly MediaItem[]
+  /** False while only what the webhook carried is known. */
+  mediaComplete: boolean
+  cost: number | undefined
+  error: { code: string; message: string } | undefined
+  createdAt: string | undefined
+  completedAt: string | undefined
+  source: 'webhook' | 'reconciler'
+  /** Whether the provider's own result says so, which overrules a webhook. */
+  confirmed: boolean
+  keyName: string
+  environment: Environment | undefined
+  /** When to ask the provider; undefined when nothing is left to ask. */
+  nextPollAt: Date | undefined
+  flags: readonly string[]
+  /** The delivery that brought it here, settled by the same statement if the claim still holds. */
+  delivery: { id: string; claims: number; first: string; last: string } | undefined
+}
+
+/**
+ * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
+ * - `confirmed`: the provider's result was taken over where the webhook had told all of it
+ * - `no_effect`: it says what is known already
+ * - `contradiction`: another terminal state stands; flagged, not applied
+ * - `key_mismatch`: signed with a key of the other environment; parked
+ * - `raced`: the row appeared in the same moment; nothing was written, try again
+ */
+export type LandingOutcome = 'landed' | 'confirmed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'raced'
+
+export type Environments = { live: readonly string[]; sandbox: readonly string[] }
+
+/**
+ * Writes results in one statement: the requests' states, their media, the
+ * deliveries' flags and ends, and the NOTIFY for readers. States never go back:
+ * the first terminal state stays, except that a confirmed one overrules a
+ * webhook's. At most one landing per request in a call.
+ */
+export async function fanOut(db: Database, landings: readonly Landing[], now: Date, environments: Environments): Promise<Map<string, LandingOutcome>> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
+    with item as (
+      select * from jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
+        request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
+        error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
+        confirmed boolean, key_name text, sandbox boolean, next_poll_at timestamptz, flags jsonb,
+        delivery_id uuid, claims integer, first_id uuid, last_id uuid)
+    ),
+    before as (
+      select request_id, status, landed_at, confirmed_at, media_complete,
+             coalesce(sandbox, case when key_name = any(${sql.param([...environments.live])}::text[]) then false
+                                    when key_name = any(${sql.param([...environments.sandbox])}::text[]) then true end) as sandbox
+      from mediadock.requests where request_id in (select request_id from item)
+      order by request_id for update
+    ),
+    verdict as (
+      select item.*, before.status as old_status, before.landed_at as old_landed_at, case
+        when before.request_id is null then 'landed'
+        when item.sandbox <> before.sandbox then 'key_mismatch'
+        when before.landed_at is null then 'landed'
+        when item.confirmed and before.confirmed_at is null then
+          case when before.status = item.status and before.media_complete then 'confirmed' else 'landed' end
+        when item.status <> before.status then 'contradiction'
+        else 'no_effect' end as verdict
+      from item left join before using (request_id)
+    ),
+    written as (
+      insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost, error_code, error_message,
+        created_at, completed_at, source, confirmed_at, key_name, sandbox, next_poll_at, tracked_at, landed_at)
+      select request_id, status, model, output, media_complete, cost, error_code, error_message,
+        created_at, completed_at, source, case when confirmed then ${at} end, key_name, sandbox, next_poll_at, ${at}, ${at}
+      from verdict where verdict in ('landed', 'confirmed') order by request_id
+      on conflict (request_id) do update set
+        status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
+        media_complete = excluded.media_complete, cost = coalesce(excluded.cost, r.cost),
+        error_code = excluded.error_code, error_message = excluded.error_message,
+        created_at = coalesce(excluded.created_at, r.created_at), completed_at = coalesce(excluded.completed_at, r.completed_at),
+        source = case when r.landed_at is null or r.status <> excluded.status then excluded.source else r.source end,
+        confirmed_at = excluded.confirmed_at, key_name = coalesce(r.key_name, excluded.key_name),
+        sandbox = coalesce(r.sandbox, excluded.sandbox), next_poll_at = excluded.next_poll_at,
+        landed_at = coalesce(r.landed_at, excluded.landed_at),
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
+      where r.landed_at is null or (excluded.confirmed_at is not null and r.confirmed_at is null)
+      returning r.request_id, r.status, r.media_complete
+    ),
+    media_written as (
+      insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
+      select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
+      from written join item using (request_id), jsonb_to_recordset(item.media) as o (
+        kind text, position integer, url text, original_url text, width integer, height integer, duration_seconds double precision)
+      on conflict (request_id, kind, position) do update set url = excluded.url, original_url = excluded.original_url,
+        width = excluded.width, height = excluded.height, duration_seconds = excluded.duration_seconds
+    ),
+    media_overruled as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = written.request_id and not exists (
+        select from jsonb_to_recordset(item.media) as o (kind text, position integer) where o.kind = m.kind and o.position = m.position)
+    ),
+    outcome as (
+      select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
+             coalesce(written.status, verdict.old_status) as final_status
+      from verdict left join written using (request_id)
+    ),
+    asked as (
+      -- Two webhooks that contradict each other: the provider's own result decides.
+      update mediadock.requests r set next_poll_at = ${at}
+      from outcome where r.request_id = outcome.request_id and outcome = 'contradiction' and r.confirmed_at is null
+    ),
+    settled as (
+      delete from mediadock.inbox using outcome
+      where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome <> 'raced'
+      returning inbox.delivery_id, outcome, request_id
+    ),
+    released as (
+      update mediadock.inbox set due_at = ${at} from outcome
+      where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome = 'raced'
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome) select delivery_id, ${at}, outcome from settled
+      on conflict do nothing
+    ),
+    flag as (
+      select delivery_id, jsonb_array_elements_text(flags) as flag from outcome where delivery_id is not null and outcome <> 'raced'
+      union all
+      select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
+      union all
+      select later.id, 'id_reused' from outcome
+        join mediadock.deliveries later on later.id = outcome.delivery_id
+        join mediadock.deliveries earlier on earlier.id between outcome.first_id and outcome.last_id
+          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at <= later.received_at
+      union all
+      select d.id, 'contradiction' from outcome join mediadock.deliveries d on d.request_id = outcome.request_id
+      where outcome not in ('raced', 'key_mismatch') and d.status is not null and d.parked_reason is null
+        and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
+    ),
+    flagged as (
+      update mediadock.deliveries d
+      set flags = array(select distinct f from unnest(d.flags || n.flags) f order by f),
+          parked_reason = case when 'key_mismatch' = any(n.flags) then 'key_mismatch' else d.parked_reason end
+      from (select delivery_id, array_agg(flag) as flags from flag group by delivery_id) n
+      where d.id = n.delivery_id and not d.flags @> n.flags
+    ),
+    told as (
+      select pg_notify('mediadock_results', json_build_object(
+        'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
+      from written where request_id in (select request_id from verdict where verdict = 'landed')
+    )
+    select request_id, outcome from outcome, (select count(*) from told) as t`)
+  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
+}
+
+function toItem({ delivery, error, environment, ...landing }: Landing) {
+  return {
+    request_id: landing.requestId,
+    status: landing.status,
+    model: landing.model,
+    output: landing.output,
+    media: landing.media,
+    media_complete: landing.mediaComplete,
+    cost: landing.cost,
+    error_code: error?.code,
+    error_message: error?.message,
+    created_at: landing.createdAt,
+    completed_at: landing.completedAt,
+    source: landing.source,
+    confirmed: landing.confirmed,
+    key_name: landing.keyName,
+    sandbox: environment === undefined ? undefined : environment === 'sandbox',
+    next_poll_at: landing.nextPollAt?.toISOString(),
+    flags: landing.flags,
+    delivery_id: delivery?.id,
+    claims: delivery?.claims,
+    first_id: delivery?.first,
+    last_id: delivery?.last,
+  }
+}

@@ -1,0 +1,87 @@
+import type { Counter } from 'prom-client'
+import type { Logger } from '../runtime/logger.ts'
+import type { Database } from '../runtime/postgres.ts'
+import { blockCalls, takeCall } from './call-budget.ts'
+import type { GenerationKey, Keys } from './keys.ts'
+import type { FetchOutcome, ProviderClient } from './provider-client.ts'
+
+export type FetcherDeps = {
+  db: Database
+  client: ProviderClient
+  keys: () => Keys
+  fetchRatePerMinute: number
+  clock: () => Date
+  logger: Logger
+  calls: Counter<'operation' | 'outcome'>
+}
+
+/** What the provider said, or why it was not asked. */
+export type Asked = FetchOutcome | { kind: 'not_asked'; reason: string; retryAt: Date }
+
+/** The answer, and the key that it was given to. */
+export type Fetched = { asked: Asked; keyName: string | undefined }
+
+export type Fetcher = (ask: { requestId: string; keyName: string | undefined; reserve: number; signal: AbortSignal }) => Promise<Fetched>
+
+const unauthorizedPauseSeconds = 300
+const defaultRetryAfterSeconds = 30
+const maxPauseSeconds = 3600
+
+/**
+ * Asks the provider for a result within the budget of the keys: first with the
+ * key that is named, then, while the answer is 404, with the others that could know it.
+ */
+export function createFetcher(deps: FetcherDeps): Fetcher {
+  return async ({ requestId, keyName, reserve, signal }) => {
+    let last: Fetched = {
+      asked: { kind: 'not_asked', reason: 'no_key', retryAt: new Date(deps.clock().getTime() + unauthorizedPauseSeconds * 1000) },
+      keyName,
+    }
+    for (const key of candidates(deps.keys(), keyName)) {
+      const asked = await askWith(deps, { requestId, key, reserve, signal })
+      if (asked.kind !== 'not_found' && asked.kind !== 'not_asked' && asked.kind !== 'unauthorized') return { asked, keyName: key.name }
+      // A definite 404 says more than a key that could not be asked.
+      if (last.asked.kind !== 'not_found') last = { asked, keyName: key.name }
+    }
+    return last
+  }
+}
+
+function candidates(keys: Keys, keyName: string | undefined): GenerationKey[] {
+  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const named = keyName === undefined ? undefined : keys.byName.get(keyName)
+  const sameEnvironment = usable.filter((key) => named?.environment === undefined || key.environment === named.environment)
+  return sameEnvironment.toSorted((a, b) => Number(b.name === keyName) - Number(a.name === keyName))
+}
+
+type AskWith = { requestId: string; key: GenerationKey; reserve: number; signal: AbortSignal }
+
+async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal }: AskWith): Promise<Asked> {
+  const now = deps.clock()
+  const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, reserve, now })
+  if (!grant.ok) {
+    deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
+    return { kind: 'not_asked', reason: grant.reason, retryAt: grant.retryAt }
+  }
+  const started = performance.now()
+  const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
+  const ms = Math.round(performance.now() - started)
+  const detail = 'detail' in outcome ? outcome.detail : undefined
+  deps.calls.inc({ operation: 'result', outcome: outcome.kind })
+  deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail, ms }, 'provider called')
+
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(now.getTime() + block.seconds * 1000), reason: block.reason })
+  return outcome
+}
+
+/** How long the key must rest after this answer: the provider's own word, or ours where it refused the key. */
+function pauseAfter(outcome: FetchOutcome, rate: { remaining: number; resetSeconds: number } | undefined): { seconds: number; reason: string } | undefined {
+  if (outcome.kind === 'unauthorized') return { seconds: unauthorizedPauseSeconds, reason: 'unauthorized' }
+  if (outcome.kind === 'rate_limited') {
+    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds
+    return { seconds: Math.min(Math.max(1, seconds), maxPauseSeconds), reason: 'rate_limited' }
+  }
+  if (rate && rate.remaining <= 0) return { seconds: Math.min(Math.max(1, rate.resetSeconds), maxPauseSeconds), reason: 'rate_limit_spent' }
+  return undefined
+}

@@ -1,0 +1,116 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../runtime/postgres.ts'
+import { jitteredPauseMs } from '../wire/backoff.ts'
+import type { Delivery } from './accept.ts'
+
+export type Lane = Delivery['lane']
+
+/** A delivery that this worker holds until the lease ends; `claims` proves it when settling. */
+export type Claimed = {
+  deliveryId: string
+  claims: number
+  failures: number
+  webhookId: string
+  keyName: string
+  receivedAt: Date
+  body: Buffer
+}
+
+/** Longer than the slowest landing: a fetch of 10 s and a few statements. */
+const leaseSeconds = 45
+/** A delivery that fails this often for a reason of its own is parked. */
+const maxFailures = 5
+const retryPause = { baseMs: 1000, capMs: 60_000 }
+
+/** Takes up to `limit` due deliveries of a lane for this worker; other workers skip them. */
+export async function claim(db: Database, { lane, limit, now }: { lane: Lane; limit: number; now: Date }): Promise<Claimed[]> {
+  const rows = await db.execute<{
+    delivery_id: string
+    claims: number
+    failures: number
+    webhook_id: string
+    key_name: string
+    received_at: string
+    body: Buffer
+  }>(sql`
+    with due as (
+      select delivery_id from mediadock.inbox
+      where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
+      order by due_at limit ${limit}
+      for update skip locked
+    ),
+    claimed as (
+      update mediadock.inbox
+      set due_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), claims = claims + 1
+      from due where inbox.delivery_id = due.delivery_id
+      returning inbox.delivery_id, inbox.claims, inbox.failures
+    )
+    select claimed.*, webhook_id, key_name, received_at, body
+    from claimed join mediadock.deliveries on deliveries.id = claimed.delivery_id
+    -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
+    where set_config('synchronous_commit', 'off', true) = 'off'`)
+  return rows.map((row) => ({
+    deliveryId: row.delivery_id,
+    claims: row.claims,
+    failures: row.failures,
+    webhookId: row.webhook_id,
+    keyName: row.key_name,
+    receivedAt: new Date(row.received_at),
+    body: row.body,
+  }))
+}
+
+export type Failure = { claimed: Claimed; reason: string; detail: string; now: Date }
+
+/**
+ * Gives a delivery back after a failure of its own, later each time, and parks
+ * it after the fifth. Changes nothing when the claim is no longer ours.
+ */
+export async function retryOrPark(db: Database, { claimed, reason, detail, now }: Failure): Promise<'retry' | 'parked' | 'lost'> {
+  const failures = claimed.failures + 1
+  if (failures >= maxFailures) return (await park(db, { claimed, reason, detail, now })) ? 'parked' : 'lost'
+  const dueAt = new Date(now.getTime() + jitteredPauseMs(failures, retryPause, Math.random))
+  const rows = await db.execute(sql`
+    with returned as (
+      update mediadock.inbox set due_at = ${dueAt.toISOString()}::timestamptz, failures = ${failures}
+      where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
+      returning delivery_id
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${now.toISOString()}::timestamptz, 'retry', ${`${reason}: ${detail}`} from returned
+      on conflict do nothing
+    )
+    select delivery_id from returned`)
+  return rows.length > 0 ? 'retry' : 'lost'
+}
+
+/** Takes a delivery out of the queue for the on-call, with its reason. Answers whether the claim was still ours. */
+export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
+  const rows = await db.execute(sql`
+    with taken as (
+      delete from mediadock.inbox where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
+      returning delivery_id
+    ),
+    parked as (
+      update mediadock.deliveries set parked_reason = ${reason} from taken where id = taken.delivery_id
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`} from taken
+      on conflict do nothing
+    )
+    select delivery_id from taken`)
+  return rows.length > 0
+}
+
+export type InboxDepth = { pending: number; oldestSeconds: number }
+
+/** How much waits to be landed, and for how long the oldest has. */
+export async function depth(db: Database, now: Date): Promise<InboxDepth> {
+  const [row] = await db.execute<{ pending: string; oldest: string | null }>(sql`
+    select count(*) as pending,
+           extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
+    from mediadock.inbox join mediadock.deliveries on deliveries.id = inbox.delivery_id`)
+  return { pending: Number(row?.pending ?? 0), oldestSeconds: Math.max(0, Number(row?.oldest ?? 0)) }
+}

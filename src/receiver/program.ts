@@ -1,0 +1,153 @@
+import path from 'node:path'
+import express, { type Express, type Router } from 'express'
+import type { Registry } from 'prom-client'
+import { errorHandler, listen, notFound, type Listener } from '../runtime/http.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { createRegistry } from '../runtime/metrics.ts'
+import { isMigrated, migrate } from '../runtime/migrate.ts'
+import { createPool, withDeadline, type Database, type Pool } from '../runtime/postgres.ts'
+import type { RunningProgram } from '../runtime/program.ts'
+import { createAcceptor } from './accept.ts'
+import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
+import { startBackground, type Background } from './background.ts'
+import { createFetcher } from './fetcher.ts'
+import { requestLogger } from './request-log.ts'
+import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
+import type { Keys } from './keys.ts'
+import { createProviderClient } from './provider-client.ts'
+import { createQuarantine } from './quarantine.ts'
+import type { ReceiverSettings } from './settings.ts'
+import { webhookRouter } from './webhook.ts'
+
+/** Everything that the internal listener's pages and API may use. */
+export type ReceiverDeps = {
+  settings: ReceiverSettings
+  db: Database
+  keys: () => Keys
+  clock: () => Date
+  logger: Logger
+  metrics: ReceiverMetrics
+  registry: Registry
+  background: Background
+  isReady: () => Promise<boolean>
+  signal: AbortSignal
+}
+
+export type ReceiverOptions = {
+  settings: ReceiverSettings
+  logger: Logger
+  /** The pages and API of the internal listener. */
+  internal: (deps: ReceiverDeps) => Router
+  /** Asks for new keys on SIGHUP; called with the way to put them in force. */
+  onKeysReload?: (replace: (keys: Keys) => void) => void
+  clock?: () => Date
+  fetch?: typeof globalThis.fetch
+}
+
+const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
+/** Acknowledging has connections of its own: no page and no landing can make it wait. */
+const acceptConnections = 2
+const readinessDeadlineMs = 2000
+
+/** Starts the receiver: its two listeners and its background loops. */
+export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
+  const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
+  if (settings.migrateOnStart) await migrate({ url: settings.databaseUrl, ...migrations })
+
+  const acceptPool = createPool({ url: settings.databaseUrl, max: acceptConnections })
+  const pool = createPool({ url: settings.databaseUrl, max: settings.databasePoolSize - acceptConnections })
+  const retired = new AbortController()
+  const stopping = new AbortController()
+  const cut = new AbortController()
+  const { db } = pool
+  let { keys } = settings
+  options.onKeysReload?.((replacement) => {
+    keys = replacement
+  })
+
+  const registry = createRegistry({ processDefaults: true })
+  const { fetchRatePerMinute, stuckAfterSeconds } = settings
+  const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds })
+  const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
+  const fetcher = createFetcher({ db, client, keys: () => keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
+  const wakeLog = () => background.wake('arrivals')
+  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: wakeLog })
+  const quarantine = createQuarantine({
+    db,
+    dropped: metrics.quarantineDropped,
+    maxRows: settings.quarantineMaxRows,
+    maxBytes: settings.quarantineMaxBytes,
+    wake: () => background.wake('quarantine'),
+  })
+  const background = startBackground({ settings, db, keys: () => keys, fetch: fetcher, clock, logger, metrics, arrivalLog, quarantine, signal: stopping.signal, cut: cut.signal })
+  const acceptor = createAcceptor({ db: acceptPool.db, logger, onStored: (lanes) => lanes.forEach((lane) => background.wake(lane)) })
+
+  const isReady = readiness(pool, retired.signal)
+  const publicApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [
+    webhookRouter({
+      keys: () => keys,
+      acceptor,
+      maxBodyBytes: settings.maxBodyBytes,
+      clock,
+      onRefused: quarantine.record,
+      onArrival: (arrival) => {
+        arrivalLog.record(arrival)
+        metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
+        if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
+        if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
+      },
+    }),
+  ])
+  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, background, isReady, signal: stopping.signal }
+  const internalApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [options.internal(deps)])
+
+  const listeners: Listener[] = []
+  const stop = async (graceMs: number) => {
+    retired.abort()
+    stopping.abort()
+    const cutTimer = setTimeout(() => cut.abort(), graceMs)
+    await Promise.all(listeners.map((listener) => listener.close(graceMs)))
+    await background.drain()
+    clearTimeout(cutTimer)
+    await Promise.all([pool.close(), acceptPool.close()])
+  }
+  try {
+    await ensurePartitions(db, clock())
+    listeners.push(await listen({ handler: publicApp, host: settings.host, port: settings.port, setting: 'PORT', logger }))
+    listeners.push(await listen({ handler: internalApp, host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
+  } catch (error) {
+    await stop(0)
+    throw error
+  }
+  const [webhooks, internal] = listeners.map(({ url }) => url)
+  return { urls: { webhooks: `${webhooks}/webhooks`, console: `${internal}/` }, retire: () => retired.abort(), stop }
+}
+
+type AppOptions = { logger: Logger; trustProxy: string; isReady: () => Promise<boolean> }
+
+function createApp({ logger, trustProxy, isReady }: AppOptions, routers: readonly Router[]): Express {
+  const app = express()
+  app.disable('x-powered-by')
+  app.disable('etag')
+  app.enable('case sensitive routing')
+  app.enable('strict routing')
+  app.set('trust proxy', /^\d+$/.test(trustProxy) ? Number(trustProxy) : trustProxy)
+  app.use(requestLogger(logger))
+  app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
+  app.get('/readyz', async (_req, res) => {
+    const ready = await isReady()
+    res.status(ready ? 200 : 503).json({ status: ready ? 'ready' : 'not ready' })
+  })
+  for (const router of routers) app.use(router)
+  app.use(notFound)
+  app.use(errorHandler(logger))
+  return app
+}
+
+/** Ready: Postgres answers in time, every migration is in, and we are not stopping. */
+function readiness(pool: Pool, stopping: AbortSignal): () => Promise<boolean> {
+  return async () => {
+    if (stopping.aborted) return false
+    return withDeadline(isMigrated(pool.client, migrations), readinessDeadlineMs, 'asking Postgres').catch(() => false)
+  }
+}

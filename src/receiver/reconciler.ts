@@ -1,0 +1,175 @@
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../runtime/logger.ts'
+import type { Database } from '../runtime/postgres.ts'
+import { jitteredPauseMs } from '../wire/backoff.ts'
+import type { Result } from '../wire/schemas.ts'
+import { fanOut, type Landing, type LandingOutcome } from './fan-out.ts'
+import type { Asked, Fetcher } from './fetcher.ts'
+import type { Keys } from './keys.ts'
+import { landResult } from './landing.ts'
+import { environmentsOf } from './worker.ts'
+
+export type ReconcilerDeps = {
+  db: Database
+  keys: () => Keys
+  fetch: Fetcher
+  mediaHosts: readonly string[] | undefined
+  stuckAfterSeconds: number
+  fetchRatePerMinute: number
+  clock: () => Date
+  logger: Logger
+  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
+}
+
+export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number }
+
+type Due = { requestId: string; keyName: string | undefined; polls: number; trackedAt: Date; dueAt: string }
+
+const claimRows = 16
+const leaseSeconds = 60
+/** One run stops here and leaves the rest to the next tick. */
+const maxPolls = 2000
+const pollPause = { baseMs: 30_000, capMs: 3_600_000 }
+const lostAfterSeconds = 86_400
+
+/**
+ * One run: polls what is overdue, the longest overdue first, until nothing is,
+ * or the keys' budget is spent. What decides is the state in Postgres, so a
+ * missed tick costs nothing and any number of replicas share the work.
+ */
+export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
+  const run: ReconcileRun = { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
+  while (run.scanned < maxPolls && run.postponed === 0 && !signal?.aborted) {
+    const due = await claimDue(deps)
+    if (due.length === 0) break
+    run.scanned += due.length
+    await Promise.all(due.map((one) => poll(deps, one, run)))
+  }
+  return run
+}
+
+/** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
+export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
+  const run: ReconcileRun = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
+  const [one] = await claimWhere(deps, sql`request_id = ${requestId}`)
+  if (!one) return undefined
+  await poll(deps, one, run)
+  return run
+}
+
+function claimDue(deps: ReconcilerDeps): Promise<Due[]> {
+  const now = sql`${deps.clock().toISOString()}::timestamptz`
+  return claimWhere(
+    deps,
+    sql`(landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${now}
+        and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))`,
+  )
+}
+
+async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<typeof sql>): Promise<Due[]> {
+  const now = sql`${clock().toISOString()}::timestamptz`
+  const rows = await db.execute<{ request_id: string; key_name: string | null; polls: number; tracked_at: string; due_at: string }>(sql`
+    with due as (
+      select request_id, coalesce(next_poll_at, tracked_at) as due_at from mediadock.requests where ${condition}
+      order by coalesce(next_poll_at, tracked_at) limit ${claimRows} for update skip locked
+    )
+    update mediadock.requests r
+    set next_poll_at = ${now} + make_interval(secs => ${leaseSeconds}), polls = polls + 1
+    from due where r.request_id = due.request_id
+    returning r.request_id, r.key_name, r.polls, r.tracked_at, due.due_at`)
+  return rows.map((row) => ({
+    requestId: row.request_id,
+    keyName: row.key_name ?? undefined,
+    polls: row.polls,
+    trackedAt: new Date(row.tracked_at),
+    dueAt: row.due_at,
+  }))
+}
+
+async function poll(deps: ReconcilerDeps, one: Due, run: ReconcileRun): Promise<void> {
+  const { asked, keyName } = await deps.fetch({
+    requestId: one.requestId,
+    keyName: one.keyName,
+    reserve: Math.floor(deps.fetchRatePerMinute / 5),
+    signal: deps.cut,
+  })
+  switch (asked.kind) {
+    case 'result':
+      run.landed += 1
+      return land(deps, { one, keyName: keyName ?? '', result: asked.result })
+    case 'running':
+      run.running += 1
+      return reschedule(deps, one, { outcome: asked.kind, status: asked.status.status })
+    case 'not_found':
+      run.notFound += 1
+      return deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
+        ? reschedule(deps, one, { outcome: 'lost' })
+        : reschedule(deps, one, { outcome: asked.kind })
+    case 'unreachable':
+    case 'invalid':
+      run.failed += 1
+      return reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+    case 'unauthorized':
+    case 'rate_limited':
+    case 'not_asked':
+      run.postponed += 1
+      return giveBack(deps, one, asked)
+    default:
+      return asked satisfies never
+  }
+}
+
+async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
+  const now = deps.clock()
+  const landing = landResult(result, {
+    source: 'reconciler',
+    keyName,
+    environment: deps.keys().byName.get(keyName)?.environment,
+    delivery: undefined,
+    mediaHosts: deps.mediaHosts,
+    now,
+  })
+  const outcome = (await fanOut(deps.db, [landing], now, environmentsOf(deps.keys()))).get(one.requestId) ?? 'raced'
+  // What was known already is not written again, so its schedule has to be ended here.
+  if (outcome !== 'landed' && outcome !== 'confirmed') await endPolling(deps.db, one, now)
+  deps.logger.info({ request_id: one.requestId, status: landing.status, outcome }, 'request reconciled')
+  deps.onLanded({ landing, outcome, receivedAt: undefined })
+}
+
+type Again = { outcome: string; status?: string }
+
+/** Later each time, up to an hour; a request that is lost is not asked for again, but a late webhook still lands. */
+async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, status }: Again): Promise<void> {
+  const now = clock()
+  const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
+  await db.execute(sql`
+    update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome.slice(0, 500)},
+      next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz,
+      status = case when status = 'IN_QUEUE' and ${status ?? ''} = 'IN_PROGRESS' then 'IN_PROGRESS' else status end
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+/** Not asked, so not counted: it keeps its place in the order, but not before the key may be used again. */
+async function giveBack({ db, clock }: ReconcilerDeps, one: Due, asked: Asked): Promise<void> {
+  const reason = asked.kind === 'not_asked' ? asked.reason : asked.kind
+  await db.execute(sql`
+    update mediadock.requests set next_poll_at = ${one.dueAt}::timestamptz, polls = polls - 1,
+      polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = ${`postponed: ${reason}`}
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
+  await db.execute(sql`
+    update mediadock.requests set next_poll_at = null, polled_at = ${now.toISOString()}::timestamptz, poll_outcome = 'result'
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+/** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
+export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
+  const [row] = await db.execute<{ n: string }>(sql`
+    select count(*) as n from mediadock.requests
+    where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
+  return Number(row?.n ?? 0)
+}

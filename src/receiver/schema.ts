@@ -1,0 +1,216 @@
+import { sql } from 'drizzle-orm'
+import {
+  bigint,
+  bigserial,
+  boolean,
+  check,
+  customType,
+  doublePrecision,
+  index,
+  integer,
+  jsonb,
+  numeric,
+  pgSchema,
+  primaryKey,
+  real,
+  smallint,
+  text,
+  timestamp,
+  uuid,
+} from 'drizzle-orm/pg-core'
+
+const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
+const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' })
+
+export const mediadock = pgSchema('mediadock')
+
+/**
+ * The inbox's memory: one row per unique delivery, written before it is
+ * acknowledged and hardly ever touched again. What is still to be done with it
+ * stands in `inbox`.
+ */
+export const deliveries = mediadock.table(
+  'deliveries',
+  {
+    /** See deliveryId(): 6 bytes of the webhook id's digest, 10 of the body's. */
+    id: uuid('id').primaryKey(),
+    webhookId: text('webhook_id').notNull(),
+    requestId: uuid('request_id'),
+    /** What it says of the request; null where it says nothing that we understand. */
+    status: text('status', { enum: ['OK', 'ERROR'] }),
+    keyName: text('key_name').notNull(),
+    signedAt: instant('signed_at').notNull(),
+    receivedAt: instant('received_at').notNull(),
+    headers: jsonb('headers').$type<Record<string, string>>().notNull(),
+    body: bytea('body').notNull(),
+    flags: text('flags').array().notNull().default(sql`'{}'`),
+    /** Why it is parked; null while it is not. */
+    parkedReason: text('parked_reason'),
+  },
+  (table) => [
+    index('deliveries_received').on(table.receivedAt.desc(), table.id.desc()),
+    index('deliveries_request').on(table.requestId),
+    index('deliveries_parked').on(table.receivedAt.desc(), table.id.desc()).where(sql`parked_reason is not null`),
+  ],
+)
+
+/**
+ * The work queue: narrow, beside the wide row, so that claiming and finishing
+ * write a few bytes. `claims` fences: only the claimant of the last claim settles.
+ */
+export const inbox = mediadock.table(
+  'inbox',
+  {
+    deliveryId: uuid('delivery_id').primaryKey(),
+    lane: text('lane', { enum: ['direct', 'fetch'] }).notNull(),
+    dueAt: instant('due_at').notNull(),
+    claims: integer('claims').notNull().default(0),
+    failures: smallint('failures').notNull().default(0),
+  },
+  (table) => [index('inbox_due').on(table.lane, table.dueAt)],
+)
+
+/** What each round of processing did with a delivery: for the on-call, pruned with the delivery. */
+export const attempts = mediadock.table(
+  'attempts',
+  {
+    deliveryId: uuid('delivery_id').notNull(),
+    attemptedAt: instant('attempted_at').notNull(),
+    outcome: text('outcome').notNull(),
+    detail: text('detail'),
+  },
+  (table) => [primaryKey({ columns: [table.deliveryId, table.attemptedAt] })],
+)
+
+/** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
+export const arrivals = mediadock.table(
+  'arrivals',
+  {
+    id: bigserial('id', { mode: 'number' }).notNull(),
+    arrivedAt: instant('arrived_at').notNull(),
+    outcome: text('outcome').notNull(),
+    reason: text('reason'),
+    status: smallint('status').notNull(),
+    webhookId: text('webhook_id'),
+    /** Of the delivery that it is, or would have been. */
+    deliveryId: uuid('delivery_id'),
+    requestId: uuid('request_id'),
+    keyName: text('key_name'),
+    remote: text('remote'),
+    bytes: integer('bytes'),
+    /** Our clock minus the signed time. */
+    skewSeconds: integer('skew_seconds'),
+    ackMs: real('ack_ms').notNull(),
+    /** How many like arrivals this row stands for besides itself: the log is bounded under a flood. */
+    folded: integer('folded').notNull().default(0),
+  },
+  (table) => [primaryKey({ columns: [table.arrivedAt, table.id] }), index('arrivals_delivery').on(table.deliveryId)],
+)
+
+/** Refused arrivals, whole, so that they can be verified again once a missing secret is there. */
+export const quarantine = mediadock.table(
+  'quarantine',
+  {
+    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    arrivedAt: instant('arrived_at').notNull(),
+    reason: text('reason').notNull(),
+    webhookId: text('webhook_id'),
+    /** With the signature, which no answer or page ever shows. */
+    headers: jsonb('headers').$type<Record<string, string>>().notNull(),
+    body: bytea('body').notNull(),
+  },
+  (table) => [index('quarantine_arrived').on(table.arrivedAt.desc(), table.id.desc())],
+)
+
+/** What is tracked, and what became of it; read by others through the view `results`. */
+export const requests = mediadock.table(
+  'requests',
+  {
+    requestId: uuid('request_id').primaryKey(),
+    status: text('status', { enum: ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED'] })
+      .notNull()
+      .default('IN_QUEUE'),
+    model: text('model'),
+    keyName: text('key_name'),
+    sandbox: boolean('sandbox'),
+    metadata: jsonb('metadata'),
+    output: jsonb('output'),
+    mediaComplete: boolean('media_complete').notNull().default(false),
+    cost: numeric('cost'),
+    errorCode: text('error_code'),
+    errorMessage: text('error_message'),
+    /** The provider's times. */
+    createdAt: instant('created_at'),
+    completedAt: instant('completed_at'),
+    source: text('source', { enum: ['webhook', 'reconciler'] }),
+    trackedAt: instant('tracked_at').notNull().defaultNow(),
+    landedAt: instant('landed_at'),
+    /** When the provider's own result was last taken over; null while only a webhook's word is known. */
+    confirmedAt: instant('confirmed_at'),
+    /** Polling: when next (null once nothing is left to ask), how often so far (it fences a claim like inbox.claims), and what came of it last. */
+    nextPollAt: instant('next_poll_at'),
+    polls: integer('polls').notNull().default(0),
+    polledAt: instant('polled_at'),
+    pollOutcome: text('poll_outcome'),
+  },
+  (table) => [
+    check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
+    // Only what still has to be asked for: a few rows, however many requests there were.
+    index('requests_open')
+      .on(sql`coalesce(next_poll_at, tracked_at)`)
+      .where(sql`landed_at is null or next_poll_at is not null`),
+    index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
+    index('requests_landed').on(table.landedAt.desc()).where(sql`landed_at is not null`),
+  ],
+)
+
+/** One row per output item. */
+export const media = mediadock.table(
+  'media',
+  {
+    requestId: uuid('request_id').notNull(),
+    kind: text('kind', { enum: ['image', 'video', 'audio'] }).notNull(),
+    position: integer('position').notNull(),
+    url: text('url').notNull(),
+    originalUrl: text('original_url'),
+    width: integer('width'),
+    height: integer('height'),
+    durationSeconds: doublePrecision('duration_seconds'),
+  },
+  (table) => [primaryKey({ columns: [table.requestId, table.kind, table.position] })],
+)
+
+/** What may still be asked of the provider, per key and over all replicas: see call-budget.ts. */
+export const callBudgets = mediadock.table('call_budgets', {
+  keyName: text('key_name').primaryKey(),
+  /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
+  slots: integer('slots').array().notNull(),
+  slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
+  /** Whether the last one who asked got a call; read back by the statement that asks. */
+  granted: boolean('granted').notNull(),
+  /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
+  blockedUntil: instant('blocked_until'),
+  blockedReason: text('blocked_reason'),
+})
+
+/** What internal services read. Its columns only grow. */
+export const results = mediadock.view('results', {
+  requestId: uuid('request_id').notNull(),
+  status: text('status').notNull(),
+  model: text('model'),
+  output: jsonb('output'),
+  mediaComplete: boolean('media_complete').notNull(),
+  cost: numeric('cost'),
+  errorCode: text('error_code'),
+  errorMessage: text('error_message'),
+  createdAt: instant('created_at').notNull(),
+  completedAt: instant('completed_at'),
+  landedAt: instant('landed_at'),
+  source: text('source'),
+  keyName: text('key_name'),
+  sandbox: boolean('sandbox'),
+  metadata: jsonb('metadata'),
+}).as(sql`
+  select request_id, status, model, output, media_complete, cost, error_code, error_message,
+         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata
+  from mediadock.requests`)

@@ -1,0 +1,137 @@
+import type { Logger } from '../runtime/logger.ts'
+import { type Database, isAboutTheRow } from '../runtime/postgres.ts'
+import { deliveryIdRange, parseNotification } from './delivery.ts'
+import { fanOut, type Environments, type Landing, type LandingOutcome } from './fan-out.ts'
+import type { Fetcher } from './fetcher.ts'
+import { claim, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
+import type { Keys } from './keys.ts'
+import { landNotification, landResult, type Origin } from './landing.ts'
+
+export type WorkerDeps = {
+  db: Database
+  keys: () => Keys
+  fetch: Fetcher
+  mediaHosts: readonly string[] | undefined
+  clock: () => Date
+  logger: Logger
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
+  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date }) => void
+}
+
+export type Round = { claimed: number; landed: number; parked: number; failed: number; more: boolean }
+
+/** How many deliveries one round takes: many where one statement lands them all, few where each is fetched first. */
+export const claimLimits: Record<Lane, number> = { direct: 200, fetch: 16 }
+
+type Ready = { claimed: Claimed; landing: Landing }
+
+/** One round of a lane: claim, fetch what has to be fetched, land all of it in as few statements as possible. */
+export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
+  const limit = claimLimits[lane]
+  const claimed = await claim(deps.db, { lane, limit, now: deps.clock() })
+  const prepared = await Promise.all(claimed.map((one) => prepare(deps, one)))
+  const ready = prepared.flatMap((one) => (one === 'parked' ? [] : [one]))
+
+  let failed = 0
+  for (const wave of wavesOf(ready)) failed += await land(deps, wave)
+  const parked = prepared.length - ready.length
+  return { claimed: claimed.length, landed: ready.length - failed, parked, failed, more: claimed.length === limit }
+}
+
+/** Turns a delivery into what is to be written. No transaction is open while the provider is asked. */
+async function prepare(deps: WorkerDeps, claimed: Claimed): Promise<Ready | 'parked'> {
+  const parsed = parseNotification(claimed.body)
+  if (!parsed.ok) {
+    await park(deps.db, { claimed, reason: parsed.reason, detail: 'not a notification', now: deps.clock() })
+    return 'parked'
+  }
+  const { notification } = parsed
+  const origin = originOf(deps, claimed)
+  if (notification.status === 'ERROR' || 'audio' in notification.payload.output) {
+    return { claimed, landing: landNotification(notification, origin) }
+  }
+  const { asked } = await deps.fetch({
+    requestId: notification.request_id,
+    keyName: claimed.keyName,
+    reserve: 0,
+    signal: deps.cut,
+  })
+  // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
+  const landing = asked.kind === 'result' ? landResult(asked.result, origin) : landNotification(notification, origin)
+  return { claimed, landing }
+}
+
+function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Claimed): Origin {
+  return {
+    source: 'webhook',
+    keyName,
+    environment: deps.keys().byName.get(keyName)?.environment,
+    delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
+    mediaHosts: deps.mediaHosts,
+    now: deps.clock(),
+  }
+}
+
+/** Groups in which no request stands twice: one statement can write a row only once. */
+function wavesOf(ready: readonly Ready[]): Ready[][] {
+  const waves: Ready[][] = []
+  const seen = new Map<string, number>()
+  for (const one of ready) {
+    const wave = seen.get(one.landing.requestId) ?? 0
+    seen.set(one.landing.requestId, wave + 1)
+    if (waves[wave]) waves[wave].push(one)
+    else waves[wave] = [one]
+  }
+  return waves
+}
+
+/** Lands a wave; a row that Postgres refuses fails alone. Answers how many failed. */
+async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
+  const now = deps.clock()
+  try {
+    const outcomes = await fanOut(
+      deps.db,
+      wave.map(({ landing }) => landing),
+      now,
+      environmentsOf(deps.keys()),
+    )
+    for (const { claimed, landing } of wave) report(deps, { claimed, landing, outcome: outcomes.get(landing.requestId) ?? 'raced' })
+    return 0
+  } catch (error) {
+    // Postgres itself failed: no delivery is to blame, and the leases give all of them back.
+    if (!isAboutTheRow(error)) throw error
+    if (wave.length === 1 && wave[0]) return fail(deps, wave[0], error)
+    let failed = 0
+    for (const one of wave) failed += await land(deps, [one])
+    return failed
+  }
+}
+
+async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
+  const detail = error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error)
+  const end = await retryOrPark(deps.db, { claimed, reason: 'landing_failed', detail: detail.slice(0, 500), now: deps.clock() })
+  deps.logger.error({ err: error, delivery_id: claimed.deliveryId, request_id: landing.requestId, end }, 'a delivery could not be landed')
+  return 1
+}
+
+function report(deps: WorkerDeps, { claimed, landing, outcome }: Ready & { outcome: LandingOutcome }): void {
+  deps.logger.info(
+    {
+      delivery_id: claimed.deliveryId,
+      webhook_id: claimed.webhookId,
+      request_id: landing.requestId,
+      status: landing.status,
+      outcome,
+      media: landing.media.length,
+      media_complete: landing.mediaComplete,
+    },
+    'delivery processed',
+  )
+  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
+}
+
+export function environmentsOf(keys: Keys): Environments {
+  const named = (environment: string) => keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
+  return { live: named('live'), sandbox: named('sandbox') }
+}

@@ -1,0 +1,137 @@
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { Router, urlencoded, type Request, type RequestHandler, type Response } from 'express'
+import { html } from 'hono/html'
+import { HttpError, sendError } from './http.ts'
+import { isLoopback } from './settings.ts'
+import { page, sendPage } from './console-page.ts'
+
+export type AccessOptions = {
+  /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */
+  token: string | undefined
+  /** Names the cookie: two consoles on one host must not share it. */
+  name: string
+  title: string
+  clock: () => Date
+}
+
+const sessionSeconds = 12 * 3600
+
+/**
+ * Guards a console and its API: a bearer token or a signed session cookie where
+ * a token is set, a Host check where none is (a page that rebinds its own name
+ * to loopback must not read the console), and a same-origin check on every action.
+ */
+export function guardAccess(options: AccessOptions): Router {
+  const router = Router()
+  router.use(options.token === undefined ? loopbackHostOnly : sameOriginActions)
+  if (options.token === undefined) {
+    router.use(sameOriginActions)
+    return router
+  }
+  const secured = { ...options, token: options.token, cookie: `${options.name}_session` }
+  router.post('/sign-in', urlencoded({ extended: false, limit: '4kb' }), signIn(secured))
+  router.post('/sign-out', signOut(secured))
+  router.use(requireToken(secured))
+  return router
+}
+
+type Secured = AccessOptions & { token: string; cookie: string }
+
+const loopbackHostOnly: RequestHandler = (req, _res, next) => {
+  const name = hostName(req.headers.host)
+  if (name === undefined || !isLoopback(name)) {
+    throw new HttpError(403, 'host_not_allowed', 'without a token this listener answers only to 127.0.0.1 and localhost')
+  }
+  next()
+}
+
+function hostName(host: string | undefined): string | undefined {
+  const url = `http://${host}`
+  return host !== undefined && URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : undefined
+}
+
+/** Browsers say where an action comes from; programs that do not are not driven by a foreign page. */
+const sameOriginActions: RequestHandler = (req, _res, next) => {
+  if (req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS') return next()
+  const site = req.headers['sec-fetch-site']
+  const { origin } = req.headers
+  const foreignSite = site !== undefined && site !== 'same-origin' && site !== 'none'
+  const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
+  if (foreignSite || foreignOrigin) throw new HttpError(403, 'cross_origin', 'actions are taken only from this console itself')
+  return next()
+}
+
+function requireToken(options: Secured): RequestHandler {
+  return (req, res, next) => {
+    if (hasBearer(req, options) || hasSession(req, options)) return next()
+    if (req.accepts(['json', 'html']) === 'html') return showSignIn(res, options, undefined)
+    return sendError(res, new HttpError(401, 'unauthorized', 'send Authorization: Bearer with the token of this listener'))
+  }
+}
+
+function hasBearer(req: Request, { token }: Secured): boolean {
+  const [, given] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
+  return given !== undefined && equal(given, token)
+}
+
+function hasSession(req: Request, { token, cookie, clock }: Secured): boolean {
+  const value = cookieOf(req, cookie)
+  const [expires, mac] = value?.split('.') ?? []
+  if (expires === undefined || mac === undefined || !equal(mac, sessionMac(token, expires))) return false
+  return Number(expires) > clock().getTime() / 1000
+}
+
+function signIn(options: Secured): RequestHandler {
+  return (req, res) => {
+    const given: unknown = req.body?.token
+    if (typeof given !== 'string' || !equal(given, options.token)) return showSignIn(res, options, 'That is not the token.')
+    const expires = String(Math.floor(options.clock().getTime() / 1000) + sessionSeconds)
+    setCookie(req, res, { name: options.cookie, value: `${expires}.${sessionMac(options.token, expires)}`, seconds: sessionSeconds })
+    return res.redirect(303, localPath(req.body.next))
+  }
+}
+
+function signOut(options: Secured): RequestHandler {
+  return (req, res) => {
+    setCookie(req, res, { name: options.cookie, value: '', seconds: 0 })
+    res.redirect(303, '/')
+  }
+}
+
+/** Where to go after the sign-in; only a path of this console, never another host. */
+function localPath(next: unknown): string {
+  return typeof next === 'string' && /^\/(?![/\\])/.test(next) ? next : '/'
+}
+
+function setCookie(req: Request, res: Response, { name, value, seconds }: { name: string; value: string; seconds: number }): void {
+  res.cookie(name, value, { httpOnly: true, sameSite: 'strict', secure: req.secure, maxAge: seconds * 1000, path: '/' })
+}
+
+function showSignIn(res: Response, { title }: Secured, problem: string | undefined): void {
+  const body = html`<form class="sign-in" method="post" action="/sign-in">
+    <h1>${title}</h1>
+    ${problem ? html`<p class="problem" role="alert">${problem}</p>` : ''}
+    <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus /></label>
+    <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
+    <button>Sign in</button>
+  </form>`
+  sendPage(res.status(401), page({ title: 'Sign in', product: title, nav: [], body }))
+}
+
+function cookieOf(req: Request, name: string): string | undefined {
+  for (const pair of (req.headers.cookie ?? '').split(';')) {
+    const at = pair.indexOf('=')
+    if (at > 0 && pair.slice(0, at).trim() === name) return decodeURIComponent(pair.slice(at + 1).trim())
+  }
+  return undefined
+}
+
+function sessionMac(token: string, expires: string): string {
+  return createHmac('sha256', token).update(`session ${expires}`).digest('hex')
+}
+
+/** Digests first, so that lengths may differ and the time taken tells nothing. */
+function equal(a: string, b: string): boolean {
+  const digest = (text: string) => createHash('sha256').update(text).digest()
+  return timingSafeEqual(digest(a), digest(b))
+}

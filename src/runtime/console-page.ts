@@ -1,0 +1,87 @@
+import path from 'node:path'
+import { createRequire } from 'node:module'
+import express, { Router, type RequestHandler, type Response } from 'express'
+import helmet from 'helmet'
+import { html } from 'hono/html'
+
+/** Escaped markup: what `html` tagged templates make. */
+export type Markup = ReturnType<typeof html>
+
+export type NavItem = { href: string; label: string; current?: boolean }
+
+export type Page = { title: string; product: string; nav: readonly NavItem[]; body: Markup; signOut?: boolean }
+
+/** The frame around every page of both consoles. */
+export function page({ title, product, nav, body, signOut = false }: Page): Markup {
+  return html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <meta name="htmx-config" content='{"includeIndicatorCSS":false}' />
+        <title>${title} · ${product}</title>
+        <link rel="icon" href="/assets/icon.svg" type="image/svg+xml" />
+        <link rel="stylesheet" href="/assets/console.css" />
+        <script src="/assets/htmx.min.js" defer></script>
+      </head>
+      <body>
+        <a class="skip" href="#main">Skip to content</a>
+        <header class="top">
+          <a class="brand" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20" /> ${product}</a>
+          ${nav.length > 0
+            ? html`<nav aria-label="Pages">
+                ${nav.map((item) => html`<a href="${item.href}" ${item.current ? html`aria-current="page"` : ''}>${item.label}</a>`)}
+              </nav>`
+            : ''}
+          ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
+        </header>
+        <main id="main">${body}</main>
+      </body>
+    </html>`
+}
+
+export function sendPage(res: Response, markup: Markup): void {
+  void Promise.resolve(markup).then((text) => res.set('cache-control', 'no-store').type('html').send(text.toString()))
+}
+
+/**
+ * Nothing but our own files runs or styles; pictures come from where results
+ * point to. `mediaSources` adds the http origins of a local provider.
+ */
+export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {
+  const media = ["'self'", 'https:', ...mediaSources]
+  return helmet({
+    contentSecurityPolicy: {
+      useDefaults: false,
+      directives: {
+        defaultSrc: ["'none'"],
+        scriptSrc: ["'self'"],
+        styleSrc: ["'self'"],
+        imgSrc: [...media, 'data:'],
+        mediaSrc: media,
+        connectSrc: ["'self'"],
+        formAction: ["'self'"],
+        frameAncestors: ["'none'"],
+        baseUri: ["'none'"],
+      },
+    },
+    crossOriginResourcePolicy: { policy: 'same-origin' },
+    referrerPolicy: { policy: 'no-referrer' },
+    // TLS ends at the load balancer, which owns this header.
+    strictTransportSecurity: false,
+    xFrameOptions: { action: 'deny' },
+  })
+}
+
+const require = createRequire(import.meta.url)
+
+/** Style, script and icon, served by ourselves: a console must work in a network without the outside. */
+export function pageAssets(): Router {
+  const router = Router()
+  const options = { maxAge: '1h', index: false, fallthrough: true } as const
+  const htmxFile = require.resolve('htmx.org/dist/htmx.min.js')
+  router.get('/assets/htmx.min.js', (_req, res) => res.sendFile(path.basename(htmxFile), { root: path.dirname(htmxFile), maxAge: '1h' }))
+  router.use('/assets', express.static(path.join(import.meta.dirname, 'assets'), options))
+  return router
+}

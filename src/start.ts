@@ -1,0 +1,118 @@
+import fs from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { ConfigError, programs, readConfig, type Config } from './config.ts'
+import { internalRouter } from './console/router.ts'
+import { laptopEnvironment, openLocal, type Local } from './local.ts'
+import { startProvider } from './provider/program.ts'
+import { parseKeys } from './receiver/keys.ts'
+import { startReceiver } from './receiver/program.ts'
+import { DataDirInUseError } from './runtime/data-lock.ts'
+import { PortInUseError } from './runtime/http.ts'
+import { createLogger, type Logger } from './runtime/logger.ts'
+import type { RunningProgram } from './runtime/program.ts'
+import type { Environment } from './runtime/settings.ts'
+import { welcome } from './welcome.ts'
+
+/** Exit codes: 0 stopped as asked, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
+export type ExitCode = 0 | 1 | 2 | 78
+
+/** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
+const interruptGraceMs = 3500
+const maxLameDuckMs = 2000
+
+/** Runs one program or both until a signal; answers the exit code. */
+export async function start(what: string, environment: Environment): Promise<ExitCode> {
+  const wanted = programs.filter((program) => what === 'all' || what === program)
+  if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
+  const env = laptopEnvironment(environment, wanted)
+  const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
+
+  let local: Local
+  try {
+    // Before anything is started: a wrong setting must not cost a database server.
+    readConfig(env, wanted, { databaseUrl: 'postgres://later', keys: '[{"name":"later","signing_secret":"later","retired":true}]', secretKey: undefined })
+    local = await openLocal(env, { wanted, logger: bootLogger })
+  } catch (error) {
+    return explain(error)
+  }
+  try {
+    const config = readConfig(env, wanted, local.defaults)
+    return await run(config, local)
+  } catch (error) {
+    return explain(error)
+  } finally {
+    await local.close()
+  }
+}
+
+async function run(config: Config, local: Local): Promise<ExitCode> {
+  const logger = createLogger(config.logLevel)
+  const stopRequested = nextStop(local)
+  const running: RunningProgram[] = []
+  try {
+    if (config.provider) running.push(await startProvider({ settings: config.provider, logger, demoKeys: local.demoKeys }))
+    if (config.receiver) running.push(await startReceiver({ settings: config.receiver, logger, internal: internalRouter, onKeysReload: onHangup(config, logger) }))
+  } catch (error) {
+    await Promise.all(running.map((program) => program.stop(0)))
+    throw error
+  }
+  const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
+  logger.info({ urls }, 'started')
+  if (!config.production) process.stdout.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
+
+  const stop = await stopRequested
+  logger.info({ reason: stop.reason }, 'stopping')
+  const graceMs = (config.receiver ?? config.provider)!.shutdownGraceSeconds * 1000
+  await shutDown(running, stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 } : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) })
+  logger.info('stopped')
+  return stop.failed ? fail(1, stop.reason) : 0
+}
+
+/** First the load balancer is told, then the listeners close and what is in flight ends. */
+async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number }): Promise<void> {
+  for (const program of running) program.retire?.()
+  await delay(lameDuckMs)
+  await Promise.all(running.map((program) => program.stop(graceMs - lameDuckMs)))
+}
+
+type Stop = { reason: string; interrupted: boolean; failed: boolean }
+
+function nextStop(local: Local): Promise<Stop> {
+  const { promise, resolve } = Promise.withResolvers<Stop>()
+  const onSignal = (signal: NodeJS.Signals) => {
+    resolve({ reason: signal, interrupted: signal === 'SIGINT', failed: false })
+    // Asked twice: whoever asks does not want to wait.
+    process.once(signal, () => process.exit(1))
+  }
+  process.once('SIGINT', onSignal).once('SIGTERM', onSignal)
+  void local.ended.then((reason) => resolve({ reason, interrupted: true, failed: true }))
+  return promise
+}
+
+/** SIGHUP reads the keys' file again; a broken file changes nothing. */
+function onHangup({ receiver }: Config, logger: Logger) {
+  return (replace: (keys: ReturnType<typeof parseKeys>) => void) => {
+    const file = receiver?.keysFile
+    if (file === undefined) return
+    process.on('SIGHUP', () => {
+      fs.readFile(file, 'utf8')
+        .then((text) => {
+          const keys = parseKeys(text)
+          replace(keys)
+          logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
+        })
+        .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is broken, the old keys stay'))
+    })
+  }
+}
+
+function explain(error: unknown): ExitCode {
+  if (error instanceof ConfigError) return fail(78, error.message)
+  if (error instanceof PortInUseError || error instanceof DataDirInUseError) return fail(1, error.message)
+  return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
+}
+
+function fail(code: ExitCode, message: string): ExitCode {
+  process.stderr.write(`mediadock: ${message}\n`)
+  return code
+}

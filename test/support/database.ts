@@ -1,0 +1,43 @@
+import { randomBytes } from 'node:crypto'
+import postgres from 'postgres'
+import { inject, onTestFinished } from 'vitest'
+
+export type TestDatabase = {
+  url: string
+  /** A client of the test's own, to look at what the program wrote. */
+  sql: postgres.Sql
+  drop: () => Promise<void>
+}
+
+/** A clone of the migrated template: call it in `beforeAll` and `drop` it in `afterAll`. */
+export async function createTestDatabase(): Promise<TestDatabase> {
+  const adminUrl = inject('postgresUrl')
+  const name = `test_${randomBytes(6).toString('hex')}`
+  await asAdmin(adminUrl, (admin) => admin.unsafe(`create database ${name} template mediadock strategy file_copy`))
+  const url = adminUrl.replace(/postgres$/, name)
+  const sql = postgres(url, { max: 4, onnotice: () => {} })
+  return {
+    url,
+    sql,
+    drop: async () => {
+      await sql.end({ timeout: 1 })
+      await asAdmin(adminUrl, (admin) => admin.unsafe(`drop database if exists ${name} with (force)`))
+    },
+  }
+}
+
+/** The same for the length of one test. */
+export async function withTestDatabase(): Promise<TestDatabase> {
+  const database = await createTestDatabase()
+  onTestFinished(() => database.drop())
+  return database
+}
+
+async function asAdmin(url: string, work: (admin: postgres.Sql) => Promise<unknown>): Promise<void> {
+  const admin = postgres(url, { max: 1, onnotice: () => {} })
+  try {
+    await work(admin)
+  } finally {
+    await admin.end({ timeout: 5 })
+  }
+}

@@ -1,0 +1,17 @@
+import { setTimeout as delay } from 'node:timers/promises'
+
+/** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */
+export async function eventually<T>(check: () => Promise<T | undefined | false> | T | undefined | false, withinMs = 10_000): Promise<T> {
+  const deadline = Date.now() + withinMs
+  let lastError: unknown
+  while (Date.now() < deadline) {
+    try {
+      const value = await check()
+      if (value !== undefined && value !== false) return value
+    } catch (error) {
+      lastError = error
+    }
+    await delay(10)
+  }
+  throw new Error(`the condition did not come true within ${withinMs} ms`, { cause: lastError })
+}

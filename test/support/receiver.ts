@@ -1,0 +1,77 @@
+import { Router } from 'express'
+import { onTestFinished } from 'vitest'
+import { internalRouter } from '../../src/console/router.ts'
+import { parseKeys } from '../../src/receiver/keys.ts'
+import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
+import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { settingsReader } from '../../src/runtime/settings.ts'
+
+export const liveKey = { name: 'live', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_live_secret' }
+export const sandboxKey = { name: 'sandbox', api_key: 'service_test_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_sandbox_secret' }
+
+export type TestReceiver = {
+  webhookUrl: string
+  internalUrl: string
+  deps: ReceiverDeps
+  setNow: (now: Date | undefined) => void
+  stop: () => Promise<void>
+}
+
+export type TestReceiverOptions = {
+  databaseUrl: string
+  providerUrl?: string
+  settings?: Partial<ReceiverSettings>
+  logLevel?: string
+}
+
+/** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when it is asked to. */
+export function testSettings({ databaseUrl, providerUrl, settings = {} }: TestReceiverOptions): ReceiverSettings {
+  const reader = settingsReader({
+    DATABASE_URL: databaseUrl,
+    GENERATION_API_URL: providerUrl ?? 'http://127.0.0.1:9',
+    GENERATION_KEYS: JSON.stringify([liveKey, sandboxKey]),
+    RECONCILE_CRON: '0 0 1 1 *',
+    FETCH_RATE_PER_MINUTE: '100000',
+  })
+  const read = readReceiverSettings(reader, { production: false, local: { databaseUrl, keys: undefined } })
+  return { ...read, host: '127.0.0.1', port: 0, internalPort: 0, migrateOnStart: false, ...settings }
+}
+
+/** A whole receiver on real sockets; stopped with the test, or by the caller. */
+export async function startTestReceiver(options: TestReceiverOptions): Promise<TestReceiver> {
+  let now: Date | undefined
+  let deps: ReceiverDeps | undefined
+  const program = await startReceiver({
+    settings: testSettings(options),
+    logger: createLogger(options.logLevel ?? 'silent'),
+    clock: () => now ?? new Date(),
+    internal: (given) => {
+      deps = given
+      return Router().use(internalRouter(given))
+    },
+  })
+  if (!deps) throw new Error('the receiver started without its internal listener')
+  const { webhooks, console: internal } = program.urls
+  if (!webhooks || !internal) throw new Error('the receiver started without its listeners')
+  return {
+    webhookUrl: webhooks,
+    internalUrl: internal,
+    deps,
+    setNow: (at) => {
+      now = at
+    },
+    stop: () => program.stop(2000),
+  }
+}
+
+/** The same for the length of one test. */
+export async function withTestReceiver(options: TestReceiverOptions): Promise<TestReceiver> {
+  const receiver = await startTestReceiver(options)
+  onTestFinished(() => receiver.stop())
+  return receiver
+}
+
+export function keysOf(...keys: object[]) {
+  return parseKeys(JSON.stringify(keys))
+}
