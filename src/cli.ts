@@ -1,2 +1,39 @@
 #!/usr/bin/env node
-const x: string = process.version; console.log("cli", x, process.argv.slice(2).join(" "));
+import { commands, usage } from './commands/index.ts'
+import { UsageError } from './commands/usage.ts'
+import { ConfigError } from './config.ts'
+
+/** Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
+async function main(argv: readonly string[]): Promise<number> {
+  const [name, ...args] = argv
+  if (name === undefined || name === 'help' || name === '--help' || name === '-h') {
+    process.stdout.write(usage())
+    return name === undefined ? 2 : 0
+  }
+  try {
+    const command = commands[name]
+    if (!command) throw new UsageError(`unknown command "${name}"; mediadock --help lists them`)
+    if (args.includes('--help') || args.includes('-h')) {
+      process.stdout.write(`${command.help.trim()}\n`)
+      return 0
+    }
+    return await command.run(args, process.env)
+  } catch (error) {
+    process.stderr.write(`mediadock: ${oneLine(error)}\n`)
+    if (error instanceof UsageError || isParseArgsError(error)) return 2
+    return error instanceof ConfigError ? 78 : 1
+  }
+}
+
+function oneLine(error: unknown): string {
+  if (error instanceof ConfigError) return error.message
+  const cause = error instanceof Error && error.name === 'DrizzleQueryError' && error.cause instanceof Error ? error.cause : error
+  const why = cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
+  return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
+}
+
+function isParseArgsError(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
+}
+
+process.exitCode = await main(process.argv.slice(2))

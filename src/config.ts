@@ -1,4 +1,4 @@
-import { readProviderSettings, type ProviderSettings } from './provider/settings.ts'
+import { readProviderSettings, secretKeySchema, type ProviderSettings } from './provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from './receiver/settings.ts'
 import { logLevel, postgresUrl, settingsReader, type Environment, type Problem } from './runtime/settings.ts'
 
@@ -61,4 +61,12 @@ export function readDatabaseUrl(env: Environment, program: Program, fallback: st
   if (url === undefined) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
   if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
   return url
+}
+
+/** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
+export function readProviderSecretKey(env: Environment, fallback: string | undefined): Buffer {
+  const reader = settingsReader({ PROVIDER_SECRET_KEY: fallback, ...env })
+  const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return key
 }

@@ -30,11 +30,11 @@ const nothing: Local = {
 export async function openLocal(env: Environment, { wanted, logger }: { wanted: readonly Program[]; logger: Logger }): Promise<Local> {
   if (isProduction(env)) return nothing
   await fs.mkdir(dataDir, { recursive: true })
-  if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readSecrets()) }
+  if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets()) }
 
   const unlock = await lockDataDir(dataDir)
   try {
-    const secrets = await readSecrets()
+    const secrets = await readLocalSecrets()
     const server = await startEmbeddedPostgres({ dataDir, logger })
     return {
       demoKeys: secrets.demoKeys,
@@ -67,7 +67,7 @@ const secretsFile = path.join(dataDir, 'demo-keys.json')
 const demoCredits = 10_000
 
 /** Made once and kept, so that what the screen shows today works tomorrow. */
-async function readSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
+export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
   const text = await fs.readFile(secretsFile, 'utf8').catch(createSecrets)
   const secrets: { secret_key: string; live: StoredKey; sandbox: StoredKey } = JSON.parse(text)
   const demoKeys = (['sandbox', 'live'] as const).map((environment) => ({
@@ -91,10 +91,13 @@ async function createSecrets(): Promise<string> {
     live: { api_key: `service_live_${token()}`, signing_secret: `whsec_${token()}` },
     sandbox: { api_key: `service_test_${token()}`, signing_secret: `whsec_${token()}` },
   }
-  const text = JSON.stringify(secrets, null, 2)
-  await fs.writeFile(secretsFile, text, { mode: 0o600, flag: 'wx' }).catch(async (error: NodeJS.ErrnoException) => {
+  await fs.mkdir(dataDir, { recursive: true })
+  const draft = `${secretsFile}.${process.pid}`
+  await fs.writeFile(draft, JSON.stringify(secrets, null, 2), { mode: 0o600 })
+  // A link is made whole or not at all, and not over what another program of this folder was first to make.
+  await fs.link(draft, secretsFile).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'EEXIST') throw error
   })
-  // Another program of this folder may have been first: what stands in the file holds.
+  await fs.rm(draft)
   return fs.readFile(secretsFile, 'utf8')
 }

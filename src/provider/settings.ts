@@ -3,7 +3,7 @@ import * as setting from '../runtime/settings.ts'
 import type { SettingsReader } from '../runtime/settings.ts'
 import { engineSettingsSchema } from './engines/engine-settings.ts'
 
-const secretKey = z
+export const secretKeySchema = z
   .base64()
   .transform((text) => Buffer.from(text, 'base64'))
   .refine((bytes) => bytes.length === 32, 'must be 32 bytes in base64')
@@ -65,8 +65,8 @@ export function readProviderSettings(
     ratePerKey: withDefault('PROVIDER_RATE_PER_KEY', setting.positiveInt, 120),
     ratePerAccount: withDefault('PROVIDER_RATE_PER_ACCOUNT', setting.positiveInt, 600),
     secretKey: production
-      ? required('PROVIDER_SECRET_KEY', secretKey, Buffer.alloc(0))
-      : withDefault('PROVIDER_SECRET_KEY', secretKey, Buffer.from(local.secretKey ?? '', 'base64')),
+      ? required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
+      : withDefault('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.from(local.secretKey ?? '', 'base64')),
     cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.nonEmpty, 'loopback'),

@@ -164,7 +164,7 @@ async function readBody(req: Request, limit: number): Promise<Buffer> {
   } catch (error) {
     const type = error instanceof Error && 'type' in error ? error.type : undefined
     if (type === 'entity.too.large') throw new Refusal(413, 'payload_too_large', `the body is larger than ${limit} bytes`)
-    throw new Refusal(400, 'bad_request', 'the body did not arrive whole', String(type ?? 'unreadable_body'))
+    throw new Refusal(400, 'bad_request', 'the body did not arrive whole', typeof type === 'string' ? type : 'unreadable_body')
   }
 }
 

@@ -1,0 +1,142 @@
+import { parseArgs } from 'node:util'
+import { isProduction, readProviderSecretKey } from '../config.ts'
+import { readLocalSecrets } from '../local.ts'
+import * as provider from '../provider/commands.ts'
+import type { CommandDeps } from '../provider/commands.ts'
+import type { Environment } from '../runtime/settings.ts'
+import { withDatabase } from './database.ts'
+import { printJson, printTable, required, UsageError, type Command } from './usage.ts'
+
+type Options = { account?: string; name?: string; environment?: string; scopes?: string; credits?: string; json?: boolean }
+type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>
+
+/** Every action by its words; what follows them is its arguments. */
+const actions: Record<string, Action> = {
+  'keys create': async (deps, _words, { account, name, environment, scopes, json }) => {
+    const created = await provider.createKey(deps, {
+      account: required(account, '--account'),
+      name: required(name, '--name'),
+      environment: environmentOf(environment),
+      ...(scopes !== undefined && { scopes: scopes.split(',').map(scopeOf) }),
+    })
+    if (json) return printJson(created)
+    return printFacts({ ...created, scopes: created.scopes.join(',') })
+  },
+  'keys list': async (deps, _words, { account, json }) => {
+    const keys = await provider.listKeys(deps, { account })
+    if (json) return printJson(keys)
+    return printTable(
+      ['id', 'account', 'name', 'environment', 'scopes', 'key', 'state'],
+      keys.map((key) => [key.id, key.account, key.name, key.environment, key.scopes.join(','), `…${key.hint}`, key.revoked_at ? 'revoked' : 'valid']),
+    )
+  },
+  'keys revoke': async (deps, [id], { json }) => answer(await provider.revokeKey(deps, required(id, 'the id of the key')), json),
+  'credits grant': async (deps, _words, { account, credits, json }) =>
+    answer(await provider.grantCredits(deps, { account: required(account, '--account'), credits: required(credits, '--credits') }), json),
+  cancel: async (deps, [id], { json }) => answer(await provider.cancelRequest(deps, required(id, 'the id of the request')), json),
+  'models list': async (deps, _words, { json }) => {
+    const models = await provider.listModels(deps)
+    if (json) return printJson(models)
+    return printTable(
+      ['slug', 'type', 'live', 'sandbox', 'name'],
+      models.map((model) => [model.slug, model.type, onOff(model.live), onOff(model.sandbox), model.name]),
+    )
+  },
+  'models enable': (deps, [slug], options) => switchModel(deps, { slug, options, enabled: true }),
+  'models disable': (deps, [slug], options) => switchModel(deps, { slug, options, enabled: false }),
+  'faults set': async (deps, [id, ...faults], { json }) =>
+    answer(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults)), json),
+  'faults clear': async (deps, [id], { json }) => answer(await provider.clearFaults(deps, required(id, 'the id of the key')), json),
+  'ledger check': async (deps, _words, { json }) => {
+    const check = await provider.checkLedger(deps)
+    answer(check, json)
+    return check.ok ? 0 : 1
+  },
+}
+
+export const providerCommand: Command = {
+  summary: "the provider's developer console, on the command line",
+  help: `
+mediadock provider keys create --account A --name N --environment live|sandbox [--scopes generate,read] [--json]
+mediadock provider keys list [--account A] [--json]
+mediadock provider keys revoke <key id>
+mediadock provider credits grant --account A --credits N
+mediadock provider cancel <request_id>
+mediadock provider models list|enable|disable [<slug> --environment live|sandbox]
+mediadock provider faults set <key id> failed=1 late_seconds=5 …
+mediadock provider faults clear <key id>
+mediadock provider ledger check
+
+The API key and the signing secret of a new key are shown once. --json prints one line for a program.
+
+  mediadock provider keys create --account acme --name ci --environment sandbox --json
+  mediadock provider credits grant --account acme --credits 500
+  mediadock provider faults set 0198… duplicate=0.2 drop=0.1
+`,
+  run: async (args, env) => {
+    const { values, positionals } = parseArgs({
+      args,
+      allowPositionals: true,
+      options: {
+        account: { type: 'string' },
+        name: { type: 'string' },
+        environment: { type: 'string' },
+        scopes: { type: 'string' },
+        credits: { type: 'string' },
+        json: { type: 'boolean' },
+      },
+    })
+    const [first = '', second = ''] = positionals
+    const [action, words] = actions[`${first} ${second}`] ? [actions[`${first} ${second}`], positionals.slice(2)] : [actions[first], positionals.slice(1)]
+    if (!action) throw new UsageError('unknown action; mediadock provider --help lists them')
+    const options = Object.fromEntries(Object.entries(values))
+    // Only a new key's secret is encrypted; all else works without the key to the secrets.
+    const secretKey = action === actions['keys create'] ? await secretKeyOf(env) : undefined
+    return withProvider(env, secretKey, async (deps) => (await action(deps, words, options)) ?? 0)
+  },
+}
+
+async function secretKeyOf(env: Environment): Promise<Buffer> {
+  return readProviderSecretKey(env, isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey)
+}
+
+async function withProvider(env: Environment, secretKey: Buffer | undefined, work: (deps: CommandDeps) => Promise<number>): Promise<number> {
+  return withDatabase(env, 'provider', async (databaseUrl) => {
+    const { deps, close } = provider.openProvider({ databaseUrl, ...(secretKey && { secretKey }) })
+    try {
+      return await work(deps)
+    } finally {
+      await close()
+    }
+  })
+}
+
+async function switchModel(deps: CommandDeps, { slug, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean }) {
+  const environment = environmentOf(options.environment)
+  answer(await provider.setModelEnabled(deps, { slug: required(slug, 'the slug of the model'), environment, enabled }), options.json)
+}
+
+function answer(value: object, json: boolean | undefined): void {
+  if (json) printJson(value)
+  else printFacts(value)
+}
+
+function printFacts(value: object): void {
+  const facts = Object.entries(value).map(([name, fact]) => [name, typeof fact === 'object' ? JSON.stringify(fact) : String(fact)] as const)
+  const width = Math.max(...facts.map(([name]) => name.length))
+  for (const [name, fact] of facts) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
+}
+
+function environmentOf(text: string | undefined): 'live' | 'sandbox' {
+  if (text === 'live' || text === 'sandbox') return text
+  throw new UsageError('--environment must be live or sandbox')
+}
+
+function scopeOf(text: string): 'generate' | 'read' {
+  if (text === 'generate' || text === 'read') return text
+  throw new UsageError('--scopes takes generate, read, or both with a comma')
+}
+
+function onOff(active: boolean): string {
+  return active ? 'on' : 'off'
+}

@@ -1,0 +1,19 @@
+import { start } from '../start.ts'
+import { UsageError, type Command } from './usage.ts'
+
+export const startCommand: Command = {
+  summary: 'start the receiver, the provider, or both',
+  help: `
+mediadock start [receiver|provider|all]
+
+Starts one program or both (all is the default) and runs until SIGINT or SIGTERM.
+Settings come from the environment; docs/operations.md lists them.
+
+  mediadock start                 the whole loop on this machine
+  mediadock start receiver        only the receiver
+`,
+  run: async ([what = 'all', ...more], env) => {
+    if (more.length > 0) throw new UsageError('start takes one of receiver, provider, all')
+    process.exit(await start(what, env))
+  },
+}

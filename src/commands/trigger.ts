@@ -1,0 +1,90 @@
+import { randomUUID } from 'node:crypto'
+import { parseArgs } from 'node:util'
+import { isProduction } from '../config.ts'
+import { readLocalSecrets } from '../local.ts'
+import { parseKeys } from '../receiver/keys.ts'
+import type { Environment } from '../runtime/settings.ts'
+import { sign } from '../wire/signature.ts'
+import { UsageError, type Command } from './usage.ts'
+
+const deadlineMs = 15_000
+
+type Sample = { body: object; secret?: 'wrong'; ageSeconds?: number; times?: number; expected: number }
+
+const image = 'https://media.example/sample.png'
+const ok = (output: object, model: string) => ({ status: 'OK', payload: { model, output, cost: 4 } })
+
+/** What each kind sends; bodies as the spec's Events have them. */
+const samples: Record<string, Sample> = {
+  ok: { body: ok({ images: [{ url: image }] }, 'sample-image'), expected: 200 },
+  error: { body: { status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'sample failure' } }, expected: 200 },
+  // A webhook carries only the first picture of several; the rest is fetched.
+  'multi-image': { body: ok({ images: [{ url: image }] }, 'sample-image-set'), expected: 200 },
+  video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'), expected: 200 },
+  audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), expected: 200 },
+  duplicate: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), times: 2, expected: 200 },
+  'bad-signature': { body: ok({ images: [{ url: image }] }, 'sample-image'), secret: 'wrong', expected: 401 },
+  stale: { body: ok({ images: [{ url: image }] }, 'sample-image'), ageSeconds: 301, expected: 401 },
+}
+
+export const triggerCommand: Command = {
+  summary: 'send a signed sample webhook to a receiver',
+  help: `
+mediadock trigger <${Object.keys(samples).join('|')}>
+                  [--url URL] [--secret SECRET] [--request-id UUID]
+
+Sends what the provider would send, and prints the answer. Without --url to the
+local receiver, without --secret signed with its first configured key. Exit 0 when
+the answer is the one that such a delivery should get.
+
+  mediadock trigger ok
+  mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
+  mediadock trigger bad-signature --url https://hooks.example.com/webhooks
+`,
+  run: async (args, env) => {
+    const { values, positionals } = parseArgs({
+      args,
+      allowPositionals: true,
+      options: { url: { type: 'string' }, secret: { type: 'string' }, 'request-id': { type: 'string' } },
+    })
+    const [kind = '', ...more] = positionals
+    const sample = samples[kind]
+    if (!sample || more.length > 0) throw new UsageError(`trigger takes one of ${Object.keys(samples).join(', ')}`)
+    const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}/webhooks`
+    const secret = values.secret ?? (await firstSecret(env))
+    return send(sample, { url, secret, requestId: values['request-id'] ?? randomUUID() })
+  },
+}
+
+async function send({ body, secret: kind, ageSeconds = 0, times = 1, expected }: Sample, to: { url: string; secret: string; requestId: string }): Promise<number> {
+  const bytes = Buffer.from(JSON.stringify({ request_id: to.requestId, ...body }))
+  const webhookId = randomUUID()
+  let asExpected = true
+  for (let time = 0; time < times; time += 1) {
+    const t = Math.floor(Date.now() / 1000) - ageSeconds
+    const response = await fetch(to.url, {
+      method: 'POST',
+      redirect: 'manual',
+      signal: AbortSignal.timeout(deadlineMs),
+      headers: {
+        'content-type': 'application/json',
+        'x-service-webhook-id': webhookId,
+        'x-service-timestamp': String(t),
+        'x-service-signature': sign(bytes, kind === 'wrong' ? `${to.secret}-wrong` : to.secret, t),
+      },
+      body: bytes,
+    })
+    process.stdout.write(`${response.status} ${(await response.text()).slice(0, 500)}\n`)
+    asExpected &&= response.status === expected
+  }
+  process.stdout.write(`request_id ${to.requestId}\nwebhook_id ${webhookId}\n`)
+  return asExpected ? 0 : 1
+}
+
+async function firstSecret(env: Environment): Promise<string> {
+  const text = env['GENERATION_KEYS'] || (isProduction(env) ? undefined : (await readLocalSecrets()).defaults.keys)
+  if (!text) throw new UsageError('give --secret, or set GENERATION_KEYS')
+  const [key] = parseKeys(text).all
+  if (!key) throw new UsageError('GENERATION_KEYS holds no key')
+  return key.signingSecret
+}

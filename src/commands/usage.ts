@@ -1,0 +1,35 @@
+import type { Environment } from '../runtime/settings.ts'
+
+/** The command was not written as it must be; the message says how. Exit code 2. */
+export class UsageError extends Error {
+  override name = 'UsageError'
+  code = 'usage' as const
+}
+
+export type Command = {
+  /** One line for the list of commands. */
+  summary: string
+  /** What `--help` prints: forms, options, examples. */
+  help: string
+  /** Answers the exit code. */
+  run: (args: string[], env: Environment) => Promise<number>
+}
+
+export function printJson(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`)
+}
+
+/** Rows as aligned columns that fit the terminal; the last column gets what is left. */
+export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
+  const widths = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))
+  const line = (cells: readonly string[]) => cells.map((cell, at) => (at === cells.length - 1 ? cell : cell.padEnd(widths[at] ?? 0))).join('  ')
+  const columns = process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY
+  for (const text of [headings, ...rows].map(line)) {
+    process.stdout.write(`${text.length > columns ? `${text.slice(0, columns - 1)}…` : text}\n`)
+  }
+}
+
+export function required(value: string | undefined, name: string): string {
+  if (value === undefined || value === '') throw new UsageError(`${name} is missing`)
+  return value
+}
