@@ -2,7 +2,7 @@ import express, { type Express, type Request, type Response, type RequestHandler
 import { submitBodySchema } from '../wire/schemas.ts'
 import { errorHandler, HttpError, methodNotAllowed, notFound } from '../runtime/http.ts'
 import { readAccount } from './account.ts'
-import { type Caller, identify, invalidApiKey, readApiKey } from './auth.ts'
+import { type Caller, type Identify, invalidApiKey, readApiKey } from './auth.ts'
 import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from './catalog.ts'
@@ -23,6 +23,7 @@ import { submit, type SubmitDeps } from './submit.ts'
 
 export type ApiDeps = SubmitDeps & {
   settings: ProviderSettings
+  identify: Identify
   /** Whether the program can do its work now: Postgres answers, is migrated, and we are not stopping. */
   isReady: () => Promise<boolean>
 }
@@ -82,12 +83,11 @@ function v1(deps: ApiDeps): Router {
 
 /** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
 function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
-  const { ratePerKey: perKey, ratePerAccount: perAccount } = deps.settings
   return async (req: Request, res: Response): Promise<void> => {
     res.set('Cache-Control', 'no-store')
     const apiKey = readApiKey(req.headers)
-    const identified = apiKey === undefined ? undefined : await identify(deps.db, apiKey, { perKey, perAccount }, deps.clock())
-    if (identified === undefined) throw invalidApiKey()
+    const identified = apiKey === undefined ? null : await deps.identify(apiKey)
+    if (identified === null) throw invalidApiKey()
     const { caller, rate } = identified
     applyRateLimit(res, rate)
     if (scope && !caller.scopes.includes(scope)) {
@@ -128,30 +128,30 @@ function createGeneration(deps: ApiDeps): Handler {
   }
 }
 
-function showStatus({ db }: ApiDeps): Handler {
-  return async (req, res, caller) => void res.json(await readStatus(db, caller, lookupOf(req)))
+function showStatus(deps: ApiDeps): Handler {
+  return async (req, res, caller) => void res.json(await readStatus(deps, caller, lookupOf(req)))
 }
 
-function showResult({ db, random }: ApiDeps): Handler {
+function showResult(deps: ApiDeps): Handler {
   return async (req, res, caller) => {
-    const { kind, body } = await readResult(db, caller, lookupOf(req))
+    const { kind, body } = await readResult(deps, caller, lookupOf(req))
     if (kind === 'running') return void res.status(202).json(body)
-    if (!strikes(caller.faults?.truncated, random)) return void res.json(body)
+    if (!strikes(caller.faults?.truncated, deps.random)) return void res.json(body)
     const text = JSON.stringify(body)
     res.type('json').send(text.slice(0, text.length / 2))
   }
 }
 
 /** Off by default: the public contract has no cancel (spec, Cancel; CONTRACT, cancel). */
-function cancel({ db, clock, settings }: ApiDeps): Handler {
+function cancel(deps: ApiDeps): Handler {
   return async (req, res, caller) => {
-    if (!settings.cancelEndpoint) return void notFound(req, res, () => {})
+    if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})
     const lookup = lookupOf(req)
-    const { request_id: id } = await readStatus(db, caller, lookup)
-    if (!(await cancelRequest(db, id, true, clock()))) {
+    const { request_id: id } = await readStatus(deps, caller, lookup)
+    if (!(await cancelRequest(deps.db, id, true, deps.clock()))) {
       throw new HttpError(409, 'not_cancelable', 'only a request that is IN_QUEUE can be canceled')
     }
-    res.json(await readStatus(db, caller, lookup))
+    res.json(await readStatus(deps, caller, lookup))
   }
 }
 

@@ -38,7 +38,8 @@ export type Remembered = {
   /** What the first submit answered, to be answered again. */
   cost: string
   queued: boolean
-  submittedPosition: number
+  /** Null where the first submit's process died before it could tell. */
+  submittedPosition: number | null
 }
 
 /** What an earlier submit with this key has done, if one was accepted. */
@@ -54,10 +55,10 @@ export async function recall(
     expired: boolean
     cost: string
     queued: boolean
-    submitted_position: number
+    submitted_position: number | null
   }>(sql`
     select k.request_id, k.fingerprint = ${fingerprint} as same, k.created_at <= ${cutoff(now)} as expired,
-      r.cost, r.turn is not null as queued, r.submitted_position
+      r.cost, r.turn is not null as queued, k.submitted_position
     from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
     where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`)
   if (row === undefined) return undefined

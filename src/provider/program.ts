@@ -8,6 +8,7 @@ import { isMigrated, migrate } from '../runtime/migrate.ts'
 import { createPool, type Pool, withDeadline } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createApi } from './api.ts'
+import { createIdentify } from './auth.ts'
 import { type DemoKey, importDemoKeys } from './demo-keys.ts'
 import { attemptsPerHost, createDispatcher } from './dispatcher.ts'
 import { createEngines, engineNameOf } from './engines/registry.ts'
@@ -15,6 +16,7 @@ import { runHousekeepingOnce } from './housekeeping.ts'
 import { createQueueWorker } from './queue-worker.ts'
 import { resolve } from './resolver.ts'
 import type { ProviderSettings } from './settings.ts'
+import { createStatusReader } from './status-reader.ts'
 import { createPoster } from './webhook-post.ts'
 
 export type { DemoKey } from './demo-keys.ts'
@@ -59,8 +61,12 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
     if (stopping.signal.aborted) return false
     return withDeadline(isMigrated(pool.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
   }
-  const handler = createApi({ db: pool.db, settings, clock, random, resolve, logger, isReady, onQueued: background.wakeWorker })
-  const { host, port } = settings
+  const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
+  const { db } = pool
+  const identify = createIdentify({ db, limits: { perKey, perAccount }, clock })
+  const statusReader = createStatusReader(db)
+  const wake = { onQueued: background.wakeWorker }
+  const handler = createApi({ db, settings, clock, random, resolve, logger, isReady, identify, statusReader, ...wake })
   const listener = await listen({ handler, host, port, setting: 'PROVIDER_PORT', logger }).catch(async (error: unknown) => {
     stopping.abort()
     await background.ended()

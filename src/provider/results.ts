@@ -4,10 +4,11 @@ import type { Database } from '../runtime/postgres.ts'
 import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../wire/schemas.ts'
 import type { Caller } from './auth.ts'
 import { iso } from './keys.ts'
+import type { StatusReader } from './status-reader.ts'
 
-type StatusRow = { id: string; status: RequestStatus; position: number | null; progress: number; logs: string[] }
-
-type ResultRow = StatusRow & {
+type ResultRow = {
+  id: string
+  status: RequestStatus
   model: string
   output: Output | null
   cost: string
@@ -18,30 +19,24 @@ type ResultRow = StatusRow & {
 }
 
 export type Lookup = { requestId: string; withLogs: boolean }
-
-/** The position is counted in the order in which requests will be served: 0 is next. */
-const statusColumns = (withLogs: boolean) => sql`
-  r.id, r.status, r.progress, ${withLogs ? sql`r.logs` : sql`'{}'::text[]`} as logs,
-  case when r.status = 'IN_QUEUE' then (
-    select count(*)::int from provider.requests q
-    where q.status = 'IN_QUEUE' and q.environment = r.environment and (q.turn, q.seq) < (r.turn, r.seq)
-  ) end as position`
+export type ReadDeps = { db: Database; statusReader: StatusReader }
 
 /** `GET /v1/requests/{request_id}/status` (spec, Endpoints). */
-export async function readStatus(db: Database, caller: Caller, lookup: Lookup): Promise<StatusBody> {
-  const [row] = await db.execute<StatusRow>(sql`
-    select ${statusColumns(lookup.withLogs)} from provider.requests r where ${visible(caller, lookup)}`)
-  if (row === undefined) throw unknownRequest(lookup.requestId)
-  return statusBody(row)
+export async function readStatus({ statusReader }: ReadDeps, caller: Caller, { requestId, withLogs }: Lookup): Promise<StatusBody> {
+  const { accountId, environment } = caller
+  const status = await statusReader({ requestId: knownId(requestId), accountId, environment, withLogs })
+  if (status === null) throw unknownRequest(requestId)
+  return status
 }
 
 export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running'; body: StatusBody }
 
 /** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
-export async function readResult(db: Database, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
-  const [row] = await db.execute<ResultRow>(sql`
-    select ${statusColumns(lookup.withLogs)}, r.model, r.output, r.cost, r.error_code, r.error_message, r.created_at, r.completed_at
-    from provider.requests r where ${visible(caller, lookup)}`)
+export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
+  // Keys see the requests of their account and environment (CONTRACT, request visibility).
+  const [row] = await deps.db.execute<ResultRow>(sql`
+    select id, status, model, output, cost, error_code, error_message, created_at, completed_at from provider.requests
+    where id = ${knownId(lookup.requestId)} and account_id = ${caller.accountId} and environment = ${caller.environment}`)
   if (row === undefined) throw unknownRequest(lookup.requestId)
   const common = { request_id: row.id, model: row.model, ...times(row) }
   switch (row.status) {
@@ -56,25 +51,27 @@ export async function readResult(db: Database, caller: Caller, lookup: Lookup): 
       return { kind: 'terminal', body: { ...common, status: row.status, cost: 0 } }
     case 'IN_QUEUE':
     case 'IN_PROGRESS':
-      return { kind: 'running', body: statusBody(row) }
+      return running(deps, caller, lookup)
     default:
       return row.status satisfies never
   }
 }
 
-function statusBody({ id, status, position, progress, logs }: StatusRow): StatusBody {
-  return { request_id: id, status, queue_position: position, progress, logs }
+/** It may have ended between the two reads: then it is read again, and is terminal for good. */
+async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
+  const body = await readStatus(deps, caller, lookup)
+  const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'
+  return ended ? readResult(deps, caller, lookup) : { kind: 'running', body }
 }
 
 function times({ created_at, completed_at }: ResultRow) {
   return { created_at: iso(created_at), completed_at: iso(completed_at ?? created_at) }
 }
 
-/** Keys see the requests of their account and environment (CONTRACT, request visibility). */
-function visible({ accountId, environment }: Caller, { requestId }: Lookup) {
+function knownId(requestId: string): string {
   const id = requestIdSchema.safeParse(requestId)
   if (!id.success) throw unknownRequest(requestId)
-  return sql`r.id = ${id.data}::uuid and r.account_id = ${accountId} and r.environment = ${environment}`
+  return id.data
 }
 
 export function unknownRequest(requestId: string): HttpError {

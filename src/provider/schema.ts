@@ -79,8 +79,6 @@ export const requests = provider.table(
     cost: credits('cost').notNull(),
     status: text('status', { enum: requestStatuses }).notNull(),
     turn: bigint('turn', { mode: 'number' }),
-    /** What submit answered, for the answer to a retry with the same Idempotency-Key. */
-    submittedPosition: integer('submitted_position').notNull(),
     progress: integer('progress').notNull().default(0),
     logs: text('logs').array().notNull().default(sql`'{}'`),
     output: jsonb('output'),
@@ -139,6 +137,8 @@ export const idempotencyKeys = provider.table(
     key: uuid('key').notNull(),
     fingerprint: bytea('fingerprint').notNull(),
     requestId: uuid('request_id').notNull(),
+    /** What submit answered, to be answered again to a retry. */
+    submittedPosition: integer('submitted_position'),
     createdAt: instant('created_at').notNull(),
   },
   (table) => [

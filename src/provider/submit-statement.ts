@@ -25,7 +25,7 @@ export type Submission = {
 }
 
 export type SubmitOutcome =
-  | { kind: 'accepted'; queuePosition: number }
+  | { kind: 'accepted' }
   | { kind: 'insufficient_credits' }
   /** Another submit with the same key is being written at this moment. */
   | { kind: 'in_progress' }
@@ -46,10 +46,9 @@ export type SubmitOutcome =
  */
 export async function writeSubmission(db: Database, submission: Submission, now: Date): Promise<SubmitOutcome> {
   try {
-    const [row] = await db.execute<{ mine: boolean; position: number | null }>(statement(submission, now.toISOString()))
+    const [row] = await db.execute<{ mine: boolean; written: boolean }>(statement(submission, now.toISOString()))
     if (row?.mine === false) return { kind: 'in_progress' }
-    if (row === undefined || row.position === null) return { kind: 'insufficient_credits' }
-    return { kind: 'accepted', queuePosition: row.position }
+    return { kind: row?.written ? 'accepted' : 'insufficient_credits' }
   } catch (error) {
     if (isKeyTaken(error)) return { kind: 'key_taken' }
     throw error
@@ -67,16 +66,14 @@ function statement(submission: Submission, now: string): SQL {
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
       insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, turn,
-        submitted_position, progress, output, webhook_url, faults, created_at, started_at, completed_at)
+        progress, output, webhook_url, faults, created_at, started_at, completed_at)
       select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
         ${JSON.stringify(submission.input)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
-        (select count(*)::int from provider.requests q
-         where q.status = 'IN_QUEUE' and q.environment = ${environment} and q.turn <= payer.turn),
         ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
         ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
         ${now}::timestamptz, ${completed ? now : null}::timestamptz, ${completed ? now : null}::timestamptz
       from payer
-      returning id, account_id, api_key_id, environment, cost, faults, created_at, submitted_position
+      returning id, account_id, api_key_id, environment, cost, faults, created_at
     ), reserved as (${reserveEntries(sql`(
       select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
     )`)}
@@ -86,7 +83,7 @@ function statement(submission: Submission, now: string): SQL {
       from request where ${key}::uuid is not null
     ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
     )
-    select lock.mine, request.submitted_position as position from lock left join request on true`
+    select lock.mine, request.id is not null as written from lock left join request on true`
 }
 
 function takeTurn(accountId: string, environment: Environment, charge: string): SQL {

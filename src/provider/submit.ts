@@ -14,6 +14,7 @@ import { notificationOf } from './notification.ts'
 import { priceOf } from './pricing.ts'
 import type { Resolve } from './resolver.ts'
 import type { ProviderSettings } from './settings.ts'
+import type { StatusReader } from './status-reader.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
 import { checkWebhookUrl } from './webhook-url.ts'
 
@@ -23,6 +24,7 @@ export type SubmitDeps = {
   clock: () => Date
   random: () => number
   resolve: Resolve
+  statusReader: StatusReader
   logger: Logger
   /** Tells this process's worker that there is something in the queue. */
   onQueued: () => void
@@ -52,8 +54,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
     const outcome = await writeSubmission(deps.db, submission, deps.clock())
     switch (outcome.kind) {
       case 'accepted':
-        if (submission.completed === undefined) deps.onQueued()
-        return answer(deps, submission.requestId, { cost: submission.cost, queued: !submission.completed, position: outcome.queuePosition })
+        return accepted(deps, submission)
       case 'insufficient_credits':
         throw new HttpError(402, 'insufficient_credits', `the balance is too low for ${submission.cost} credits`, { type: 'billing_error' })
       case 'in_progress':
@@ -69,6 +70,18 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
     }
   }
   throw inProgress()
+}
+
+/** The position is read when the request stands in the queue; the worker is woken after that, so that it is seldom gone already. */
+async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
+  const { requestId, accountId, environment, cost, idempotency } = submission
+  if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
+  try {
+    const status = await deps.statusReader({ requestId, accountId, environment, withLogs: false, rememberFor: idempotency?.key })
+    return answer(deps, requestId, { cost, queued: true, position: status?.queue_position ?? 0 })
+  } finally {
+    deps.onQueued()
+  }
 }
 
 type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }
@@ -104,7 +117,7 @@ async function replay(deps: SubmitDeps, caller: Caller, idempotency: Submission[
     return undefined
   }
   if (!known.same) throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
-  return answer(deps, known.requestId, { cost: known.cost, queued: known.queued, position: known.submittedPosition })
+  return answer(deps, known.requestId, { cost: known.cost, queued: known.queued, position: known.submittedPosition ?? 0 })
 }
 
 function answer({ settings }: SubmitDeps, requestId: string, { cost, queued, position }: { cost: string; queued: boolean; position: number }) {

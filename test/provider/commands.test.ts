@@ -70,8 +70,8 @@ describe('the ledger check', () => {
     await commands.grantCredits(provider.deps, { account: 'tampered', credits: 5 })
     await sql`update provider.accounts set available = 6 where id = 'tampered'`
     const id = randomUUID()
-    await sql`insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, submitted_position, created_at)
-      values (${id}, 'tampered', ${id}, 'live', 'm', '{}', 1, 'COMPLETED', 0, now())`
+    await sql`insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+      values (${id}, 'tampered', ${id}, 'live', 'm', '{}', 1, 'COMPLETED', now())`
     const { ok, problems } = await commands.checkLedger(provider.deps)
     expect(ok).toBe(false)
     expect(problems).toEqual(['account tampered: balance 6, entries say 5', `request ${id}: COMPLETED without a reserve`])

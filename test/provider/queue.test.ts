@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../src/provider/commands.ts'
 import { cancelRequest, claimRequests, finishRequest, recordProgress, releaseRequest } from '../../src/provider/requests.ts'
-import { readResult, readStatus } from '../../src/provider/results.ts'
+import { readResult } from '../../src/provider/results.ts'
+import { createStatusReader, readStatuses } from '../../src/provider/status-reader.ts'
 import { writeSubmission } from '../../src/provider/submit-statement.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 
@@ -60,8 +61,11 @@ const caller = (accountId: string) => ({
   faults: null,
   activations: {},
 })
-const position = async (account: string, requestId: string) =>
-  (await readStatus(provider.deps.db, caller(account), { requestId, withLogs: false })).queue_position
+const question = (accountId: string, requestId: string) => ({ requestId, accountId, environment: 'live' as const, withLogs: false })
+const position = async (account: string, requestId: string) => {
+  const [status] = await readStatuses(provider.deps.db, [question(account, requestId)])
+  return status?.queue_position ?? null
+}
 
 describe('the queue', () => {
   it('serves one account in the order of its submits', async () => {
@@ -112,6 +116,10 @@ describe('the queue', () => {
         if (where !== null) told.set(id, where)
       }
     }
+    // Asked for together they are the same.
+    const all = [...told.keys()].map((id) => question(b.includes(id) ? 'b' : c.includes(id) ? 'c' : 'a', id))
+    const together = await readStatuses(provider.deps.db, [question('b', a[0] ?? ''), ...all])
+    expect(together.map((status) => status?.queue_position)).toEqual([undefined, ...told.values()])
     const served = await serve(11)
     expect(served.map((id) => told.get(id))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
   })
@@ -150,7 +158,8 @@ describe('a lease', () => {
     expect(await recordProgress(provider.deps.db, slow, { progress: 99, logLines: [], leaseUntil: at(90) })).toBe(false)
     expect(await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: at(21), random })).toBe(false)
     expect(await finishRequest(provider.deps.db, quick, { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } }, { now: at(22), random })).toBe(true)
-    const { body } = await readResult(provider.deps.db, caller('a'), { requestId: slow.id, withLogs: false })
+    const { db } = provider.deps
+    const { body } = await readResult({ db, statusReader: createStatusReader(db) }, caller('a'), { requestId: slow.id, withLogs: false })
     expect(body).toEqual({
       request_id: slow.id,
       status: 'FAILED',

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { identify } from '../../src/provider/auth.ts'
+import { identifyAll } from '../../src/provider/auth.ts'
 import { call, startTestProvider, type TestProvider } from './support/running-provider.ts'
 import { startProvider } from '../../src/provider/program.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
@@ -60,11 +60,30 @@ describe('rate limits', () => {
     }
   })
 
+  it('give each of many requests at the same moment a number of its own', async () => {
+    const one = (await provider.createKey({ account: 'batched' })).api_key
+    const two = (await provider.createKey({ account: 'batched' })).api_key
+    const now = new Date('2026-01-01T00:00:00Z')
+    const limits = { perKey: 3, perAccount: 5 }
+    const identified = await identifyAll(provider.deps.db, [one, two, 'service_test_unknown', one, two, one, one, two, two], limits, now)
+    expect(identified.map((each) => each && [each.rate.limit, each.rate.remaining, each.rate.exceeded])).toEqual([
+      [3, 2, false],
+      [3, 2, false],
+      null,
+      [3, 1, false],
+      [3, 1, false],
+      [3, 0, false],
+      [3, 0, true],
+      [5, 0, true],
+      [3, 0, true],
+    ])
+  })
+
   it('begin anew after a minute', async () => {
     const { api_key: key } = await provider.createKey()
     const limits = { perKey: 2, perAccount: 10 }
     const start = Date.parse('2026-01-01T00:00:00Z')
-    const at = async (seconds: number) => (await identify(provider.deps.db, key, limits, new Date(start + seconds * 1000)))?.rate
+    const at = async (seconds: number) => (await identifyAll(provider.deps.db, [key], limits, new Date(start + seconds * 1000)))[0]?.rate
     expect(await at(0)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
     expect(await at(30)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, exceeded: false })
     expect(await at(59.5)).toEqual({ limit: 2, remaining: 0, resetSeconds: 1, exceeded: true })

@@ -1,0 +1,19 @@
+import express from 'express'
+
+/** What HTTP with Express costs by itself: parses the body where there is one, answers a constant. */
+const app = express()
+const submitted = {
+  request_id: '5f0c1c5e-3c0a-4c1c-9d5c-1c2d3e4f5a6b',
+  status: 'IN_QUEUE',
+  queue_position: 0,
+  status_url: 'http://127.0.0.1:4000/v1/requests/5f0c1c5e-3c0a-4c1c-9d5c-1c2d3e4f5a6b/status',
+  response_url: 'http://127.0.0.1:4000/v1/requests/5f0c1c5e-3c0a-4c1c-9d5c-1c2d3e4f5a6b',
+  cancel_url: 'http://127.0.0.1:4000/v1/requests/5f0c1c5e-3c0a-4c1c-9d5c-1c2d3e4f5a6b/cancel',
+  cost: 4,
+}
+app.post('/', express.json(), (_req, res) => void res.json(submitted))
+app.get('/', (_req, res) => void res.json({ status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }))
+const server = app.listen(0, '127.0.0.1', () => {
+  const address = server.address()
+  if (address !== null && typeof address !== 'string') process.send?.({ url: `http://127.0.0.1:${address.port}` })
+})
