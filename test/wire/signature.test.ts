@@ -1,0 +1,188 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { sign, toleranceSeconds, verify, type Secret } from '../../src/wire/signature.ts'
+
+const signingSecret = 'whsec_golden_0123456789'
+const t = 1767225600
+const secrets: Secret[] = [{ name: 'golden', signingSecret }]
+const body = Buffer.from('{"request_id":"0b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"no"}}')
+const digest = '21528949ca42963228d7a360f67dfabac3d7445351782710680b2a505f2437dc'
+const wrong = '0'.repeat(64)
+const valid = { ok: true, keyName: 'golden', timestampSeconds: t }
+
+/** Computed once by `(printf '<t>.'; cat body) | openssl dgst -sha256 -hmac <secret>`, never by the code under test. */
+const golden: [string, Buffer, string][] = [
+  ['empty', Buffer.alloc(0), 'ca2eaeb359b11f015531904ce00cb0634813c6669f86a607dc8a5a2044d5d6fb'],
+  ['ASCII', body, digest],
+  ['UTF-8', Buffer.from('{"note":"café, 雪, 🌊"}'), '73b2690e2d197fa4e743be0293a0051dd275ff359a883c6dead6da94c569d336'],
+  ['bytes that are no UTF-8', Buffer.from('00fffec328eda080', 'hex'), '4db70a1dcdf1ff53196144d037170aa150e11e37cc14f04359e4583b5e9bc60b'],
+  ['1 MiB', Buffer.from(Uint8Array.from({ length: 1 << 20 }, (_, at) => at * 7)), '1633521e48beae19745d1fe14d30385ee6c5e04d6ab8af3ad239360e6b1906e8'],
+]
+
+describe('golden vectors', () => {
+  it.each(golden)('sign: %s', (_what, bytes, hex) => {
+    expect(sign(bytes, signingSecret, t)).toBe(`t=1767225600,v1=${hex}`)
+  })
+
+  it.each(golden)('verify: %s', (_what, bytes, hex) => {
+    expect(verify(bytes, `t=1767225600,v1=${hex}`, secrets, t)).toEqual(valid)
+  })
+
+  it('a secret is its UTF-8 bytes', () => {
+    const unicode = 'sécret ☂'
+    const header = 't=1767225600,v1=d03e8fb25dc3372441c5379824e3d476f648ba44fac024f869032e8d88ce814f'
+    expect(sign(Buffer.from('x'), unicode, t)).toBe(header)
+    expect(verify(Buffer.from('x'), header, [{ name: 'unicode', signingSecret: unicode }], t)).toMatchObject({ ok: true, keyName: 'unicode' })
+  })
+
+  it.each([
+    ['0', 0, 'e4ed60bd2f216d875d011d3502b2b432d1711d684c1c4481cf75b0a1a0c9b6dc'],
+    ['007', 7, 'de24004c9d7e8ca59c12fb20a32ad94b93a7bc4b708c2477589224ea3ffeecdf'],
+    ['999999999999', 999_999_999_999, 'bfb009ccffa2011704127c7c5842b7e592540d719e5a05f70ebf1a5d36ffa9dc'],
+  ])('t=%s is signed as it is written', (written, seconds, hex) => {
+    expect(verify(Buffer.from('{}'), `t=${written},v1=${hex}`, secrets, seconds)).toEqual({ ...valid, timestampSeconds: seconds })
+  })
+})
+
+describe('the header', () => {
+  it.each([
+    ['any order', `v1=${digest},t=${t}`],
+    ['upper-case hex', `t=${t},v1=${digest.toUpperCase()}`],
+    ['eight v1, the valid one last', `t=${t}${`,v1=${wrong}`.repeat(7)},v1=${digest}`],
+    ['eight v1, the valid one first', `t=${t},v1=${digest}${`,v1=${wrong}`.repeat(7)}`],
+    ['the same v1 twice', `t=${t},v1=${digest},v1=${digest}`],
+    ['unknown schemes', `v0=${wrong},t=${t},v2=x,v1=${digest},ed25519=a=b,T=1,V1=zz`],
+    ['an unknown scheme without a value', `t=${t},v0=,v1=${digest}`],
+    ['exactly 1 KiB', padded(1024)],
+  ])('is taken: %s', (_what, header) => {
+    expect(verify(body, header, secrets, t)).toEqual(valid)
+  })
+
+  it.each([
+    ['nothing', ''],
+    ['no t', `v1=${digest}`],
+    ['an empty t', `t=,v1=${digest}`],
+    ['two t', `t=${t},t=${t},v1=${digest}`],
+    ['t of 13 digits', `t=0000000000000,v1=${digest}`],
+    ['a negative t', `t=-${t},v1=${digest}`],
+    ['a signed t', `t=+${t},v1=${digest}`],
+    ['t with a fraction', `t=${t}.0,v1=${digest}`],
+    ['t as an exponent', `t=1e9,v1=${digest}`],
+    ['t in hex', `t=0x10,v1=${digest}`],
+    ['t with a blank', `t= ${t},v1=${digest}`],
+    ['t with a line break', `t=${t}\n,v1=${digest}`],
+    ['t in Arabic digits', `t=١٧٦٧٢٢٥٦٠٠,v1=${digest}`],
+    ['no v1', `t=${t}`],
+    ['only other schemes', `t=${t},v0=${digest}`],
+    ['an empty v1', `t=${t},v1=`],
+    ['v1 of 63 digits', `t=${t},v1=${digest.slice(1)}`],
+    ['v1 of 65 digits', `t=${t},v1=${digest}0`],
+    ['v1 of 64 characters, one no hex', `t=${t},v1=${digest.slice(1)}g`],
+    ['v1 in base64', `t=${t},v1=${Buffer.from(digest, 'hex').toString('base64')}`],
+    ['v1 with a line break', `t=${t},v1=${digest}\n`],
+    ['one bad v1 beside a valid one', `t=${t},v1=${digest},v1=nonsense`],
+    ['nine v1', `t=${t},v1=${digest}${`,v1=${wrong}`.repeat(8)}`],
+    ['an element without a scheme', `t=${t},=x,v1=${digest}`],
+    ['an element without a value', `t=${t},v0,v1=${digest}`],
+    ['an empty element', `t=${t},,v1=${digest}`],
+    ['a comma at the end', `t=${t},v1=${digest},`],
+    ['two headers joined by node', `t=${t},v1=${digest}, t=${t},v1=${digest},t=${t}`],
+    ['1 KiB and one byte', padded(1025)],
+    ['over 1 KiB in bytes only', `${padded(1000)}${'é'.repeat(20)}`],
+  ])('is malformed: %s', (_what, header) => {
+    expect(verify(body, header, secrets, t)).toEqual({ ok: false, cause: 'malformed_header', timestampSeconds: undefined })
+  })
+
+  function padded(bytes: number): string {
+    const start = `t=${t},v1=${digest},v0=`
+    return start + 'x'.repeat(bytes - start.length)
+  }
+
+  it('whatever it is, verify answers and does not throw', () => {
+    const piece = fc.oneof(fc.constantFrom('t=', 'v1=', ',', '=', String(t), digest, '\0'), fc.string({ unit: 'binary' }))
+    fc.assert(
+      fc.property(fc.array(piece), (pieces) => {
+        const verification = verify(Buffer.from('another body'), pieces.join(''), secrets, t)
+        expect(verification.ok).toBe(false)
+      }),
+      { numRuns: 2000 },
+    )
+  })
+})
+
+describe('the window', () => {
+  it.each([0, 1, 299, 300])('takes a timestamp %i s old and as many ahead', (seconds) => {
+    const header = sign(body, signingSecret, t)
+    expect(verify(body, header, secrets, t + seconds)).toEqual(valid)
+    expect(verify(body, header, secrets, t - seconds)).toEqual(valid)
+  })
+
+  it.each([301, 302, 86_400, 1_700_000_000])('refuses a timestamp %i s old and as many ahead', (seconds) => {
+    const header = sign(body, signingSecret, t)
+    expect(verify(body, header, secrets, t + seconds)).toEqual({ ok: false, cause: 'timestamp_too_old', timestampSeconds: t })
+    expect(verify(body, header, secrets, t - seconds)).toEqual({ ok: false, cause: 'timestamp_in_future', timestampSeconds: t })
+  })
+
+  it('is the five minutes of the spec', () => expect(toleranceSeconds).toBe(300))
+
+  it('is only judged for a sender who holds a secret', () => {
+    expect(verify(body, sign(body, 'whsec_other', t - 9000), secrets, t)).toMatchObject({ ok: false, cause: 'no_matching_secret' })
+  })
+})
+
+describe('several secrets', () => {
+  const many: Secret[] = [{ name: 'old', signingSecret: 'whsec_old' }, ...secrets, { name: 'new', signingSecret: 'whsec_new' }]
+
+  it.each(many)('are all valid at once, and the name of the one that matched is known: $name', ({ name, signingSecret: used }) => {
+    expect(verify(body, sign(body, used, t), many, t)).toEqual({ ok: true, keyName: name, timestampSeconds: t })
+  })
+
+  it('of which two match: the first', () => {
+    const twice = [...secrets, { name: 'again', signingSecret }]
+    expect(verify(body, sign(body, signingSecret, t), twice, t)).toMatchObject({ keyName: 'golden' })
+  })
+
+  it('of which none matches, or of which there are none: refused', () => {
+    const header = sign(body, 'whsec_stranger', t)
+    for (const known of [many, []]) expect(verify(body, header, known, t)).toEqual({ ok: false, cause: 'no_matching_secret', timestampSeconds: t })
+  })
+})
+
+describe('tampering', () => {
+  it('with any one bit of the body, of t or of the digest is refused', () => {
+    const flip = (bytes: Buffer, bit: number) => {
+      const flipped = Buffer.from(bytes)
+      const at = bit >> 3
+      flipped.writeUInt8(flipped.readUInt8(at) ^ (1 << (bit & 7)), at)
+      return flipped
+    }
+    const positions = { body: fc.nat(), digest: fc.nat({ max: 255 }) }
+    fc.assert(
+      fc.property(fc.uint8Array({ minLength: 1, maxLength: 4096 }), fc.record(positions), fc.integer({ min: 1, max: 300 }), (bytes, at, seconds) => {
+        const signed = Buffer.from(bytes)
+        const header = sign(signed, signingSecret, t)
+        const hex = header.slice(-64)
+        expect(verify(signed, header, secrets, t).ok).toBe(true)
+        expect(verify(flip(signed, at.body % (signed.length * 8)), header, secrets, t).ok).toBe(false)
+        expect(verify(signed, `t=${t},v1=${flip(Buffer.from(hex, 'hex'), at.digest).toString('hex')}`, secrets, t).ok).toBe(false)
+        expect(verify(signed, `t=${t + seconds},v1=${hex}`, secrets, t).ok).toBe(false)
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  it('by moving a byte between t and the body is refused', () => {
+    const moved = Buffer.concat([Buffer.from('9'), body])
+    expect(verify(moved, sign(body, signingSecret, 17672256009).replace('17672256009', '1767225600'), secrets, t).ok).toBe(false)
+  })
+
+  it('by adding or cutting bytes is refused', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 256 }), fc.uint8Array({ minLength: 1, maxLength: 8 }), (bytes, more) => {
+        const longer = Buffer.concat([bytes, more])
+        expect(verify(longer, sign(bytes, signingSecret, t), secrets, t).ok).toBe(false)
+        expect(verify(bytes, sign(longer, signingSecret, t), secrets, t).ok).toBe(false)
+      }),
+    )
+  })
+})
