@@ -1,22 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
-import type { ParkReason } from './delivery.ts'
-
-/** An authentic delivery, ready to be made durable. */
-export type Delivery = {
-  id: string
-  webhookId: string
-  requestId: string | undefined
-  status: 'OK' | 'ERROR' | undefined
-  keyName: string
-  signedAt: Date
-  receivedAt: Date
-  headers: Record<string, string>
-  body: Buffer
-  lane: 'direct' | 'fetch'
-  parkReason: ParkReason | undefined
-}
+import type { Delivery } from './delivery.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
@@ -114,7 +99,7 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
   // In the order of the key, so that two flushes can never wait for each other.
   const rows = [...byId.keys()].sort().flatMap((id) => byId.get(id)?.[0]?.delivery ?? [])
   try {
-    const stored = await store(deps.db, rows)
+    const stored = await storeDeliveries(deps.db, rows)
     for (const [id, group] of byId) {
       group.forEach(({ delivery, resolve }, at) => {
         if (at > 0 || !stored.has(id)) resolve('duplicate')
@@ -135,11 +120,18 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
   }
 }
 
-/** One statement: the delivery, its place in the queue, and the promise that the commit is on disk. */
-async function store(db: Database, rows: readonly Delivery[]): Promise<Set<string>> {
+/**
+ * One statement: the deliveries, their place in the queue, and the promise that
+ * the commit is on disk. What comes out of the quarantine leaves it by the same
+ * statement. Answers the ids that were new.
+ */
+export async function storeDeliveries(db: Database, rows: readonly Delivery[], quarantineIds: readonly number[] = []): Promise<Set<string>> {
   const column = <T>(pick: (delivery: Delivery) => T) => sql.param(rows.map(pick))
+  const released =
+    quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
   const stored = await db.execute<{ id: string }>(sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
+    ${released}
     arrived as (
       select * from unnest(
         ${column((d) => d.id)}::uuid[], ${column((d) => d.webhookId)}::text[], ${column((d) => d.requestId ?? null)}::uuid[],

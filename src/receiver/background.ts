@@ -1,18 +1,16 @@
 import cron from 'node-cron'
-import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
-import { withDeadline, type Database } from '../runtime/postgres.ts'
+import { withDeadline } from '../runtime/postgres.ts'
 import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
-import type { Landing, LandingOutcome } from './fan-out.ts'
-import type { Fetcher } from './fetcher.ts'
-import type { Keys } from './keys.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Quarantine } from './quarantine.ts'
 import * as reconciler from './reconciler.ts'
 import type { ReceiverSettings } from './settings.ts'
+import { pruneOnce } from './retention.ts'
+import type { Submitter } from './submit.ts'
 import * as worker from './worker.ts'
 
-export type Role = 'direct' | 'fetch' | 'arrivals' | 'quarantine'
+export type Role = 'direct' | 'fetch' | 'arrivals' | 'quarantine' | 'submits'
 
 export type Background = {
   wake: (role: Role) => void
@@ -23,18 +21,13 @@ export type Background = {
 
 export type BackgroundDeps = {
   settings: ReceiverSettings
-  db: Database
-  keys: () => Keys
-  fetch: Fetcher
-  clock: () => Date
-  logger: Logger
+  landing: worker.WorkerDeps
+  submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
   quarantine: Quarantine
   /** No new round after this. */
   signal: AbortSignal
-  /** What is in flight is cut: the grace is over. */
-  cut: AbortSignal
 }
 
 /** A lane looks again by itself this often: for retries, and for what another replica accepted and lost. */
@@ -43,22 +36,19 @@ const drainDeadlineMs = 3000
 
 /** Starts every background role: two lanes of landing, the two logs, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, db, clock, logger, metrics, signal, cut } = deps
-  const onLanded = ({ landing, outcome, receivedAt }: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => {
-    if (outcome !== 'landed') return
-    metrics.landed.inc({ status: landing.status, source: landing.source })
-    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
-  }
-  const shared = { db, keys: deps.keys, fetch: deps.fetch, mediaHosts: settings.mediaHosts, clock, logger, onLanded, cut }
-  const reconcilerDeps = { ...shared, stuckAfterSeconds: settings.stuckAfterSeconds, fetchRatePerMinute: settings.fetchRatePerMinute }
+  const { settings, landing, metrics, signal } = deps
+  const { db, clock, logger } = landing
+  const { stuckAfterSeconds, fetchRatePerMinute } = settings
+  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
 
   const lane = (name: 'direct' | 'fetch') =>
-    startLoop({ name: `landing-${name}`, runOnce: () => worker.runOnce(shared, name), idleMs: pollMs, logger, signal })
+    startLoop({ name: `landing-${name}`, runOnce: () => worker.runOnce(landing, name), idleMs: pollMs, logger, signal })
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
     arrivals: startLoop({ name: 'arrival-log', runOnce: deps.arrivalLog.runOnce, idleMs: pollMs, logger, signal }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
+    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
   }
 
   const reconcile = async () => {
@@ -79,6 +69,13 @@ export function startBackground(deps: BackgroundDeps): Background {
       await ensurePartitions(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'making partitions failed'))
     }),
   ]
+  const prune = async () => {
+    await pruneOnce({ db, retentionDays: settings.retentionDays, clock, logger }, signal).catch((error: unknown) =>
+      logger.error({ err: error }, 'pruning failed, the next run tries again'),
+    )
+  }
+  let pruning: Promise<void> = Promise.resolve()
+  tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true }))
   signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
 
   return {
@@ -86,7 +83,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     reconcileNow: (requestId) =>
       requestId === undefined ? reconciler.runOnce(reconcilerDeps, signal) : reconciler.reconcileOne(reconcilerDeps, requestId),
     drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), running])
+      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
         logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')

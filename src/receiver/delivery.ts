@@ -1,6 +1,53 @@
 import { hash } from 'node:crypto'
 import { notificationSchema, type Notification } from '../wire/schemas.ts'
 
+/** An authentic delivery, ready to be made durable. */
+export type Delivery = {
+  id: string
+  webhookId: string
+  requestId: string | undefined
+  status: 'OK' | 'ERROR' | undefined
+  keyName: string
+  signedAt: Date
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+  lane: 'direct' | 'fetch'
+  parkReason: ParkReason | undefined
+}
+
+/** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (CONTRACT's 400). */
+export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
+
+export type Authentic = {
+  /** See deliveryId(). */
+  id: string
+  webhookId: string
+  keyName: string
+  timestampSeconds: number
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** An authentic arrival as it is stored: parsed once, or with the reason why it is parked. */
+export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt, headers, body }: Authentic): Delivery {
+  const parsed = parseNotification(body)
+  return {
+    id,
+    webhookId,
+    requestId: parsed.ok ? parsed.notification.request_id : parsed.requestId,
+    status: parsed.ok ? parsed.notification.status : undefined,
+    keyName,
+    signedAt: new Date(timestampSeconds * 1000),
+    receivedAt,
+    headers,
+    body,
+    lane: parsed.ok ? laneOf(parsed.notification) : 'direct',
+    parkReason: parsed.ok ? undefined : parsed.reason,
+  }
+}
+
 /** Why an authentic delivery cannot be used; it is kept raw, for the on-call. */
 export type ParkReason = 'not_utf8' | 'not_json' | 'not_storable' | 'unknown_shape' | 'no_request_id' | 'unknown_status'
 
@@ -42,13 +89,19 @@ function refusal(json: unknown): { reason: ParkReason; requestId: string | undef
 // Only an escape can bring in what Postgres does not store: the bytes were valid UTF-8 and valid JSON.
 const suspectEscape = /\\u(0000|d[89a-f])/i
 
-function isStorable(notification: Notification): boolean {
-  return stringsOf(notification).every((text) => text.isWellFormed() && !text.includes('\0'))
-}
+const maxDepth = 200
 
-function stringsOf(value: unknown): string[] {
-  if (typeof value === 'string') return [value]
-  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(stringsOf) : []
+/** Whether Postgres stores it as JSON: no NUL, no lone surrogate, in keys neither, and not nested without end. */
+export function isStorable(value: unknown): boolean {
+  const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }]
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { depth } = next
+    if (typeof next.value === 'string' && (!next.value.isWellFormed() || next.value.includes('\0'))) return false
+    if (typeof next.value !== 'object' || next.value === null) continue
+    if (depth === maxDepth) return false
+    for (const [key, inner] of Object.entries(next.value)) open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
+  }
+  return true
 }
 
 /** What must be fetched before a delivery can land whole (spec, Events): audio and errors are told in full. */

@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm'
+import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import type { Environment } from './keys.ts'
 
@@ -33,8 +33,8 @@ export type Landing = {
   /** When to ask the provider; undefined when nothing is left to ask. */
   nextPollAt: Date | undefined
   flags: readonly string[]
-  /** The delivery that brought it here, settled by the same statement if the claim still holds. */
-  delivery: { id: string; claims: number; first: string; last: string } | undefined
+  /** The delivery that brought it here, settled by the same statement if the claim still holds; a replay needs none. */
+  delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
 }
 
 /**
@@ -47,6 +47,14 @@ export type Landing = {
  */
 export type LandingOutcome = 'landed' | 'confirmed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'raced'
 
+/** What a landing wrote, row by row. */
+export type Change = {
+  request_id: string
+  outcome: LandingOutcome
+  request: { before: object | null; after: object | null }
+  media: { written: object[]; removed: object[] }
+}
+
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 
 /**
@@ -55,9 +63,44 @@ export type Environments = { live: readonly string[]; sandbox: readonly string[]
  * the first terminal state stays, except that a confirmed one overrules a
  * webhook's. At most one landing per request in a call.
  */
-export async function fanOut(db: Database, landings: readonly Landing[], now: Date, environments: Environments): Promise<Map<string, LandingOutcome>> {
-  const at = sql`${now.toISOString()}::timestamptz`
+export async function fanOut(db: Database, landings: readonly Landing[], { now, environments }: At): Promise<Map<string, LandingOutcome>> {
   const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
+    ${writing(landings, { now, environments })}
+    select request_id, outcome from outcome, (select count(*) from told) as t`)
+  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
+}
+
+/** The same for one landing, telling what changed; with `dryRun` the statement ends in a rollback and nothing has. */
+export async function fanOutExplained(db: Database, landing: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
+  const statement = db.execute<{ change: Change }>(sql`
+    ${writing([landing], at)}
+    select ${dryRun ? sql`mediadock.rolled_back(change)` : sql`change`} as change from (
+      select jsonb_build_object(
+        'request_id', outcome.request_id, 'outcome', outcome.outcome,
+        'request', jsonb_build_object(
+          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r where r.request_id = outcome.request_id),
+          'after', (select to_jsonb(w) from written w)),
+        'media', jsonb_build_object(
+          'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
+          'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
+      from outcome, (select count(*) from told) as t) as c`)
+  const [row] = await statement.catch((error: unknown) => [{ change: rolledBack(error) }])
+  if (!row) throw new Error(`landing request ${landing.requestId} told no outcome`)
+  return row.change
+}
+
+/** The result that a dry run carried out of its rollback; any other error goes on. */
+function rolledBack(error: unknown): Change {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  if (cause instanceof Error && 'code' in cause && cause.code === 'MD001' && 'detail' in cause) return JSON.parse(String(cause.detail))
+  throw error
+}
+
+type At = { now: Date; environments: Environments }
+
+function writing(landings: readonly Landing[], { now, environments }: At): SQL {
+  const at = sql`${now.toISOString()}::timestamptz`
+  return sql`
     with item as (
       select * from jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
         request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
@@ -101,7 +144,8 @@ export async function fanOut(db: Database, landings: readonly Landing[], now: Da
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
       where r.landed_at is null or (excluded.confirmed_at is not null and r.confirmed_at is null)
-      returning r.request_id, r.status, r.media_complete
+      returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
+        coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
     ),
     media_written as (
       insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
@@ -110,11 +154,13 @@ export async function fanOut(db: Database, landings: readonly Landing[], now: Da
         kind text, position integer, url text, original_url text, width integer, height integer, duration_seconds double precision)
       on conflict (request_id, kind, position) do update set url = excluded.url, original_url = excluded.original_url,
         width = excluded.width, height = excluded.height, duration_seconds = excluded.duration_seconds
+      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
     ),
     media_overruled as (
       delete from mediadock.media m using written join item using (request_id)
       where m.request_id = written.request_id and not exists (
         select from jsonb_to_recordset(item.media) as o (kind text, position integer) where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
     ),
     outcome as (
       select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
@@ -128,19 +174,25 @@ export async function fanOut(db: Database, landings: readonly Landing[], now: Da
     ),
     settled as (
       delete from mediadock.inbox using outcome
-      where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome <> 'raced'
-      returning inbox.delivery_id, outcome, request_id
+      where inbox.delivery_id = outcome.delivery_id and outcome <> 'raced'
+        and (inbox.claims = outcome.claims or outcome.claims is null)
+      returning inbox.delivery_id
     ),
     released as (
       update mediadock.inbox set due_at = ${at} from outcome
       where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome = 'raced'
     ),
     noted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome) select delivery_id, ${at}, outcome from settled
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${at}, outcome, case when claims is null then 'replay' end from outcome
+      where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
       on conflict do nothing
     ),
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag from outcome where delivery_id is not null and outcome <> 'raced'
+      union all
+      -- No flag: a replay that got through takes the delivery out of the parked ones.
+      select delivery_id, null from outcome where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
       union all
       select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
       union all
@@ -156,17 +208,18 @@ export async function fanOut(db: Database, landings: readonly Landing[], now: Da
     flagged as (
       update mediadock.deliveries d
       set flags = array(select distinct f from unnest(d.flags || n.flags) f order by f),
-          parked_reason = case when 'key_mismatch' = any(n.flags) then 'key_mismatch' else d.parked_reason end
-      from (select delivery_id, array_agg(flag) as flags from flag group by delivery_id) n
-      where d.id = n.delivery_id and not d.flags @> n.flags
+          parked_reason = case when 'key_mismatch' = any(n.flags) then 'key_mismatch' when n.unpark then null else d.parked_reason end
+      from (
+        select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(flag is null) as unpark
+        from flag group by delivery_id
+      ) n
+      where d.id = n.delivery_id and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null))
     ),
     told as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
       from written where request_id in (select request_id from verdict where verdict = 'landed')
-    )
-    select request_id, outcome from outcome, (select count(*) from told) as t`)
-  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
+    )`
 }
 
 function toItem({ delivery, error, environment, ...landing }: Landing) {

@@ -75,8 +75,11 @@ async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal }: A
   return outcome
 }
 
+/** An answer of either operation. */
+type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
+
 /** How long the key must rest after this answer: the provider's own word, or ours where it refused the key. */
-function pauseAfter(outcome: FetchOutcome, rate: { remaining: number; resetSeconds: number } | undefined): { seconds: number; reason: string } | undefined {
+export function pauseAfter(outcome: PausingOutcome, rate: { remaining: number; resetSeconds: number } | undefined): { seconds: number; reason: string } | undefined {
   if (outcome.kind === 'unauthorized') return { seconds: unauthorizedPauseSeconds, reason: 'unauthorized' }
   if (outcome.kind === 'rate_limited') {
     const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
-import type { Delivery } from './accept.ts'
+import type { Delivery } from './delivery.ts'
 
 export type Lane = Delivery['lane']
 

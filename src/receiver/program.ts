@@ -17,7 +17,10 @@ import type { Keys } from './keys.ts'
 import { createProviderClient } from './provider-client.ts'
 import { createQuarantine } from './quarantine.ts'
 import type { ReceiverSettings } from './settings.ts'
+import { createSubmitClient } from './submit-client.ts'
+import { createSubmitter, type Submitter } from './submit.ts'
 import { webhookRouter } from './webhook.ts'
+import type { WorkerDeps } from './worker.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = {
@@ -28,7 +31,12 @@ export type ReceiverDeps = {
   logger: Logger
   metrics: ReceiverMetrics
   registry: Registry
+  /** What processing a delivery needs; a replay runs with it. */
+  landing: WorkerDeps
+  submitter: Submitter
   background: Background
+  /** Wakes the worker for deliveries that were just stored. */
+  onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
   isReady: () => Promise<boolean>
   signal: AbortSignal
 }
@@ -71,8 +79,28 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds })
   const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
   const fetcher = createFetcher({ db, client, keys: () => keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
-  const wakeLog = () => background.wake('arrivals')
-  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: wakeLog })
+  const landing: WorkerDeps = {
+    db,
+    keys: () => keys,
+    fetch: fetcher,
+    mediaHosts: settings.mediaHosts,
+    clock,
+    logger,
+    cut: cut.signal,
+    onLanded: countLanded(metrics, clock),
+  }
+  const submitter = createSubmitter({
+    db,
+    post: createSubmitClient({ baseUrl: settings.generationApiUrl, fetch, clock }),
+    keys: () => keys,
+    webhookPublicUrl: settings.webhookPublicUrl,
+    fetchRatePerMinute,
+    clock,
+    logger,
+    calls: metrics.providerCalls,
+    cut: cut.signal,
+  })
+  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals') })
   const quarantine = createQuarantine({
     db,
     dropped: metrics.quarantineDropped,
@@ -80,8 +108,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
   })
-  const background = startBackground({ settings, db, keys: () => keys, fetch: fetcher, clock, logger, metrics, arrivalLog, quarantine, signal: stopping.signal, cut: cut.signal })
-  const acceptor = createAcceptor({ db: acceptPool.db, logger, onStored: (lanes) => lanes.forEach((lane) => background.wake(lane)) })
+  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, quarantine, signal: stopping.signal })
+  const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
+  const acceptor = createAcceptor({ db: acceptPool.db, logger, onStored })
 
   const isReady = readiness(pool, retired.signal)
   const publicApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [
@@ -99,7 +128,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
       },
     }),
   ])
-  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, background, isReady, signal: stopping.signal }
+  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, isReady, signal: stopping.signal }
   const internalApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [options.internal(deps)])
 
   const listeners: Listener[] = []
@@ -122,6 +151,14 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   const [webhooks, internal] = listeners.map(({ url }) => url)
   return { urls: { webhooks: `${webhooks}/webhooks`, console: `${internal}/` }, retire: () => retired.abort(), stop }
+}
+
+function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['onLanded'] {
+  return ({ landing, outcome, receivedAt }) => {
+    if (outcome !== 'landed') return
+    metrics.landed.inc({ status: landing.status, source: landing.source })
+    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
 }
 
 type AppOptions = { logger: Logger; trustProxy: string; isReady: () => Promise<boolean> }

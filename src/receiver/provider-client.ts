@@ -36,7 +36,7 @@ export function createProviderClient({ baseUrl, fetch, clock }: { baseUrl: strin
         const body = await readBounded(response)
         return { outcome: classify(response, body, { requestId, now: clock() }), rate: rateOf(response) }
       } catch (error) {
-        const detail = deadline.aborted ? `no whole answer within ${deadlineMs / 1000} s` : describe(error)
+        const detail = deadline.aborted ? `no whole answer within ${deadlineMs / 1000} s` : describeFailure(error)
         return { outcome: { kind: 'unreachable', detail }, rate: undefined }
       }
     },
@@ -87,7 +87,7 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
 }
 
 /** The text of an answer, or undefined when it is too large; the rest is not read. */
-async function readBounded(response: Response): Promise<string | undefined> {
+export async function readBounded(response: Response): Promise<string | undefined> {
   if (!response.body) return ''
   const chunks: Uint8Array[] = []
   let bytes = 0
@@ -99,7 +99,7 @@ async function readBounded(response: Response): Promise<string | undefined> {
   return Buffer.concat(chunks).toString('utf8')
 }
 
-function retryAfterOf(response: Response, now: Date): number | undefined {
+export function retryAfterOf(response: Response, now: Date): number | undefined {
   const text = response.headers.get('retry-after')
   if (text === null) return undefined
   if (/^\d{1,9}$/.test(text)) return Number(text)
@@ -108,13 +108,13 @@ function retryAfterOf(response: Response, now: Date): number | undefined {
 }
 
 /** `RateLimit-Remaining` and `RateLimit-Reset` as CONTRACT has them: what is left, and seconds until it is whole again. */
-function rateOf(response: Response): RateAnswer | undefined {
+export function rateOf(response: Response): RateAnswer | undefined {
   const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
   const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)
   return Number.isFinite(remaining) && Number.isFinite(resetSeconds) ? { remaining, resetSeconds } : undefined
 }
 
-function describe(error: unknown): string {
+export function describeFailure(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
 }

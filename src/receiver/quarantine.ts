@@ -1,6 +1,10 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
+import { verify } from '../wire/signature.ts'
+import { storeDeliveries } from './accept.ts'
+import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './delivery.ts'
+import type { Keys } from './keys.ts'
 import type { Refused } from './webhook.ts'
 
 const maxWaitingBytes = 8 * 1024 * 1024
@@ -62,4 +66,63 @@ async function trim(db: Database, { maxRows, maxBytes }: { maxRows: number; maxB
         from mediadock.quarantine window newest as (order by arrived_at desc, id desc)
       ) kept
       where place > ${maxRows} or bytes > ${maxBytes})`)
+}
+
+export type VerifyDeps = { db: Database; keys: () => Keys; onStored: (lanes: ReadonlySet<Delivery['lane']>) => void }
+
+export type Verified = { checked: number; accepted: number; refused: number }
+
+/**
+ * Verifies everything in the quarantine again, with today's secrets and the
+ * window judged against the time of arrival, and accepts what is authentic. An
+ * arrival without a usable id is no delivery and stays.
+ */
+export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps): Promise<Verified> {
+  const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
+  let after = 0
+  for (;;) {
+    const rows = await nextRows(db, after)
+    if (rows.length === 0) return verified
+    after = rows.at(-1)?.id ?? after
+    const authentic = rows.flatMap((row) => {
+      const delivery = authenticate(row, keys())
+      return delivery ? [{ id: row.id, delivery }] : []
+    })
+    // One row for each key: the same delivery may have been refused six times.
+    const deliveries = [...new Map(authentic.map(({ delivery }) => [delivery.id, delivery])).values()]
+    if (authentic.length > 0) {
+      await storeDeliveries(
+        db,
+        deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
+        authentic.map(({ id }) => id),
+      )
+      onStored(new Set(deliveries.map(({ lane }) => lane)))
+    }
+    verified.checked += rows.length
+    verified.accepted += authentic.length
+    verified.refused += rows.length - authentic.length
+  }
+}
+
+type Kept = { id: number; arrivedAt: Date; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+
+async function nextRows(db: Database, after: number): Promise<Kept[]> {
+  const rows = await db.execute<{ id: string; arrived_at: string; webhook_id: string | null; headers: Record<string, string>; body: Buffer }>(sql`
+    select id, arrived_at, webhook_id, headers, body from mediadock.quarantine where id > ${after} order by id limit ${flushRows}`)
+  return rows.map((row) => ({
+    id: Number(row.id),
+    arrivedAt: new Date(row.arrived_at),
+    webhookId: row.webhook_id ?? undefined,
+    headers: row.headers,
+    body: row.body,
+  }))
+}
+
+function authenticate({ arrivedAt, webhookId, headers, body }: Kept, { secrets }: Keys): Delivery | undefined {
+  const signature = headers['x-service-signature']
+  if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
+  const verification = verify(body, signature, secrets, Math.floor(arrivedAt.getTime() / 1000))
+  if (!verification.ok) return undefined
+  const kept = { ...headers, 'x-service-signature': '[redacted]' }
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, body, headers: kept, receivedAt: arrivedAt, ...verification })
 }

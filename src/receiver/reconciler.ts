@@ -131,7 +131,7 @@ async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; 
     mediaHosts: deps.mediaHosts,
     now,
   })
-  const outcome = (await fanOut(deps.db, [landing], now, environmentsOf(deps.keys()))).get(one.requestId) ?? 'raced'
+  const outcome = (await fanOut(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome !== 'landed' && outcome !== 'confirmed') await endPolling(deps.db, one, now)
   deps.logger.info({ request_id: one.requestId, status: landing.status, outcome }, 'request reconciled')

@@ -180,6 +180,38 @@ export const media = mediadock.table(
   (table) => [primaryKey({ columns: [table.requestId, table.kind, table.position] })],
 )
 
+/**
+ * What we were asked to submit: written before the call, so that a crash at any
+ * point ends in the same call with the same Idempotency-Key, and one charge.
+ */
+export const generations = mediadock.table(
+  'generations',
+  {
+    idempotencyKey: uuid('idempotency_key').primaryKey(),
+    state: text('state', { enum: ['pending', 'submitted', 'refused', 'expired'] })
+      .notNull()
+      .default('pending'),
+    model: text('model').notNull(),
+    input: jsonb('input').notNull(),
+    keyName: text('key_name').notNull(),
+    metadata: jsonb('metadata'),
+    createdAt: instant('created_at').notNull(),
+    requestId: uuid('request_id'),
+    cost: numeric('cost'),
+    /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
+    nextAttemptAt: instant('next_attempt_at'),
+    attempts: integer('attempts').notNull().default(0),
+    /** The provider's last answer that was not a success, or why there was none. */
+    answerStatus: smallint('answer_status'),
+    answer: jsonb('answer'),
+    lastError: text('last_error'),
+  },
+  (table) => [
+    index('generations_due').on(table.nextAttemptAt).where(sql`state = 'pending'`),
+    index('generations_request').on(table.requestId),
+  ],
+)
+
 /** What may still be asked of the provider, per key and over all replicas: see call-budget.ts. */
 export const callBudgets = mediadock.table('call_budgets', {
   keyName: text('key_name').primaryKey(),

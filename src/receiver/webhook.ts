@@ -4,7 +4,7 @@ import getRawBody from 'raw-body'
 import { HttpError, methodNotAllowed, sendError } from '../runtime/http.ts'
 import { verify, type RefusalCause } from '../wire/signature.ts'
 import { type Acceptance, type Acceptor, UnavailableError } from './accept.ts'
-import { deliveryId, laneOf, parseNotification } from './delivery.ts'
+import { deliveryId, toDelivery, webhookIdPattern } from './delivery.ts'
 import type { Keys } from './keys.ts'
 
 /** What is known of one HTTP arrival when it has been answered: for the log, the metrics and the console. */
@@ -38,7 +38,6 @@ export type WebhookDeps = {
 }
 
 const retryAfterSeconds = 5
-const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
 /**
  * `POST /webhooks`. Authentic means kept, not authentic means nothing of it is
@@ -102,7 +101,8 @@ async function take(deps: WebhookDeps, req: Request, arrival: Arrival): Promise<
     deps.onRefused(refused(req, arrival, 'invalid_webhook_id', body))
     throw new Refusal(400, 'invalid_webhook_id', 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters')
   }
-  arrival.deliveryId = deliveryId(webhookId, body)
+  const id = deliveryId(webhookId, body)
+  arrival.deliveryId = id
 
   const verification = verifyHeaders(req, body, deps, arrival)
   if (!verification.ok) {
@@ -111,22 +111,11 @@ async function take(deps: WebhookDeps, req: Request, arrival: Arrival): Promise<
   }
   arrival.keyName = verification.keyName
 
-  const parsed = parseNotification(body)
-  arrival.requestId = parsed.ok ? parsed.notification.request_id : parsed.requestId
-  arrival.reason = parsed.ok ? undefined : parsed.reason
-  return deps.acceptor.accept({
-    id: arrival.deliveryId,
-    webhookId,
-    requestId: arrival.requestId,
-    status: parsed.ok ? parsed.notification.status : undefined,
-    keyName: verification.keyName,
-    signedAt: new Date(verification.timestampSeconds * 1000),
-    receivedAt: arrival.arrivedAt,
-    headers: keptHeaders(req),
-    body,
-    lane: parsed.ok ? laneOf(parsed.notification) : 'direct',
-    parkReason: parsed.ok ? undefined : parsed.reason,
-  })
+  const { timestampSeconds, keyName } = verification
+  const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt: arrival.arrivedAt, headers: keptHeaders(req), body })
+  arrival.requestId = delivery.requestId
+  arrival.reason = delivery.parkReason
+  return deps.acceptor.accept(delivery)
 }
 
 /** A refusal whose exact reason goes to the log and never to the sender. */

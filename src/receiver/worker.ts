@@ -1,10 +1,11 @@
 import type { Logger } from '../runtime/logger.ts'
 import { type Database, isAboutTheRow } from '../runtime/postgres.ts'
-import { deliveryIdRange, parseNotification } from './delivery.ts'
+import { deliveryIdRange, laneOf, parseNotification } from './delivery.ts'
 import { fanOut, type Environments, type Landing, type LandingOutcome } from './fan-out.ts'
 import type { Fetcher } from './fetcher.ts'
 import { claim, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
 import type { Keys } from './keys.ts'
+import type { Notification } from '../wire/schemas.ts'
 import { landNotification, landResult, type Origin } from './landing.ts'
 
 export type WorkerDeps = {
@@ -16,13 +17,16 @@ export type WorkerDeps = {
   logger: Logger
   /** Cuts the calls in flight. */
   cut: AbortSignal
-  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date }) => void
+  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
 }
 
 export type Round = { claimed: number; landed: number; parked: number; failed: number; more: boolean }
 
 /** How many deliveries one round takes: many where one statement lands them all, few where each is fetched first. */
 export const claimLimits: Record<Lane, number> = { direct: 200, fetch: 16 }
+
+/** A delivery by its names; one that nobody claimed, a replay, has no `claims`. */
+export type Identified = { deliveryId: string; claims: number | undefined; webhookId: string; keyName: string }
 
 type Ready = { claimed: Claimed; landing: Landing }
 
@@ -46,23 +50,19 @@ async function prepare(deps: WorkerDeps, claimed: Claimed): Promise<Ready | 'par
     await park(deps.db, { claimed, reason: parsed.reason, detail: 'not a notification', now: deps.clock() })
     return 'parked'
   }
-  const { notification } = parsed
-  const origin = originOf(deps, claimed)
-  if (notification.status === 'ERROR' || 'audio' in notification.payload.output) {
-    return { claimed, landing: landNotification(notification, origin) }
-  }
-  const { asked } = await deps.fetch({
-    requestId: notification.request_id,
-    keyName: claimed.keyName,
-    reserve: 0,
-    signal: deps.cut,
-  })
-  // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
-  const landing = asked.kind === 'result' ? landResult(asked.result, origin) : landNotification(notification, origin)
-  return { claimed, landing }
+  return { claimed, landing: await landingOf(deps, claimed, parsed.notification) }
 }
 
-function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Claimed): Origin {
+/** What is to be written for a delivery: from the full result where one is needed and to be had, else from the webhook. */
+export async function landingOf(deps: WorkerDeps, delivery: Identified, notification: Notification): Promise<Landing> {
+  const origin = originOf(deps, delivery)
+  if (laneOf(notification) === 'direct') return landNotification(notification, origin)
+  const { asked } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, reserve: 0, signal: deps.cut })
+  // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
+  return asked.kind === 'result' ? landResult(asked.result, origin) : landNotification(notification, origin)
+}
+
+function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Identified): Origin {
   return {
     source: 'webhook',
     keyName,
@@ -93,8 +93,7 @@ async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
     const outcomes = await fanOut(
       deps.db,
       wave.map(({ landing }) => landing),
-      now,
-      environmentsOf(deps.keys()),
+      { now, environments: environmentsOf(deps.keys()) },
     )
     for (const { claimed, landing } of wave) report(deps, { claimed, landing, outcome: outcomes.get(landing.requestId) ?? 'raced' })
     return 0

@@ -1,0 +1,73 @@
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../runtime/logger.ts'
+import type { Database } from '../runtime/postgres.ts'
+
+export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
+
+export type Pruned = { deliveries: number; quarantined: number; partitions: number }
+
+/** Small, so that a batch never holds anyone up. */
+const batchRows = 1000
+
+/**
+ * Forgets what is older than RETENTION_DAYS: processed deliveries with their
+ * attempts, the quarantine, and the arrival log by whole days. What is not
+ * processed, parked included, and all results stay.
+ */
+export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
+  const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: await dropOldDays(deps.db, cutoff) }
+  pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
+  pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
+  if (pruned.deliveries + pruned.quarantined + pruned.partitions > 0) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
+  return pruned
+}
+
+async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Promise<number> {
+  let sum = 0
+  while (!signal.aborted) {
+    const rows = await prune()
+    sum += rows
+    if (rows < batchRows) break
+  }
+  return sum
+}
+
+async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
+  const [row] = await db.execute<{ n: number }>(sql`
+    with old as (
+      select id from mediadock.deliveries d
+      where received_at < ${cutoff.toISOString()}::timestamptz and parked_reason is null
+        and not exists (select from mediadock.inbox where delivery_id = d.id)
+      order by received_at limit ${batchRows}
+    ),
+    gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
+    attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
+    select count(*)::int as n from gone`)
+  return row?.n ?? 0
+}
+
+async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
+  const [row] = await db.execute<{ n: number }>(sql`
+    with gone as (
+      delete from mediadock.quarantine where id in (
+        select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at limit ${batchRows})
+      returning id
+    )
+    select count(*)::int as n from gone`)
+  return row?.n ?? 0
+}
+
+/** Drops the days that ended before the cutoff, and empties the catch-all of what is as old. */
+async function dropOldDays(db: Database, cutoff: Date): Promise<number> {
+  const lastKept = cutoff.toISOString().slice(0, 10).replaceAll('-', '')
+  const days = await db.execute<{ name: string }>(sql`
+    select relname as name from pg_inherits join pg_class on pg_class.oid = inhrelid
+    where inhparent = 'mediadock.arrivals'::regclass and relname ~ '^arrivals_[0-9]{8}$' and relname < ${`arrivals_${lastKept}`}`)
+  for (const { name } of days) {
+    // Another replica may have dropped it; and a reader in the way is waited for only shortly, the next run comes soon.
+    await db.execute(sql.raw(`do $$ begin set local lock_timeout = '5s'; drop table if exists mediadock.${name}; end $$`))
+  }
+  await db.execute(sql`delete from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz`)
+  return days.length
+}
