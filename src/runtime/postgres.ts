@@ -49,22 +49,28 @@ export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool
   }
 }
 
-type Watched = { socket: net.Socket; read: number; answeredAtWritten: number; silentSince: number | undefined }
+type Watched = { socket: net.Socket; moved: number; movedAt: number; answeredAtWritten: number }
 
-/** Destroys a socket that has had something to answer for `seconds` and has not sent a byte. */
+/** ReadyForQuery ends every answer: this and one byte for the state of the transaction. */
+const readyForQuery = Buffer.from([0x5a, 0, 0, 0, 5])
+
+/**
+ * Destroys a socket that has had something to answer for `seconds` and on which
+ * nothing moved. Behind TLS the end of an answer cannot be seen: there an idle
+ * connection is cut as well, and opened again when it is needed.
+ */
 function watchSilence(seconds: number) {
   const sockets = new Set<Watched>()
   const check = () => {
     const now = performance.now()
     for (const watched of sockets) {
-      const { bytesRead, bytesWritten } = watched.socket
-      if (bytesRead !== watched.read || bytesWritten === watched.answeredAtWritten) {
-        watched.read = bytesRead
-        watched.answeredAtWritten = bytesWritten
-        watched.silentSince = undefined
-      } else if (watched.silentSince === undefined) {
-        watched.silentSince = now
-      } else if (now - watched.silentSince > seconds * 1000) {
+      const { bytesRead, bytesWritten, destroyed } = watched.socket
+      if (destroyed) {
+        sockets.delete(watched)
+      } else if (bytesRead + bytesWritten !== watched.moved) {
+        watched.moved = bytesRead + bytesWritten
+        watched.movedAt = now
+      } else if (bytesWritten !== watched.answeredAtWritten && now - watched.movedAt > seconds * 1000) {
         watched.socket.destroy(new Error(`postgres sent nothing for ${seconds} s, connection cut`))
       }
     }
@@ -76,9 +82,13 @@ function watchSilence(seconds: number) {
     const at = turn++ % host.length
     // Written to before it is connected, which node queues: errors then reach postgres.js as events.
     const socket = path ? net.connect(path) : net.connect(port[at] ?? 5432, host[at])
-    const watched = { socket, read: 0, answeredAtWritten: 0, silentSince: undefined }
+    const watched = { socket, moved: 0, movedAt: performance.now(), answeredAtWritten: 0 }
     sockets.add(watched)
-    socket.once('close', () => sockets.delete(watched))
+    let tail = Buffer.alloc(0)
+    socket.on('data', (chunk: Buffer) => {
+      tail = Buffer.concat([tail, chunk.subarray(-6)]).subarray(-6)
+      if (tail.subarray(0, 5).equals(readyForQuery)) watched.answeredAtWritten = socket.bytesWritten
+    })
     return socket
   }
   return { open, stop: () => clearInterval(timer) }

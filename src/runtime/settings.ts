@@ -1,17 +1,27 @@
 import fs from 'node:fs'
+import net from 'node:net'
 import { z } from 'zod'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
 
-export const port = z.coerce.number().int().min(0).max(65_535)
-export const positiveInt = z.coerce.number().int().positive()
+/** Digits only: `Number` would take a blank for 0, and `0x10` and `1e3` for numbers that nobody meant. */
+const wholeNumber = z.string().regex(/^-?\d+$/, 'must be a whole number').transform(Number)
+
+export const port = wholeNumber.pipe(z.number().int().min(0).max(65_535))
+export const positiveInt = wholeNumber.pipe(z.number().int().positive())
 export const nonEmpty = z.string().min(1)
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, ''))
-export const postgresUrl = z.string().regex(/^postgres(ql)?:\/\//, 'must be a postgres:// URL')
+export const postgresUrl = z.string().refine(isPostgresUrl, 'must be a postgres:// URL')
 export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
 export const logLevel = z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
+
+/** Several hosts with commas between them are one URL to Postgres, though not to URL itself. */
+function isPostgresUrl(text: string): boolean {
+  const [, scheme, credentials = '', hosts = '', rest = ''] = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(text) ?? []
+  return scheme !== undefined && hosts.split(',').every((host) => URL.canParse(`${scheme}${credentials}${host}${rest}`))
+}
 
 export type Environment = Record<string, string | undefined>
 
@@ -50,7 +60,8 @@ export type SettingsReader = ReturnType<typeof settingsReader>
 const loopbackHosts = new Set(['127.0.0.1', '::1', 'localhost'])
 
 export function isLoopback(host: string): boolean {
-  return loopbackHosts.has(host) || host.startsWith('127.')
+  // An address only: `127.example.com` is a name, and its owner says where it leads.
+  return loopbackHosts.has(host) || (net.isIPv4(host) && host.startsWith('127.'))
 }
 
 /** The text of a file, or a problem under the name of the setting that points to it. */
@@ -58,7 +69,9 @@ export function readFileSetting(reader: SettingsReader, name: string, file: stri
   try {
     return fs.readFileSync(file, 'utf8')
   } catch (error) {
-    reader.problems.push({ name, message: `cannot be read: ${error instanceof Error ? error.message : String(error)}` })
+    // The code alone: the message would quote the value, which by mistake may be the secrets themselves.
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+    reader.problems.push({ name, message: `cannot be read: ${code}` })
     return undefined
   }
 }
