@@ -67,7 +67,8 @@ export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly str
       },
     },
     crossOriginResourcePolicy: { policy: 'same-origin' },
-    referrerPolicy: { policy: 'no-referrer' },
+    // Not no-referrer: browsers would then send `Origin: null` with our own forms, which the same-origin check refuses.
+    referrerPolicy: { policy: 'same-origin' },
     // TLS ends at the load balancer, which owns this header.
     strictTransportSecurity: false,
     xFrameOptions: { action: 'deny' },
