@@ -10,10 +10,10 @@ export function nowPage(overview: Overview, links: LinkPolicy): Markup {
 }
 
 /** The part that is fetched again. */
-export function nowTiles({ arrivals, results, pending, oldestSeconds, parked, overdue }: Overview, links: LinkPolicy): Markup {
+export function nowTiles({ arrivals, results, pending, oldestSeconds, parked, overdue, backlog }: Overview, links: LinkPolicy): Markup {
   return html`<div class="tiles">
       ${tile(pending, 'waiting to land')} ${tile(`${Math.round(oldestSeconds)} s`, 'oldest waiting')} ${tile(parked, 'parked')}
-      ${tile(overdue, 'overdue at the provider')}
+      ${tile(overdue, 'overdue at the provider')} ${tile(backlog.due, backlog.due === 0 ? 'to ask the provider for' : `to ask the provider for, about ${backlog.minutes} min`)}
     </div>
     <div class="columns">
       <section class="card" aria-labelledby="arrivals">

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { readBacklog, type Backlog } from './backlog.ts'
 import { depth } from './inbox.ts'
 import { countOverdue } from './reconciler.ts'
 
@@ -31,20 +32,25 @@ export type Overview = {
   oldestSeconds: number
   parked: number
   overdue: number
+  backlog: Backlog
 }
 
 const newest = 20
 
 /** What the console's first page shows. */
-export async function readOverview(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<Overview> {
-  const [arrivals, results, { pending, oldestSeconds }, parked, overdue] = await Promise.all([
+export async function readOverview(
+  db: Database,
+  { now, stuckAfterSeconds, fetchRatePerMinute }: { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number },
+): Promise<Overview> {
+  const [arrivals, results, { pending, oldestSeconds }, parked, overdue, backlog] = await Promise.all([
     latestArrivals(db),
     latestResults(db),
     depth(db, now),
     countParked(db),
     countOverdue(db, { now, stuckAfterSeconds }),
+    readBacklog(db, { now, stuckAfterSeconds, fetchRatePerMinute }),
   ])
-  return { arrivals, results, pending, oldestSeconds, parked, overdue }
+  return { arrivals, results, pending, oldestSeconds, parked, overdue, backlog }
 }
 
 async function latestArrivals(db: Database): Promise<ArrivalRow[]> {
