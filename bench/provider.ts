@@ -9,7 +9,7 @@ import { createKey, grantCredits, openProvider } from '../src/provider/commands.
 import { startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
 import { createLogger } from '../src/runtime/logger.ts'
 import { submittedSchema } from '../src/wire/schemas.ts'
-import { closedLoop, type Call, type Measured } from './closed-loop.ts'
+import { type Call, closedLoop, type Measured, steadyRate } from './load-loops.ts'
 
 /**
  * `node bench/provider.ts [--quick]`: the provider with 10,000 queued requests,
@@ -20,7 +20,8 @@ const quick = process.argv.includes('--quick')
 const queued = quick ? 2000 : 10_000
 const seconds = quick ? 3 : 10
 const accounts = 20
-const pollers = { connections: 8, seconds }
+const polling = { perSecond: 200, seconds }
+const submitting = { perSecond: 40, seconds }
 const crowd = { connections: 64, seconds }
 
 async function startProcess(script: string, env: Record<string, string>) {
@@ -70,10 +71,14 @@ async function measure(providerUrl: string, bareUrl: string, apiKeys: readonly s
   const barePost = await closedLoop(bareUrl, crowd, calls.barePost)
   const bareGet = await closedLoop(bareUrl, crowd, calls.bareGet)
   const fill = await closedLoop(providerUrl, { connections: 64, seconds: 600, calls: queued }, calls.submit, calls.remember)
+  const [status, submit] = await Promise.all([
+    steadyRate(providerUrl, polling, calls.status),
+    steadyRate(providerUrl, submitting, calls.submit, calls.remember),
+  ])
   const rows: [string, Measured, Measured][] = [
-    [`submit, while ${queued} are queued, 64 connections`, fill, barePost],
-    ['submit on top, 8 connections', await closedLoop(providerUrl, pollers, calls.submit, calls.remember), barePost],
-    ['status, 8 connections', await closedLoop(providerUrl, pollers, calls.status), bareGet],
+    [`submit, 64 connections, until ${queued} are queued`, fill, barePost],
+    [`submit, ${submitting.perSecond}/s on top of them`, submit, barePost],
+    [`status, ${polling.perSecond}/s at the same time`, status, bareGet],
     ['status, 64 connections', await closedLoop(providerUrl, crowd, calls.status), bareGet],
     ['catalog, 64 connections', await closedLoop(providerUrl, crowd, calls.catalog), bareGet],
   ]
@@ -85,7 +90,8 @@ function print(rows: readonly [string, Measured, Measured][]): void {
   console.log('| what | requests/s | of bare Express | p50 ms | p99 ms |')
   console.log('|---|---|---|---|---|')
   for (const [what, measured, bare] of rows) {
-    const ratio = (measured.perSecond / bare.perSecond).toFixed(2)
+    const steady = what.includes('/s ')
+    const ratio = steady ? '' : (measured.perSecond / bare.perSecond).toFixed(2)
     const cells = [what, Math.round(measured.perSecond), ratio, measured.p50Ms.toFixed(1), measured.p99Ms.toFixed(1)]
     console.log(`| ${cells.join(' | ')} |`)
   }

@@ -66,6 +66,13 @@ export async function recall(
   return { requestId, same, expired, cost, queued, submittedPosition }
 }
 
+/** Completes what recall answers: the position is known only once the request stands in the queue. */
+export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
+  await db.execute(sql`
+    update provider.idempotency_keys set submitted_position = ${position}::int
+    where account_id = ${accountId} and environment = ${environment} and key = ${key}`)
+}
+
 /** Makes room for a key that is used again after its time. */
 export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
   await db.execute(sql`

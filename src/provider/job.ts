@@ -4,7 +4,8 @@ import type { Database } from '../runtime/postgres.ts'
 import type { Output } from '../wire/schemas.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import { findModel } from './catalog.ts'
-import { type Engine, EngineError } from './engines/engine.ts'
+import type { EngineHost } from './engine-host.ts'
+import { EngineError } from './engines/engine.ts'
 import { sandboxOutput } from './engines/sandbox.ts'
 import { strikes } from './faults.ts'
 import { createJobProgress } from './job-progress.ts'
@@ -19,7 +20,7 @@ const finishTries = 5
 
 export type JobDeps = {
   db: Database
-  engines: ReadonlyMap<string, Engine>
+  engines: Pick<EngineHost, 'run'>
   engineNameOf: (model: { slug: string; engine: string }) => string
   mediaDir: string
   mediaUrl: string
@@ -79,9 +80,7 @@ async function generate(
 ): Promise<Output> {
   const model = findModel(slug)
   if (model === undefined) throw new EngineError('the model is no longer offered')
-  const engine = engines.get(engineNameOf(model))
-  if (engine === undefined) throw new EngineError('no engine is installed for this model')
-  return engine.run({ requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
+  return engines.run(engineNameOf(model), { requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
 }
 
 /** A sandbox request that was asked to be slow, or to end badly. */

@@ -1,7 +1,7 @@
 import os from 'node:os'
 import path from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
-import { listen } from '../runtime/http.ts'
+import { listen, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop } from '../runtime/loop.ts'
 import { isMigrated, migrate } from '../runtime/migrate.ts'
@@ -9,9 +9,11 @@ import { createPool, type Pool, withDeadline } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createApi } from './api.ts'
 import { createIdentify } from './auth.ts'
+import { createConsole } from './console/router.ts'
 import { type DemoKey, importDemoKeys } from './demo-keys.ts'
 import { attemptsPerHost, createDispatcher } from './dispatcher.ts'
-import { createEngines, engineNameOf } from './engines/registry.ts'
+import { createEngineHost } from './engine-host.ts'
+import { engineNameOf } from './engines/registry.ts'
 import { runHousekeepingOnce } from './housekeeping.ts'
 import { createQueueWorker } from './queue-worker.ts'
 import { resolve } from './resolver.ts'
@@ -67,21 +69,29 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
   const statusReader = createStatusReader(db)
   const wake = { onQueued: background.wakeWorker }
   const handler = createApi({ db, settings, clock, random, resolve, logger, isReady, identify, statusReader, ...wake })
-  const listener = await listen({ handler, host, port, setting: 'PROVIDER_PORT', logger }).catch(async (error: unknown) => {
+  const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
+  const listeners: Listener[] = []
+  try {
+    listeners.push(await listen({ handler, host, port, setting: 'PROVIDER_PORT', logger }))
+    const at = { host: settings.consoleHost, port: settings.consolePort, setting: 'PROVIDER_CONSOLE_PORT' }
+    listeners.push(await listen({ handler: consoleHandler, ...at, logger }))
+  } catch (error) {
     stopping.abort()
-    await background.ended()
+    await Promise.all([...listeners.map((listener) => listener.close(0)), background.ended()])
+    background.abandon()
     throw error
-  })
+  }
   return {
-    urls: { api: listener.url },
+    urls: { api: listeners[0]?.url ?? '', console: listeners[1]?.url ?? '' },
     stop: async (graceMs) => {
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
-      const ended = Promise.all([listener.close(graceMs), background.ended()])
+      const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
       await withDeadline(ended, graceMs + cutGraceMs, 'stopping the provider').catch((error: unknown) => {
         logger.error({ err: error }, 'an engine did not stop; its lease will end and another process takes over')
       })
       clearTimeout(timer)
+      background.abandon()
       await pool.close()
     },
   }
@@ -90,7 +100,7 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
 function startBackground({ settings, logger, pool: { db } }: Parts, signal: AbortSignal, cut: AbortSignal) {
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
-  const engines = createEngines({ settings: settings.engines })
+  const engines = createEngineHost({ settings: settings.engines, logger })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
   const job = { db, engines, mediaDir, mediaUrl, clock, random, logger, leaseMs }
   const worker = createQueueWorker(
@@ -114,5 +124,5 @@ function startBackground({ settings, logger, pool: { db } }: Parts, signal: Abor
     await Promise.all([worker.drain(), dispatcher.drain()])
     await poster.close()
   }
-  return { wakeWorker: workerLoop.wake, ended }
+  return { wakeWorker: workerLoop.wake, ended, abandon: engines.close }
 }

@@ -10,65 +10,79 @@ export type StatusQuestion = {
   accountId: string
   environment: Environment
   withLogs: boolean
-  /** Keeps the position with this Idempotency-Key, as what submit answers. */
-  rememberFor?: string | undefined
 }
 
 /** Null where this account and environment have no such request. */
 export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
 
 const maxBatch = 500
-const batchesUnderWay = 2
-/** From here on one walk over the queue is cheaper than counting for each request. */
-const walkFrom = 4
+/** One at a time: two half as large would walk the queue twice. */
+const batchesUnderWay = 1
 
 /** Reads statuses for all callers of this process, the ones that ask at the same time together. */
 export function createStatusReader(db: Database): StatusReader {
   return createNaturalBatch({ answerAll: (questions) => readStatuses(db, questions), maxBatch, parallel: batchesUnderWay })
 }
 
-type Row = { id: string; status: RequestStatus; place: number | null; progress: number; logs: string[] }
+type Found = { n: number; id: string; status: RequestStatus; progress: number; logs: string[]; seq: string; environment: Environment }
+/** The waiting requests of an environment in the order in which they will be served, as `{7,3,9}`. */
+type Queue = { n: null; environment: Environment; queue: string }
+type Placed = { n: number; id: string; status: RequestStatus; progress: number; logs: string[]; place: number | null }
 
 /**
- * State, position and progress of requests (spec, Generation request). The
- * position is counted in the order in which requests will be served: 0 is next.
+ * State, position and progress of requests (spec, Generation request), in one
+ * statement and so of one moment. Position 0 is served next. A single request
+ * has those before it counted; for several, one walk over the queue is cheaper.
  */
 export async function readStatuses(db: Database, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
-  const column = <T>(pick: (question: StatusQuestion) => T) => sql.param(questions.map(pick))
-  const remembers = questions.some(({ rememberFor }) => rememberFor !== undefined)
-  const rows = await db.execute<Row & { n: number }>(sql`
-    with asked as (
-      select * from unnest(
-        ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
-        ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[],
-        ${column(({ rememberFor }) => rememberFor ?? null)}::uuid[]
-      ) with ordinality as a (id, account_id, environment, with_logs, key, n)
-    ), found as materialized (
-      select a.n, a.key, r.id, r.account_id, r.environment, r.status, r.progress, r.turn, r.seq,
-        case when a.with_logs then r.logs else '{}' end as logs
-      from asked a join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment
-    ), placed as materialized (${questions.length < walkFrom ? countEach : walkQueue}
-    )${remembers ? sql`, remembered as (
-      update provider.idempotency_keys k set submitted_position = coalesce(p.place, 0) from placed p
-      where k.account_id = p.account_id and k.environment = p.environment and k.key = p.key and k.request_id = p.id
-    )` : sql``}
-    select n::int, id, status, place, progress, logs from placed`)
   const answers: (StatusBody | null)[] = questions.map(() => null)
-  for (const { n, id, status, place, progress, logs } of rows) {
+  const placed = questions.length === 1 ? await countBefore(db, questions) : await walkQueues(db, questions)
+  for (const { n, id, status, place, progress, logs } of placed) {
     answers[n - 1] = { request_id: id, status, queue_position: place, progress, logs }
   }
   return answers
 }
 
-const countEach: SQL = sql`
-  select f.*, case when f.status = 'IN_QUEUE' then (
-    select count(*)::int from provider.requests q
-    where q.status = 'IN_QUEUE' and q.environment = f.environment and (q.turn, q.seq) < (f.turn, f.seq)
-  ) end as place from found f`
+async function countBefore(db: Database, questions: readonly StatusQuestion[]): Promise<Placed[]> {
+  return db.execute<Placed>(sql`
+    with ${found(questions)}
+    select f.n, f.id, f.status, f.progress, f.logs, case when f.status = 'IN_QUEUE' then (
+      select count(*)::int from provider.requests q
+      where q.status = 'IN_QUEUE' and q.environment = f.environment and (q.turn, q.seq) < (f.turn, f.seq)
+    ) end as place
+    from found f`)
+}
 
-const walkQueue: SQL = sql`
-  select f.*, walk.place from found f left join (
-    select seq, (row_number() over (partition by environment order by turn, seq) - 1)::int as place
-    from provider.requests
-    where status = 'IN_QUEUE' and environment in (select environment from found where status = 'IN_QUEUE')
-  ) walk on walk.seq = f.seq and f.status = 'IN_QUEUE'`
+async function walkQueues(db: Database, questions: readonly StatusQuestion[]): Promise<Placed[]> {
+  const rows = await db.execute<Found | Queue>(sql`
+    with ${found(questions)}
+    select n, id, status, progress, logs, seq, environment, null as queue from found
+    union all
+    select null, null, null, null, null, null, waiting.environment, queue.seqs
+    from (select distinct environment from found where status = 'IN_QUEUE') waiting cross join lateral (
+      select array_agg(q.seq order by q.turn, q.seq)::text as seqs from provider.requests q
+      where q.status = 'IN_QUEUE' and q.environment = waiting.environment
+    ) queue`)
+  const asked = new Map(rows.flatMap((row) => (row.n !== null && row.status === 'IN_QUEUE' ? [[row.seq, -1]] : [])))
+  for (const row of rows) if (row.n === null) findPlaces(asked, row.queue)
+  return rows.flatMap((row) => (row.n === null ? [] : [{ ...row, place: asked.get(row.seq) ?? null }]))
+}
+
+function findPlaces(asked: Map<string, number>, queue: string): void {
+  for (const [place, seq] of queue.slice(1, -1).split(',').entries()) if (asked.has(seq)) asked.set(seq, place)
+}
+
+function found(questions: readonly StatusQuestion[]): SQL {
+  const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
+  return sql`
+    asked as (
+      select * from unnest(
+        ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
+        ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
+      ) with ordinality as a (id, account_id, environment, with_logs, n)
+    ), found as materialized (
+      select a.n::int, r.id, r.environment, r.status, r.progress, r.turn, r.seq,
+        case when a.with_logs then r.logs else '{}' end as logs
+      from asked a join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment
+    )`
+}

@@ -8,7 +8,7 @@ import type { Caller } from './auth.ts'
 import { findActiveModel, modelNotFound } from './catalog.ts'
 import type { CatalogModel } from './catalog-data.ts'
 import { sandboxOutput } from './engines/sandbox.ts'
-import { fingerprintOf, forgetExpiredKey, recall, type Remembered } from './idempotency.ts'
+import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
 import { type Input, validateInput } from './input.ts'
 import { notificationOf } from './notification.ts'
 import { priceOf } from './pricing.ts'
@@ -77,8 +77,10 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
   const { requestId, accountId, environment, cost, idempotency } = submission
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
   try {
-    const status = await deps.statusReader({ requestId, accountId, environment, withLogs: false, rememberFor: idempotency?.key })
-    return answer(deps, requestId, { cost, queued: true, position: status?.queue_position ?? 0 })
+    const status = await deps.statusReader({ requestId, accountId, environment, withLogs: false })
+    const position = status?.queue_position ?? 0
+    if (idempotency) await rememberPosition(deps.db, { accountId, environment, key: idempotency.key }, position)
+    return answer(deps, requestId, { cost, queued: true, position })
   } finally {
     deps.onQueued()
   }

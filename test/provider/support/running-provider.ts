@@ -22,6 +22,7 @@ export type CallOptions = { key?: string; headers?: Record<string, string>; body
 
 export type TestProvider = {
   url: string
+  consoleUrl: string
   settings: ProviderSettings
   database: TestDatabase
   deps: CommandDeps
@@ -62,6 +63,7 @@ export async function startTestProvider(changes: Partial<ProviderSettings> = {})
   let keys = 0
   return {
     url,
+    consoleUrl: program.urls['console'] ?? '',
     settings,
     database,
     deps,

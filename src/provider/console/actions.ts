@@ -1,0 +1,89 @@
+import { type Request, type RequestHandler, type Response, Router, urlencoded } from 'express'
+import { z } from 'zod'
+import { HttpError } from '../../runtime/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import * as commands from '../commands.ts'
+import { type Faults, faultsSchema } from '../faults.ts'
+import { type CreatedKey, scopes } from '../keys.ts'
+import { environments } from '../schema.ts'
+import type { ProviderSettings } from '../settings.ts'
+
+export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; logger: Logger }
+
+const parseForm = urlencoded({ extended: false, limit: '16kb' })
+
+const readForm: RequestHandler = (req, res, next) => {
+  parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
+}
+
+const scopeSchema = z.enum(scopes)
+const newKeySchema = z.object({
+  account: z.string().trim(),
+  name: z.string().trim(),
+  environment: z.enum(environments),
+  scopes: z.union([z.array(scopeSchema), scopeSchema.transform((one) => [one])]).default([]),
+})
+const ofAccountSchema = z.object({ account: z.string() })
+const creditsSchema = z.object({ credits: z.string().trim() })
+const switchSchema = z.object({ slug: z.string(), environment: z.enum(environments), enabled: z.enum(['true', 'false']) })
+
+/** What the pages' forms do: the same functions as the command line, then back to the page. */
+export function accountActions(deps: ConsoleDeps, showKey: (req: Request, res: Response, key: CreatedKey) => void): Router {
+  const router = Router()
+  router.post('/keys', readForm, async (req, res) => {
+    const wanted = form(req, newKeySchema)
+    if (wanted.scopes.length === 0) throw new HttpError(400, 'invalid_form', 'choose at least one scope')
+    showKey(req, res, await commands.createKey(deps, wanted))
+  })
+  router.post('/keys/:id/revoke', readForm, async (req, res) => {
+    const { account } = form(req, ofAccountSchema)
+    await commands.revokeKey(deps, idOf(req))
+    res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
+  })
+  router.post('/keys/:id/faults', readForm, async (req, res) => {
+    await commands.setFaults(deps, idOf(req), faultsOf(req))
+    res.redirect(303, `/keys/${idOf(req)}/faults`)
+  })
+  router.post('/keys/:id/faults/clear', async (req, res) => {
+    await commands.clearFaults(deps, idOf(req))
+    res.redirect(303, `/keys/${idOf(req)}/faults`)
+  })
+  router.post('/accounts/:account/credits', readForm, async (req, res) => {
+    const { credits } = form(req, creditsSchema)
+    const account = String(req.params['account'])
+    await commands.grantCredits(deps, { account, credits })
+    res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
+  })
+  router.post('/requests/:id/cancel', async (req, res) => {
+    await commands.cancelRequest(deps, idOf(req))
+    res.redirect(303, `/requests/${idOf(req)}`)
+  })
+  router.post('/models', readForm, async (req, res) => {
+    const { slug, environment, enabled } = form(req, switchSchema)
+    await commands.setModelEnabled(deps, { slug, environment, enabled: enabled === 'true' })
+    res.redirect(303, '/models')
+  })
+  return router
+}
+
+function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
+  const body: unknown = req.body
+  const parsed = schema.safeParse(body)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new HttpError(400, 'invalid_form', `${issue?.path.join('.') || 'the form'}: ${issue?.message ?? 'is invalid'}`)
+}
+
+/** Empty fields mean never. */
+function faultsOf(req: Request): Faults {
+  const fields = form(req, z.record(z.string(), z.string()))
+  const given = Object.entries(fields).filter(([name, value]) => name in faultsSchema.shape && value.trim() !== '')
+  return commands.parseFaults(given.map(([name, value]) => `${name}=${value}`))
+}
+
+export function idOf(req: Request): string {
+  const id = requestIdSchema.safeParse(req.params['id'])
+  if (!id.success) throw new HttpError(404, 'not_found', 'there is nothing with this id')
+  return id.data
+}

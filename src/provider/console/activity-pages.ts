@@ -1,0 +1,151 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../runtime/console-page.ts'
+import { requestStatuses } from '../../wire/schemas.ts'
+import type { LedgerCheck } from '../ledger.ts'
+import type { ModelListing } from '../commands.ts'
+import type { DeliveryDetail, DeliveryListing } from '../delivery-history.ts'
+import { accountLink, action, badge, requestLink, table, time } from './parts.ts'
+import type { RequestDetail, RequestRow } from './reads.ts'
+
+export function requestsPage(requests: readonly RequestRow[], filter: { account: string; status: string }): Markup {
+  return html`<h1>Requests</h1>
+    <form class="inline" method="get" action="/requests">
+      <label>Account <input name="account" value="${filter.account}" /></label>
+      <label>
+        Status
+        <select name="status">
+          <option value="">any</option>
+          ${requestStatuses.map((status) => html`<option ${status === filter.status ? html`selected` : ''}>${status}</option>`)}
+        </select>
+      </label>
+      <label><button>Show</button></label>
+    </form>
+    <section class="card">${requestTable(requests)}</section>`
+}
+
+export function requestTable(requests: readonly RequestRow[]): Markup {
+  const rows = requests.map(
+    ({ id, account, key_name, environment, model, status, progress, cost, created_at, completed_at }) =>
+      html`<tr>
+        <td>${requestLink(id)}</td>
+        <td>${accountLink(account)}</td>
+        <td>${key_name}</td>
+        <td>${environment}</td>
+        <td>${model}</td>
+        <td>${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}</td>
+        <td class="number">${cost}</td>
+        <td>${time(created_at)}</td>
+        <td>${time(completed_at)}</td>
+        <td>${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : ''}</td>
+      </tr>`,
+  )
+  const heads = ['Request', 'Account', 'Key', 'Environment', 'Model', 'Status', 'Cost', 'Submitted (UTC)', 'Ended', '']
+  return table('Requests', heads, rows, 'No request.')
+}
+
+const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
+
+export function requestPage(request: RequestDetail, deliveries: readonly DeliveryListing[]): Markup {
+  const { id, account, model, status, cost, attempts, error_code, error_message, webhook_url, input, output, logs } = request
+  return html`<h1>Request <span class="mono">${id}</span></h1>
+    <section class="card">
+      <dl class="facts">
+        <dt>Status</dt>
+        <dd>${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}</dd>
+        <dt>Account</dt>
+        <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
+        <dt>Model</dt>
+        <dd>${model}</dd>
+        <dt>Price</dt>
+        <dd>${cost} credits</dd>
+        <dt>Runs</dt>
+        <dd>${attempts}</dd>
+        <dt>Submitted, ended</dt>
+        <dd>${time(request.created_at)}, ${time(request.completed_at)}</dd>
+        <dt>Webhook</dt>
+        <dd>${webhook_url ?? 'none'}</dd>
+      </dl>
+      ${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
+    </section>
+    <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
+    <section class="card"><h2>Input</h2><pre tabindex="0">${input}</pre></section>
+    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${output}</pre></section>`}
+    <section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n')}</pre></section>`
+}
+
+export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
+  return html`<h1>Webhook deliveries</h1>
+    <section class="card">${deliveryTable(deliveries)}</section>`
+}
+
+export function deliveryTable(deliveries: readonly DeliveryListing[]): Markup {
+  const rows = deliveries.map(
+    ({ id, request_id, account, url, state, attempts, max_attempts, due_at, created_at }) =>
+      html`<tr>
+        <td><a class="mono" href="/deliveries/${id}" title="${id}">${id.slice(0, 8)}</a></td>
+        <td>${requestLink(request_id)}</td>
+        <td>${accountLink(account)}</td>
+        <td><span class="cut" title="${url}">${url}</span></td>
+        <td>${badge(state)}</td>
+        <td class="number">${attempts} of ${max_attempts}</td>
+        <td>${time(created_at)}</td>
+        <td>${state === 'pending' ? time(due_at) : html`—`}</td>
+        <td>${action(`/deliveries/${id}/resend`, 'Send again')}</td>
+      </tr>`,
+  )
+  const heads = ['Delivery', 'Request', 'Account', 'URL', 'State', 'Attempts', 'Created (UTC)', 'Next', '']
+  return table('Webhook deliveries', heads, rows, 'No delivery.')
+}
+
+export function deliveryPage({ delivery, body, attempts }: DeliveryDetail): Markup {
+  const rows = attempts.map(
+    ({ number, started_at, duration_ms, ok, http_status, detail }) =>
+      html`<tr>
+        <td class="number">${number}</td>
+        <td>${time(started_at)}</td>
+        <td class="number">${duration_ms} ms</td>
+        <td>${badge(ok ? 'delivered' : 'failed')}</td>
+        <td>${http_status ?? '—'}</td>
+        <td class="wide">${detail}</td>
+      </tr>`,
+  )
+  return html`<h1>Delivery <span class="mono">${delivery.id}</span></h1>
+    <section class="card">${deliveryTable([delivery])}</section>
+    <section class="card">
+      <h2>Attempts</h2>
+      ${table('Attempts', ['No.', 'Started (UTC)', 'Took', 'Outcome', 'Status', 'Answer'], rows, 'No attempt has ended yet.')}
+    </section>
+    <section class="card"><h2>Body</h2><pre tabindex="0">${body}</pre></section>`
+}
+
+export function modelsPage(models: readonly ModelListing[]): Markup {
+  const toggle = (slug: string, environment: string, enabled: boolean) =>
+    html`<td class="inline">
+      ${badge(enabled ? 'on' : 'off')}
+      ${action('/models', enabled ? 'Switch off' : 'Switch on', 'quiet', { slug, environment, enabled: String(!enabled) })}
+    </td>`
+  const rows = models.map(
+    ({ slug, type, name, live, sandbox }) =>
+      html`<tr>
+        <td class="mono">${slug}</td>
+        <td>${name}</td>
+        <td>${type}</td>
+        ${toggle(slug, 'live', live)}${toggle(slug, 'sandbox', sandbox)}
+      </tr>`,
+  )
+  return html`<h1>Models</h1>
+    <section class="card">${table('Models', ['Slug', 'Name', 'Type', 'Live', 'Sandbox'], rows, 'The catalog is empty.')}</section>`
+}
+
+export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {
+  return html`<h1>Ledger check</h1>
+    <p class="${ok ? 'notice' : 'problem'}" role="status">
+      ${ok ? 'The ledger sums to zero, and every reserve has its end.' : `${problems.length} problems were found.`}
+    </p>
+    <section class="card">
+      <p>${accounts} accounts, ${entries} entries</p>
+      <ul>
+        ${problems.map((problem) => html`<li>${problem}</li>`)}
+      </ul>
+    </section>`
+}

@@ -1,0 +1,53 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../runtime/console-page.ts'
+
+/** Pieces that several pages of the developer console share. */
+
+export function table(label: string, heads: readonly string[], rows: readonly Markup[], empty: string): Markup {
+  if (rows.length === 0) return html`<p class="empty">${empty}</p>`
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
+    <table>
+      <thead>
+        <tr>
+          ${heads.map((head) => html`<th scope="col">${head}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${rows}
+      </tbody>
+    </table>
+  </div>`
+}
+
+const tones: Record<string, string> = {
+  COMPLETED: 'good',
+  delivered: 'good',
+  FAILED: 'bad',
+  failed: 'bad',
+  IN_PROGRESS: 'warn',
+  pending: 'warn',
+}
+
+export function badge(state: string): Markup {
+  return html`<span class="badge ${tones[state] ?? ''}">${state}</span>`
+}
+
+export function time(instant: string | null): Markup {
+  return instant === null ? html`—` : html`<time datetime="${instant}">${instant.slice(0, 19).replace('T', ' ')}</time>`
+}
+
+/** A form of one button: every action is a POST. */
+export function action(path: string, label: string, tone: 'quiet' | 'danger' = 'quiet', fields: Record<string, string> = {}): Markup {
+  return html`<form method="post" action="${path}">
+    ${Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+    <button class="${tone}">${label}</button>
+  </form>`
+}
+
+export function accountLink(account: string): Markup {
+  return html`<a href="/accounts/${encodeURIComponent(account)}">${account}</a>`
+}
+
+export function requestLink(id: string): Markup {
+  return html`<a class="mono" href="/requests/${id}" title="${id}">${id.slice(0, 8)}</a>`
+}

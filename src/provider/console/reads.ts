@@ -1,0 +1,86 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres.ts'
+import type { RequestStatus } from '../../wire/schemas.ts'
+import { iso } from '../keys.ts'
+import type { Environment } from '../schema.ts'
+
+/** What the developer console's pages show; they change nothing. */
+
+export type AccountRow = { id: string; available: string; reserved: string; keys: number; requests: number }
+
+export async function listAccounts(db: Database): Promise<AccountRow[]> {
+  return db.execute<AccountRow>(sql`
+    select a.id, a.available, coalesce(r.reserved, 0) as reserved, coalesce(k.keys, 0)::int as keys, coalesce(r.requests, 0)::int as requests
+    from provider.accounts a
+    left join (select account_id, count(*) as keys from provider.api_keys where revoked_at is null group by account_id) k on k.account_id = a.id
+    left join (
+      select account_id, count(*) as requests,
+        sum(cost) filter (where environment = 'live' and status in ('IN_QUEUE', 'IN_PROGRESS')) as reserved
+      from provider.requests group by account_id
+    ) r on r.account_id = a.id
+    order by a.created_at desc, a.id limit 500`)
+}
+
+export async function readBalance(db: Database, account: string): Promise<string | undefined> {
+  const [row] = await db.execute<{ available: string }>(sql`select available from provider.accounts where id = ${account}`)
+  return row?.available
+}
+
+export type EntryRow = { id: string; book: string; kind: string; amount: string; request_id: string | null; created_at: string }
+
+/** The ledger of one account, newest first; `before` is the last id of the page before. */
+export async function listEntries(db: Database, account: string, before: number | undefined, limit: number): Promise<EntryRow[]> {
+  const rows = await db.execute<EntryRow>(sql`
+    select id, book, kind, amount, request_id, created_at from provider.ledger_entries
+    where account_id = ${account} and (${before ?? null}::bigint is null or id < ${before ?? null}::bigint)
+    order by id desc limit ${limit}::int`)
+  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+}
+
+export type RequestRow = {
+  id: string
+  account: string
+  key_name: string
+  environment: Environment
+  model: string
+  status: RequestStatus
+  progress: number
+  cost: string
+  attempts: number
+  webhook_url: string | null
+  created_at: string
+  completed_at: string | null
+}
+
+export type RequestFilter = { account?: string | undefined; status?: RequestStatus | undefined; limit: number }
+
+const requestColumns = sql`
+  r.id, r.account_id as account, k.name as key_name, r.environment, r.model, r.status, r.progress, r.cost, r.attempts,
+  r.webhook_url, r.created_at, r.completed_at`
+
+export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
+  const rows = await db.execute<RequestRow>(sql`
+    select ${requestColumns} from provider.requests r left join provider.api_keys k on k.id = r.api_key_id
+    where (${account ?? null}::text is null or r.account_id = ${account ?? null}) and (${status ?? null}::text is null or r.status = ${status ?? null})
+    order by r.created_at desc, r.id desc limit ${limit}::int`)
+  return rows.map(withTimes)
+}
+
+export type RequestDetail = RequestRow & {
+  input: string
+  output: string | null
+  logs: string[]
+  error_code: string | null
+  error_message: string | null
+}
+
+export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
+  const [row] = await db.execute<RequestDetail>(sql`
+    select ${requestColumns}, jsonb_pretty(r.input) as input, jsonb_pretty(r.output) as output, r.logs, r.error_code, r.error_message
+    from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`)
+  return row && withTimes(row)
+}
+
+function withTimes<T extends { created_at: string; completed_at: string | null }>(row: T): T {
+  return { ...row, created_at: iso(row.created_at), completed_at: row.completed_at && iso(row.completed_at) }
+}

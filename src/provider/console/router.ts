@@ -1,0 +1,104 @@
+import express, { type ErrorRequestHandler, type Express, type Request, type Response } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { guardAccess } from '../../runtime/access.ts'
+import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../runtime/console-page.ts'
+import { errorHandler, HttpError, notFound } from '../../runtime/http.ts'
+import { requestStatusSchema } from '../../wire/schemas.ts'
+import * as commands from '../commands.ts'
+import { listDeliveries, resendDelivery, showDelivery } from '../delivery-history.ts'
+import { requestLog } from '../request-log.ts'
+import { accountPage, accountsPage, createdKeyPage, faultsPage } from './account-pages.ts'
+import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage } from './activity-pages.ts'
+import { accountActions, type ConsoleDeps, idOf } from './actions.ts'
+import { listAccounts, listEntries, listRequests, readBalance, readRequest } from './reads.ts'
+
+const rowsShown = 100
+const product = 'Provider'
+const pages = { '/': 'Accounts', '/requests': 'Requests', '/deliveries': 'Deliveries', '/models': 'Models', '/ledger': 'Ledger' }
+
+/** The developer console, on a listener of its own (spec, API key; CONTRACT, sign-in of both consoles). */
+export function createConsole(deps: ConsoleDeps): Express {
+  const { settings, clock, logger } = deps
+  const app = express()
+  app.disable('x-powered-by').disable('etag').set('trust proxy', settings.trustProxy).set('query parser', 'simple')
+  app.use(requestLog(logger))
+  app.use(pageHeaders())
+  app.use(pageAssets())
+  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, clock }))
+  const show = (req: Request, res: Response, title: string, body: Markup) => {
+    const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
+    sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))
+  }
+  showAccounts(app, deps, show)
+  showActivity(app, deps, show)
+  app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
+  app.use(notFound)
+  app.use(failurePage(show))
+  app.use(errorHandler(logger))
+  return app
+}
+
+export type Show = (req: Request, res: Response, title: string, body: Markup) => void
+
+function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db } = deps
+  app.get('/', async (req, res) => show(req, res, 'Accounts', accountsPage(await listAccounts(db))))
+  app.get('/accounts/:account', async (req, res) => {
+    const { account } = req.params
+    const available = await readBalance(db, account)
+    if (available === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
+    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const entries = await listEntries(db, account, before, rowsShown)
+    const [keys, requests, deliveries] = await Promise.all([
+      commands.listKeys(deps, { account }),
+      listRequests(db, { account, limit: 20 }),
+      listDeliveries(db, { account, limit: 20 }),
+    ])
+    const olderThan = entries.length === rowsShown ? entries.at(-1)?.id : undefined
+    show(req, res, account, accountPage({ account, available, keys, entries, olderThan, requests, deliveries }))
+  })
+  app.get('/keys/:id/faults', async (req, res) => {
+    const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
+    if (key === undefined) throw new HttpError(404, 'not_found', 'there is no such key')
+    show(req, res, 'Faults', faultsPage(key))
+  })
+  app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
+  app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))
+}
+
+const filterSchema = z.object({ account: z.string().catch(''), status: requestStatusSchema.or(z.literal('')).catch('') })
+
+function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): void {
+  app.get('/requests', async (req, res) => {
+    const filter = filterSchema.parse(req.query)
+    const requests = await listRequests(db, { account: filter.account || undefined, status: filter.status || undefined, limit: rowsShown })
+    show(req, res, 'Requests', requestsPage(requests, filter))
+  })
+  app.get('/requests/:id', async (req, res) => {
+    const request = await readRequest(db, idOf(req))
+    if (request === undefined) throw new HttpError(404, 'not_found', 'there is no such request')
+    show(req, res, 'Request', requestPage(request, await listDeliveries(db, { requestId: request.id, limit: rowsShown })))
+  })
+  app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
+  app.get('/deliveries/:id', async (req, res) => {
+    const detail = await showDelivery(db, idOf(req))
+    if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
+    show(req, res, 'Delivery', deliveryPage(detail))
+  })
+  app.post('/deliveries/:id/resend', async (req, res) => {
+    const id = idOf(req)
+    if (!(await resendDelivery(db, id, clock()))) throw new HttpError(409, 'not_resendable', 'this delivery is unknown, or on its way at this moment')
+    res.redirect(303, `/deliveries/${id}`)
+  })
+}
+
+/** A person gets a page, a program the envelope. */
+function failurePage(show: Show): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error
+    if (!(known instanceof HttpError) || req.accepts(['json', 'html']) !== 'html') return next(known)
+    res.status(known.status).set(known.headers)
+    return show(req, res, 'Not possible', html`<h1>Not possible</h1><p class="problem" role="alert">${known.message}</p><p><a href="/">Accounts</a></p>`)
+  }
+}

@@ -1,0 +1,67 @@
+import os from 'node:os'
+import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
+import { type Engine, EngineError } from './engines/engine.ts'
+import { createEngines } from './engines/registry.ts'
+
+/**
+ * The process that engines run in: started by engine-host.ts, told what to do
+ * over its channel. Drawing and encoding take every core they get, so they get
+ * what answering the API leaves over; and native code that crashes ends this
+ * process, not the API.
+ */
+const niceness = 10
+
+function lowerPriority(): void {
+  try {
+    os.setPriority(niceness)
+  } catch {
+    // Some containers forbid it; then engines compete with the API for the cores.
+  }
+}
+
+function say(report: EngineReport): void {
+  if (process.connected) process.send?.(report)
+}
+
+const running = new Map<number, AbortController>()
+
+async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>): Promise<void> {
+  const controller = new AbortController()
+  running.set(id, controller)
+  try {
+    const engine = engines.get(name)
+    if (engine === undefined) throw new EngineError('no engine is installed for this model')
+    const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
+    say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
+  } catch (error) {
+    const message = error instanceof Error ? (error.stack ?? error.message) : String(error)
+    const told = error instanceof EngineError
+    say({ kind: 'failed', run: id, message: told ? error.message : message, told })
+  } finally {
+    running.delete(id)
+  }
+}
+
+lowerPriority()
+let engines: ReadonlyMap<string, Engine> = new Map()
+process.on('message', (message) => {
+  const order = orderSchema.parse(message)
+  switch (order.kind) {
+    case 'settings':
+      engines = createEngines({ settings: order.settings })
+      break
+    case 'run':
+      void run(engines, order)
+      break
+    case 'abort':
+      running.get(order.run)?.abort(new Error('aborted'))
+      break
+    default:
+      order satisfies never
+  }
+})
+// The provider has died: what runs here belongs to nobody any more.
+process.on('disconnect', () => process.exit(0))
+// Ctrl-C goes to the whole group; the provider decides when this process ends.
+process.on('SIGINT', () => {})
+process.on('SIGTERM', () => {})

@@ -1,0 +1,146 @@
+import { execFileSync } from 'node:child_process'
+import fs from 'node:fs/promises'
+import net from 'node:net'
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { openProvider, createKey, grantCredits, setFaults } from '../../src/provider/commands.ts'
+import { createEngineHost } from '../../src/provider/engine-host.ts'
+import { startProvider } from '../../src/provider/program.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from './support/free-port.ts'
+import { call, testSettings } from './support/running-provider.ts'
+
+const logger = createLogger('silent')
+const cleanups: (() => Promise<void>)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0)) await cleanup()
+})
+
+async function settingsOf(changes = {}) {
+  const database = await withTestDatabase()
+  const settings = await testSettings(database.url, changes)
+  onTestFinished(() => fs.rm(settings.mediaDir, { recursive: true, force: true }))
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: settings.secretKey })
+  cleanups.push(close)
+  return { settings, deps, database }
+}
+
+describe('a provider', () => {
+  it('that stops answers /readyz with 503, ends what runs or gives it back, and starts again with it', async () => {
+    const { settings, deps, database } = await settingsOf()
+    const key = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
+    await setFaults(deps, key.id, { slow_seconds: 600 })
+    const first = await startProvider({ settings, logger })
+    const body = { input: { prompt: 'x' } }
+    const { body: submitted } = await call(first.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key: key.api_key, body })
+    const state = async () => (await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`)[0]
+    await eventually(async () => (await state())?.['status'] === 'IN_PROGRESS')
+    const started = Date.now()
+    await first.stop(100)
+    expect(Date.now() - started).toBeLessThan(4000)
+    expect(await state()).toMatchObject({ status: 'IN_PROGRESS', attempts: 0, lease_token: null })
+    const second = await startProvider({ settings, logger })
+    cleanups.unshift(() => second.stop(0))
+    await eventually(async () => (await state())?.['attempts'] === 1)
+  })
+
+  it.each([
+    ['PROVIDER_PORT', 'port'],
+    ['PROVIDER_CONSOLE_PORT', 'consolePort'],
+  ])('says which setting moves a port that is taken: %s', async (name, setting) => {
+    const taken = net.createServer()
+    const port = await freePort()
+    await new Promise<void>((resolve) => taken.listen(port, '127.0.0.1', resolve))
+    onTestFinished(() => void taken.close())
+    const { settings } = await settingsOf({ [setting]: port })
+    await expect(startProvider({ settings, logger })).rejects.toThrow(name)
+  })
+
+  it('is not ready while Postgres is away, answers 503 with Retry-After, and recovers by itself', async () => {
+    const { settings, deps, database } = await settingsOf()
+    const key = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
+    // In front of Postgres, to be closed and opened.
+    const relayPort = await freePort()
+    const target = new URL(database.url)
+    const postgresPort = Number(target.port)
+    const sockets = new Set<net.Socket>()
+    const relay = net.createServer((inward) => {
+      const outward = net.connect(postgresPort, target.hostname)
+      for (const socket of [inward, outward]) {
+        sockets.add(socket)
+        socket.on('error', () => {}).on('close', () => (inward.destroy(), outward.destroy()))
+      }
+      inward.pipe(outward).pipe(inward)
+    })
+    const open = () => new Promise<void>((resolve) => relay.listen(relayPort, '127.0.0.1', resolve))
+    const shut = () => {
+      relay.close()
+      for (const socket of sockets) socket.destroy()
+    }
+    await open()
+    target.port = String(relayPort)
+    const program = await startProvider({ settings: { ...settings, databaseUrl: target.href }, logger })
+    cleanups.unshift(async () => {
+      await program.stop(0)
+      shut()
+    })
+    const url = program.urls['api'] ?? ''
+    expect((await call(url, 'GET', '/readyz')).status).toBe(200)
+    shut()
+    const answer = await call(url, 'GET', '/v1/account', { key: key.api_key })
+    expect(answer).toMatchObject({ status: 503, body: { error: { type: 'api_error', code: 'unavailable' } } })
+    expect(answer.headers.get('retry-after')).toBe('5')
+    expect((await call(url, 'GET', '/readyz')).status).toBe(503)
+    expect((await call(url, 'GET', '/healthz')).status).toBe(200)
+    await open()
+    await eventually(async () => (await call(url, 'GET', '/v1/account', { key: key.api_key })).status === 200)
+  })
+})
+
+describe('the engine process', () => {
+  const job = (mediaDir: string) => ({ requestId: 'r', model: 'aurora-image', input: { prompt: 'x', aspect_ratio: '1:1' }, mediaDir, mediaUrl: 'http://m' })
+
+  it('that is killed fails its generations, and the next one gets a new process', async () => {
+    const { settings, deps } = await settingsOf()
+    const host = createEngineHost({ settings: undefined, logger })
+    onTestFinished(host.close)
+    const lost = host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    for (const pid of execFileSync('pgrep', ['-P', String(process.pid), '-f', 'engine-process']).toString().trim().split('\n')) process.kill(Number(pid), 'SIGKILL')
+    await expect(lost).rejects.toThrow('the engine process ended')
+    const output = await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    expect(output).toMatchObject({ images: [{ width: 1024, height: 1024 }] })
+    expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
+  })
+
+  it('tells a failure that the client may know, and stops waiting when it is aborted', async () => {
+    const { settings } = await settingsOf()
+    const host = createEngineHost({ settings: undefined, logger })
+    onTestFinished(host.close)
+    const signal = new AbortController().signal
+    await expect(host.run('no-engine', job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({ name: 'EngineError' })
+    const abort = new AbortController()
+    const aborted = host.run('local-image', job(settings.mediaDir), async () => {}, abort.signal)
+    abort.abort(new Error('no longer wanted'))
+    await expect(aborted).rejects.toThrow('no longer wanted')
+  })
+
+  it('that breaks on a request leaves it FAILED with a sanitized error and a refund', async () => {
+    const { settings, deps, database } = await settingsOf()
+    const key = await createKey(deps, { account: 'a', name: 'k', environment: 'live' })
+    await grantCredits(deps, { account: 'a', credits: 10 })
+    // A media folder that is a file: every engine breaks on it, for a reason that is nobody's business.
+    await fs.writeFile(`${settings.mediaDir}/file`, '')
+    const program = await startProvider({ settings: { ...settings, mediaDir: `${settings.mediaDir}/file` }, logger })
+    cleanups.unshift(() => program.stop(0))
+    const url = program.urls['api'] ?? ''
+    const { body } = await call(url, 'POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } })
+    const result = await eventually(async () => {
+      await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and lease_token is null`
+      const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
+      return answer.status === 200 && answer
+    }, 25_000)
+    expect(result.body).toMatchObject({ status: 'FAILED', cost: 0, error: { code: 'GENERATION_FAILED', message: 'the generation could not be completed' } })
+    expect((await call(url, 'GET', '/v1/account', { key: key.api_key })).body.balance).toEqual({ credits: 10 })
+  })
+})
