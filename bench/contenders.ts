@@ -1,0 +1,63 @@
+import { fork, spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { signingSecret } from './signed-requests.ts'
+
+export type Contender = { webhooksUrl: string; stop: () => Promise<void> }
+
+const startTimeoutMs = 20_000
+const mainFile = path.resolve(import.meta.dirname, '../src/main.ts')
+const keys = JSON.stringify([{ name: 'bench', api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
+
+/** The receiver as it is run in earnest: its own process, its log at its usual level, into a file. */
+export async function startReceiverProcess(databaseUrl: string, folder: string): Promise<Contender> {
+  const logFile = path.join(folder, 'receiver.log')
+  const log = await fs.open(logFile, 'w')
+  const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []
+  const child = spawn(process.execPath, [...profiling, mainFile, 'receiver'], {
+    // What a laptop keeps beside the program (`.data/`) goes to the benchmark's own folder.
+    cwd: folder,
+    env: {
+      DATABASE_URL: databaseUrl,
+      HOST: '127.0.0.1',
+      PORT: '0',
+      INTERNAL_PORT: '0',
+      GENERATION_KEYS: keys,
+      // Nobody is there: audio and errors land without the provider.
+      GENERATION_API_URL: 'http://127.0.0.1:9',
+    },
+    stdio: ['ignore', log.fd, 'inherit'],
+  })
+  await log.close()
+  return { webhooksUrl: await startedUrl(child, logFile), stop: () => stop(child, 'SIGTERM') }
+}
+
+/** Its log says where it listens. */
+async function startedUrl(child: ChildProcess, logFile: string): Promise<string> {
+  const deadline = Date.now() + startTimeoutMs
+  while (Date.now() < deadline && child.exitCode === null) {
+    const [, url] = /"webhooks":"([^"]+)"/.exec(await fs.readFile(logFile, 'utf8')) ?? []
+    if (url !== undefined) return url
+    await delay(50)
+  }
+  throw new Error(`the receiver did not start: ${await fs.readFile(logFile, 'utf8')}`)
+}
+
+/** Express + raw-body + HMAC; with a database, one insert per request. */
+export async function startExpressProcess(databaseUrl?: string): Promise<Contender> {
+  const child = fork(path.join(import.meta.dirname, 'express-process.ts'), {
+    env: databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl },
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
+  const [url]: string[] = await once(child, 'message')
+  return { webhooksUrl: `${url}/webhooks`, stop: () => stop(child, 'SIGKILL') }
+}
+
+async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const gone = once(child, 'exit')
+  child.kill(signal)
+  await gone
+}

@@ -1,0 +1,26 @@
+import { expect, it } from 'vitest'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { long } from './length.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
+
+const count = long ? 100_000 : 10_000
+
+it(`${count} deliveries, each sent three times in random order over 64 connections, are kept, land and are told of once`, { timeout: long ? 600_000 : 120_000 }, async () => {
+  const { url, sql } = await withTestDatabase()
+  const receiver = await withReceiverProcess(url)
+  const told: string[] = []
+  await sql.listen('mediadock_results', (payload) => void told.push(JSON.parse(payload).request_id))
+
+  const deliveries = makeDeliveries(count)
+  const answers = await withSender(receiver.url, 64).sendAll(shuffled([...deliveries, ...deliveries, ...deliveries]))
+  expect(countBy(answers, ({ status }) => status)).toEqual({ 200: 3 * count })
+  expect(countBy(answers, ({ said }) => said)).toEqual({ accepted: count, duplicate: 2 * count })
+
+  await untilInboxIsEmpty(sql, long ? 300_000 : 60_000)
+  await expectLandedOnce(sql, deliveries)
+  await eventually(() => told.length >= count)
+  expect(told.sort()).toEqual(deliveries.map(({ requestId }) => requestId).sort())
+})

@@ -1,0 +1,54 @@
+import { randomUUID } from 'node:crypto'
+import { expect, it } from 'vitest'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { failed } from '../support/webhooks.ts'
+import { expectKept, expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
+
+// Its queue holds 64 MiB of bodies before the next one is turned away.
+const crowd = 90
+
+it('too much waiting is answered 503 at once, and what was let in before is kept', async () => {
+  const { url, sql } = await withTestDatabase()
+  const receiver = await withReceiverProcess(url)
+  const sender = withSender(receiver.url, crowd)
+  const large = Array.from({ length: crowd }, oneOfOneMegabyte)
+  const answers = new Map<Outgoing, Answer>()
+
+  // A lock in place of a slow Postgres: every insert waits, and only inserts do.
+  const { promise: mayGo, resolve: release } = Promise.withResolvers<void>()
+  const { promise: isLocked, resolve: locked } = Promise.withResolvers<void>()
+  const holding = sql.begin(async (transaction) => {
+    await transaction`lock table mediadock.deliveries in access exclusive mode`
+    locked()
+    await mayGo
+  })
+  await isLocked
+  const sending = Promise.all(large.map(async (delivery) => answers.set(delivery, await sender.send(delivery))))
+  await eventually(() => answers.size > 0)
+  const [first] = answers.values()
+  release()
+  await holding
+  await sending
+
+  expect(first).toMatchObject({ status: 503, said: 'unavailable', retryAfter: '5' })
+  const reasons = await eventually(async () => {
+    const rows = await sql`select outcome, reason from mediadock.arrivals`
+    return rows.length >= crowd && rows
+  })
+  expect(reasons.filter(({ reason }) => reason === 'too_much_waiting').length).toBeGreaterThan(0)
+  for (const { outcome, reason } of reasons) expect([['accepted', null], ['unavailable', 'too_much_waiting'], ['unavailable', 'postgres_too_slow']]).toContainEqual([outcome, reason])
+
+  await expectKept(sql, large.filter((delivery) => answers.get(delivery)?.status === 200))
+  const after = makeDeliveries(100)
+  for (const answer of await withSender(receiver.url, 4).sendAll([...large, ...after])) expect(answer.status).toBe(200)
+  await untilInboxIsEmpty(sql)
+  await expectLandedOnce(sql, [...large, ...after])
+})
+
+function oneOfOneMegabyte(): Outgoing {
+  const { requestId, body } = failed()
+  return { webhookId: randomUUID(), requestId, body: Buffer.concat([body, Buffer.alloc(1_048_576 - body.length, ' ')]) }
+}

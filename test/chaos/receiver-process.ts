@@ -1,0 +1,63 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { onTestFinished } from 'vitest'
+import { freePort } from '../provider/support/free-port.ts'
+import { eventually } from '../support/eventually.ts'
+import { liveKey } from '../support/receiver.ts'
+
+const mainFile = path.resolve(import.meta.dirname, '../../src/main.ts')
+
+export type ReceiverProcess = {
+  url: string
+  isRunning: () => boolean
+  /** Status of `GET /readyz`. */
+  ready: () => Promise<number>
+  start: () => Promise<void>
+  /** SIGKILL: no handler runs, nothing is flushed. */
+  kill: () => Promise<void>
+}
+
+/** The receiver as it is deployed, `node src/main.ts receiver`, for the length of one test; it keeps its ports over restarts. */
+export async function withReceiverProcess(databaseUrl: string, settings: Record<string, string> = {}): Promise<ReceiverProcess> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
+  const port = await freePort()
+  const env = {
+    DATABASE_URL: databaseUrl,
+    HOST: '127.0.0.1',
+    PORT: String(port),
+    INTERNAL_PORT: String(await freePort()),
+    GENERATION_KEYS: JSON.stringify([liveKey]),
+    GENERATION_API_URL: 'http://127.0.0.1:9',
+    LOG_LEVEL: 'fatal',
+    ...settings,
+  }
+  let child: ChildProcess | undefined
+  const url = `http://127.0.0.1:${port}`
+  const isRunning = () => child !== undefined && child.exitCode === null && child.signalCode === null
+  const ready = async () => (await fetch(`${url}/readyz`)).status
+  const receiver: ReceiverProcess = {
+    url,
+    isRunning,
+    ready,
+    start: async () => {
+      // What it keeps beside itself on a laptop goes to a folder of its own.
+      child = spawn(process.execPath, [mainFile, 'receiver'], { cwd: folder, env, stdio: ['ignore', 'ignore', 'inherit'] })
+      await eventually(async () => (await ready()) === 200, 30_000)
+    },
+    kill: async () => {
+      if (!child || !isRunning()) return
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+    },
+  }
+  onTestFinished(async () => {
+    await receiver.kill()
+    await fs.rm(folder, { recursive: true, force: true })
+  })
+  await receiver.start()
+  return receiver
+}
