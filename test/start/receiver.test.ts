@@ -1,0 +1,112 @@
+import fs from 'node:fs/promises'
+import net from 'node:net'
+import { once } from 'node:events'
+import { expect, it, onTestFinished } from 'vitest'
+import { createTestDatabase, withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { openLaptop, type PortSetting } from './support/laptop.ts'
+import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
+
+const first = 'whsec_first_secret'
+const second = 'whsec_second_secret'
+
+it('in production embeds nothing, makes no folder and writes nothing but JSON lines', async () => {
+  const { program, folder, base, internalBase } = await startProductionReceiver()
+  expect((await fetch(`${base}/readyz`)).status).toBe(200)
+  expect((await fetch(`${internalBase}/readyz`)).status).toBe(200)
+  expect(await fs.readdir(folder)).toEqual(['keys.json'])
+  for (const line of program.output().trim().split('\n')) expect(() => void JSON.parse(line)).not.toThrow()
+})
+
+it('SIGTERM: /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
+  const { program, base, internalBase, deliver, database } = await startProductionReceiver({ SHUTDOWN_GRACE_SECONDS: '10' })
+  expect(await deliver(first)).toBe(200)
+  const asked = performance.now()
+  program.kill('SIGTERM')
+  await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 1000)
+  expect((await fetch(`${internalBase}/readyz`)).status).toBe(503)
+  expect((await fetch(`${base}/healthz`)).status).toBe(200)
+  expect(await deliver(first)).toBe(200)
+  // An orchestrator that asks a second time at once is the same wish.
+  program.kill('SIGTERM')
+  expect(await program.exit).toEqual({ code: 0, signal: null })
+  expect(performance.now() - asked).toBeLessThan(10_000)
+  expect(program.output()).toContain('"msg":"stopped"')
+  await expect(fetch(`${base}/healthz`)).rejects.toThrow()
+  expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 2 }])
+})
+
+it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is told in the log without its content', async () => {
+  const { program, keysFile, deliver } = await startProductionReceiver()
+  const hangUp = async (text: string) => {
+    await fs.writeFile(keysFile, text)
+    program.kill('SIGHUP')
+  }
+  const brokenTimes = () => program.output().split('the keys file is broken, the old keys stay').length - 1
+  expect([await deliver(first), await deliver(second)]).toEqual([200, 401])
+
+  await hangUp(JSON.stringify([keyNamed('first', first), keyNamed('second', second)]))
+  await eventually(async () => (await deliver(second)) === 200)
+  expect(await deliver(first)).toBe(200)
+
+  const broken = ['[{"name":"third","signing_secret":"whsec_third', '[]', '[{"name":"third","signing_secret":"whsec_third_secret"}]', '']
+  for (const [at, text] of broken.entries()) {
+    await hangUp(text)
+    await eventually(() => brokenTimes() === at + 1)
+    expect([await deliver(first), await deliver(second)]).toEqual([200, 200])
+  }
+  await fs.rm(keysFile)
+  program.kill('SIGHUP')
+  await eventually(() => brokenTimes() === broken.length + 1)
+  expect(await deliver(second)).toBe(200)
+
+  await hangUp(JSON.stringify([{ name: 'first', signing_secret: second, retired: true }]))
+  await eventually(async () => (await deliver(first)) === 401)
+  expect(await deliver(second)).toBe(200)
+  expect(program.output()).not.toMatch(/whsec_|service_live_|v1=[0-9a-f]/)
+})
+
+it.each<[PortSetting, string]>([['PORT', '0.0.0.0'], ['INTERNAL_PORT', '127.0.0.1'], ['PROVIDER_PORT', '127.0.0.1']])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host) => {
+  const database = await withTestDatabase()
+  const laptop = await openLaptop()
+  onTestFinished(laptop.remove)
+  const busy = net.createServer().listen(laptop.ports[setting], '127.0.0.1')
+  await once(busy, 'listening')
+  onTestFinished(() => void busy.close())
+  const program = laptop.start({ DATABASE_URL: database.url })
+  expect(await program.exit).toMatchObject({ code: 1 })
+  const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
+  expect(program.output().split('\n').filter((line) => line.startsWith('mediadock:'))).toEqual([message])
+})
+
+it('a busy port leaves no PostgreSQL behind', async () => {
+  const laptop = await openLaptop()
+  onTestFinished(laptop.remove)
+  const busy = net.createServer().listen(laptop.ports.PORT, '127.0.0.1')
+  await once(busy, 'listening')
+  onTestFinished(() => void busy.close())
+  const program = laptop.start()
+  expect(await program.exit).toMatchObject({ code: 1 })
+  expect(program.output()).toContain('set PORT to a free port')
+  expect(await laptop.processes()).toEqual([])
+})
+
+it('a database that is not there: exit 1, and the password is not in the message', async () => {
+  const database = await createTestDatabase()
+  await database.drop()
+  const laptop = await openLaptop()
+  onTestFinished(laptop.remove)
+  const program = laptop.start({ DATABASE_URL: database.url })
+  expect(await program.exit).toMatchObject({ code: 1 })
+  expect(program.output()).toMatch(/database "test_\w+" does not exist/)
+  expect(program.output()).not.toContain(new URL(database.url).password)
+})
+
+it('a program that is not known: exit 2', async () => {
+  const laptop = await openLaptop()
+  onTestFinished(laptop.remove)
+  const program = laptop.start({}, 'everything')
+  expect(await program.exit).toMatchObject({ code: 2 })
+  expect(program.output()).toBe('mediadock: unknown program "everything": start receiver, provider or all\n')
+  expect(await fs.readdir(laptop.folder)).toEqual([])
+})
