@@ -39,8 +39,9 @@ export function needsEmbeddedPostgres(env: Environment, wanted: readonly Program
 }
 
 /** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
-export function readConfig(env: Environment, wanted: readonly Program[], local: LocalDefaults): Config {
+export function readConfig(env: Environment, wanted: readonly Program[], laptop: LocalDefaults): Config {
   const production = isProduction(env)
+  const local = production ? { databaseUrl: undefined, keys: undefined, secretKey: undefined } : laptop
   const reader = settingsReader(env)
   const config = {
     production,

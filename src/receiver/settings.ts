@@ -54,7 +54,7 @@ export function readReceiverSettings(
     quarantineMaxRows: withDefault('QUARANTINE_MAX_ROWS', setting.positiveInt, 10_000),
     quarantineMaxBytes: withDefault('QUARANTINE_MAX_BYTES', setting.positiveInt, 67_108_864),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
-    trustProxy: withDefault('TRUST_PROXY', setting.nonEmpty, 'loopback'),
+    trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
     shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
   }
 }

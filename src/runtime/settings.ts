@@ -1,5 +1,6 @@
 import fs from 'node:fs'
 import net from 'node:net'
+import express from 'express'
 import { z } from 'zod'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
@@ -15,12 +16,23 @@ export const bool = z.enum(['true', 'false']).transform((value) => value === 'tr
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, ''))
 export const postgresUrl = z.string().refine(isPostgresUrl, 'must be a postgres:// URL')
 export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
+export const trustProxy = z.string().refine(isTrustProxy, 'must be a number of proxies, or addresses and subnets with commas between them')
 export const logLevel = z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
 
 /** Several hosts with commas between them are one URL to Postgres, though not to URL itself. */
 function isPostgresUrl(text: string): boolean {
   const [, scheme, credentials = '', hosts = '', rest = ''] = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(text) ?? []
   return scheme !== undefined && hosts.split(',').every((host) => URL.canParse(`${scheme}${credentials}${host}${rest}`))
+}
+
+/** Express alone knows what it takes, and says so by throwing. */
+function isTrustProxy(text: string): boolean {
+  try {
+    express().set('trust proxy', /^\d+$/.test(text) ? Number(text) : text)
+    return true
+  } catch {
+    return false
+  }
 }
 
 export type Environment = Record<string, string | undefined>
