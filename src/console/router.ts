@@ -1,4 +1,5 @@
 import { Router } from 'express'
+import { apiRouter } from '../receiver/api/router.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import { readOverview } from '../receiver/overview.ts'
 import { guardAccess } from '../runtime/access.ts'
@@ -14,11 +15,12 @@ export function internalRouter(deps: ReceiverDeps): Router {
   router.use(pageHeaders({ mediaSources: links.sources }))
   router.use(pageAssets())
   router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', clock }))
+  router.use(apiRouter(deps))
 
   router.get('/metrics', async (_req, res) => {
     res.type(deps.registry.contentType).send(await deps.registry.metrics())
   })
-  const read = () => readOverview(db, { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const read = () => readOverview(db, { now: clock(), ...settings })
   router.get('/', async (_req, res) => {
     const body = nowPage(await read(), links)
     sendPage(res, page({ title: 'Now', product: 'mediadock', nav: [{ href: '/', label: 'Now', current: true }], body, signOut: settings.internalToken !== undefined }))

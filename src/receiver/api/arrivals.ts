@@ -1,0 +1,65 @@
+import type { ReceiverDeps } from '../program.ts'
+import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
+import { arrivalListSchema, parseFilters, quarantineListSchema } from '../queries/filters.ts'
+import { pageSchema } from '../queries/page.ts'
+import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
+import { verifyQuarantine } from '../quarantine.ts'
+import { z } from 'zod'
+import { createArrivalTail } from './arrival-tail.ts'
+import { responses, type Operation } from './operation.ts'
+
+const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
+
+/** The log of HTTP arrivals, and those that were refused and may yet be accepted. */
+export function arrivalOperations(deps: ReceiverDeps): Operation[] {
+  const { db, keys, background } = deps
+  const tail = createArrivalTail(deps)
+  const listed = responses({ 200: { description: 'One page', schema: pageSchema(arrivalSchema) } }, 400)
+  const list: Operation = {
+    method: 'get',
+    path: '/arrivals',
+    document: {
+      operationId: 'listArrivals',
+      summary: 'The log of HTTP arrivals, newest first',
+      description: 'With `Accept: text/event-stream` tails it live: each event is one arrival, its id can be sent as Last-Event-ID.',
+      requestParams: { query: arrivalListSchema },
+      responses: {
+        ...listed,
+        200: {
+          description: 'One page, or the tail',
+          content: { 'application/json': { schema: pageSchema(arrivalSchema) }, 'text/event-stream': { schema: z.string() } },
+        },
+      },
+    },
+    answer: async (req, res) => {
+      const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)
+      if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') return tail(req, res, filters)
+      return res.json(await listArrivals(db, { ...filters, limit, cursor }))
+    },
+  }
+  const quarantine: Operation = {
+    method: 'get',
+    path: '/quarantine',
+    document: {
+      operationId: 'listQuarantine',
+      summary: 'Refused arrivals that can be verified again, newest first',
+      requestParams: { query: quarantineListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listQuarantine(db, parseFilters(quarantineListSchema, req.query))),
+  }
+  const verify: Operation = {
+    method: 'post',
+    path: '/quarantine/verify',
+    document: {
+      operationId: 'verifyQuarantine',
+      summary: "Verify refused arrivals again with today's secrets, and accept what is authentic",
+      responses: responses({ 200: { description: 'How many', schema: verifiedSchema } }),
+    },
+    answer: async (_req, res) => {
+      const onStored = (lanes: ReadonlySet<'direct' | 'fetch'>) => lanes.forEach((lane) => background.wake(lane))
+      res.json(await verifyQuarantine({ db, keys, onStored }))
+    },
+  }
+  return [list, quarantine, verify]
+}

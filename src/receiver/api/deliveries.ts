@@ -1,0 +1,130 @@
+import type { Response } from 'express'
+import { z } from 'zod'
+import { HttpError } from '../../runtime/http.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
+import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'
+import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
+import { decodeCursor, pageSchema } from '../queries/page.ts'
+import { replayDelivery } from '../replay.ts'
+import { readBody } from './body.ts'
+import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { replayMany } from './replay-many.ts'
+
+/** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
+const maxReplays = 1000
+
+const dryRun = z.boolean().default(false).meta({ description: 'The changes are what would happen, and nothing does.' })
+const replayBodySchema = z.strictObject({ dry_run: dryRun })
+const replayManyBodySchema = z.strictObject({
+  filter: z.record(z.string(), z.unknown()).meta({ override: { $ref: '#/components/schemas/DeliveryFilters' } }),
+  dry_run: dryRun,
+  cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the call before.' }),
+})
+
+const changesSchema = z.array(z.looseObject({})).meta({ description: 'The rows before and after, of each request that changes.' })
+const replaySchema = z.object({ replayed: z.int(), changes: changesSchema }).meta({ id: 'Replay' })
+const replayManySchema = z
+  .object({
+    count: z.int().meta({ description: 'How many deliveries the filter chooses.' }),
+    replayed: z.int(),
+    changes: changesSchema,
+    failed: z.array(z.object({ delivery_id: z.guid(), message: z.string() })),
+    next_cursor: z.string().nullable().meta({ description: 'For the next call, where there are more than one call replays.' }),
+  })
+  .meta({ id: 'ReplayMany' })
+
+/** Named in the document for the body of a replay. */
+export const deliveryFiltersComponent = deliveryFiltersSchema.meta({ id: 'DeliveryFilters' })
+
+/** The inbox: what was accepted, what became of it, and doing it again. */
+export function deliveryOperations(deps: ReceiverDeps): Operation[] {
+  const { db } = deps
+  const list: Operation = {
+    method: 'get',
+    path: '/deliveries',
+    document: {
+      operationId: 'listDeliveries',
+      summary: 'Accepted deliveries, newest first',
+      requestParams: { query: deliveryListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(deliverySchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listDeliveries(db, parseFilters(deliveryListSchema, req.query))),
+  }
+  const show: Operation = {
+    method: 'get',
+    path: '/deliveries/{id}',
+    document: {
+      operationId: 'showDelivery',
+      summary: 'One delivery with headers, raw body, verification and attempts',
+      requestParams: { path: idPathSchema },
+      responses: responses({ 200: { description: 'The delivery', schema: deliveryDetailSchema } }, 404),
+    },
+    answer: async (req, res) => {
+      const delivery = await findDelivery(db, uuidParam(req, 'id'))
+      if (!delivery) throw unknown(req)
+      res.json(delivery)
+    },
+  }
+  // The fixed path first: it must not be taken for an id.
+  return [list, replayFiltered(deps), show, replayOne(deps)]
+}
+
+function replayOne({ landing }: ReceiverDeps): Operation {
+  return {
+    method: 'post',
+    path: '/deliveries/{id}/replay',
+    document: {
+      operationId: 'replayDelivery',
+      summary: 'Process a delivery again',
+      requestParams: { path: idPathSchema },
+      requestBody: jsonBody(replayBodySchema, { required: false }),
+      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, 400, 404, 413, 415),
+    },
+    answer: async (req, res) => {
+      const id = uuidParam(req, 'id')
+      const body = await readBody(req, res, replayBodySchema)
+      const replay = await replayDelivery(landing, id, { dryRun: body.dry_run })
+      if (!replay) throw unknown(req)
+      res.json(replay)
+    },
+  }
+}
+
+function replayFiltered({ db, landing, signal }: ReceiverDeps): Operation {
+  return {
+    method: 'post',
+    path: '/deliveries/replay',
+    document: {
+      operationId: 'replayDeliveries',
+      summary: 'Process many deliveries again',
+      description: `Answers the count first, then replays the newest ${maxReplays} of them.`,
+      requestBody: jsonBody(replayManyBodySchema),
+      responses: responses({ 200: { description: 'How many, and what changed', schema: replayManySchema } }, 400, 413, 415),
+    },
+    answer: async (req, res) => {
+      const body = await readBody(req, res, replayManyBodySchema)
+      const filters = parseFilters(deliveryFiltersSchema, body.filter)
+      if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'must name at least one parameter: everything is replayed only when it is said')
+      if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
+      const count = await countDeliveries(db, filters)
+      const stop = AbortSignal.any([signal, gone(res)])
+      // The count is on its way while the rest is still being done.
+      res.type('json').write(`{"count":${count},`)
+      try {
+        const replay = await replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+        res.end(JSON.stringify(replay).slice(1))
+      } catch (error) {
+        landing.logger.error({ err: error }, 'replaying many deliveries failed')
+        // Half of a document is no document: whoever reads it learns that it failed.
+        res.destroy(new HttpError(500, 'internal_error', 'the replay failed'))
+      }
+    },
+  }
+}
+
+function gone(res: Response): AbortSignal {
+  const controller = new AbortController()
+  res.once('close', () => controller.abort())
+  return controller.signal
+}

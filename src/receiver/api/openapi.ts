@@ -1,0 +1,35 @@
+import type { z } from 'zod'
+import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
+import packageJson from '../../../package.json' with { type: 'json' }
+import { deliveryFiltersComponent } from './deliveries.ts'
+import type { Operation } from './operation.ts'
+
+/** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
+export function openApiDocument(operations: readonly Operation[]) {
+  const paths: ZodOpenApiPathsObject = {}
+  for (const { method, path, document } of operations) paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: document }
+  return createDocument(
+    {
+      openapi: '3.1.0',
+      info: {
+        title: 'mediadock internal API',
+        version: packageJson.version,
+        description: 'Submits and tracks generations, reads results, and shows what arrived and what became of it.',
+      },
+      servers: [{ url: '/' }],
+      security: [{ bearer: [] }, {}],
+      paths,
+      components: {
+        schemas: { DeliveryFilters: deliveryFiltersComponent },
+        securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, where one is set' } },
+      },
+    },
+    { override: describeRequestId },
+  )
+}
+
+/** A transform has no JSON schema; ours only put a uuid into lower case. */
+function describeRequestId({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+  if (zodSchema._zod.def.type !== 'pipe' || zodSchema._zod.def.in._zod.def.type !== 'string' || jsonSchema.type !== undefined) return
+  jsonSchema.type = 'string'
+}

@@ -1,0 +1,79 @@
+import type { Request, RequestHandler, Response } from 'express'
+import { z } from 'zod'
+import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
+import { HttpError } from '../../runtime/http.ts'
+import { errorEnvelopeSchema } from '../../wire/schemas.ts'
+import { QueryTimeoutError } from '../queries/deadline.ts'
+import { InvalidFilterError } from '../queries/filters.ts'
+
+/** One call of the API: the same entry makes the route and its place in the OpenAPI document. */
+export type Operation = {
+  method: 'get' | 'post'
+  /** As OpenAPI writes it, below `/api`. */
+  path: string
+  document: ZodOpenApiOperationObject
+  answer: (req: Request, res: Response) => Promise<unknown>
+}
+
+/** Runs the call and turns what its queries throw into the envelope. */
+export function handlerOf({ answer }: Operation): RequestHandler {
+  return async (req, res) => {
+    res.set('cache-control', 'no-store')
+    try {
+      await answer(req, res)
+    } catch (error) {
+      throw asHttpError(error)
+    }
+  }
+}
+
+function asHttpError(error: unknown): unknown {
+  if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
+  if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
+  return error
+}
+
+/** A uuid of the path, in lower case; what is none names nothing. */
+export function uuidParam(req: Request, name: string): string {
+  const value = req.params[name]
+  const parsed = z.guid().safeParse(value)
+  if (!parsed.success) throw unknown(req)
+  return parsed.data.toLowerCase()
+}
+
+export function unknown(req: Request): HttpError {
+  return new HttpError(404, 'not_found', `there is nothing at ${req.baseUrl}${req.path}`)
+}
+
+const errors = {
+  400: 'invalid_filter, which names the parameter, or invalid_body',
+  401: 'unauthorized: a token is set and was not sent',
+  404: 'not_found',
+  409: 'idempotency_key_reuse',
+  413: 'payload_too_large: the body has more than 1 MiB',
+  415: 'unsupported_encoding',
+  422: 'not_storable or unknown_key',
+  503: 'query_timeout: narrow the query; or too_many_waiting: try again after Retry-After seconds',
+} as const
+
+const successes = [200, 201, 202] as const
+type Content = { description: string; schema: z.ZodType }
+
+/** The responses of an operation: what it answers, and the errors it can end with besides 401 and 503. */
+export function responses(answers: Partial<Record<(typeof successes)[number], Content>>, ...also: (keyof typeof errors)[]): ZodOpenApiResponsesObject {
+  const all: ZodOpenApiResponsesObject = {}
+  for (const status of successes) {
+    const answer = answers[status]
+    if (answer) all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
+  }
+  for (const status of [401, 503, ...also] as const) {
+    all[`${status}`] = { description: errors[status], content: { 'application/json': { schema: errorEnvelopeSchema } } }
+  }
+  return all
+}
+
+export function jsonBody(schema: z.ZodType, { required = true } = {}) {
+  return { required, content: { 'application/json': { schema } } }
+}
+
+export const idPathSchema = z.object({ id: z.guid() })

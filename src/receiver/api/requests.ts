@@ -1,0 +1,99 @@
+import { HttpError } from '../../runtime/http.ts'
+import { isStorable } from '../delivery.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { readWithin } from '../queries/deadline.ts'
+import { parseFilters, requestListSchema } from '../queries/filters.ts'
+import { pageSchema } from '../queries/page.ts'
+import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
+import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
+import { z } from 'zod'
+import { readBody } from './body.ts'
+import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { trackBodySchema, trackRequest } from './track.ts'
+
+const reconciledSchema = z
+  .object({
+    scanned: z.int(),
+    landed: z.int(),
+    running: z.int(),
+    notFound: z.int(),
+    failed: z.int(),
+    postponed: z.int(),
+    request: requestSchema,
+  })
+  .meta({ id: 'Reconciled' })
+
+/** What is tracked, and polling for it. */
+export function requestOperations(deps: ReceiverDeps): Operation[] {
+  const { db, keys, clock, settings, background } = deps
+  const overdue = () => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+
+  const track: Operation = {
+    method: 'post',
+    path: '/requests',
+    document: {
+      operationId: 'trackRequest',
+      summary: 'Track a request that was submitted elsewhere',
+      requestBody: jsonBody(trackBodySchema),
+      responses: responses(
+        { 201: { description: 'Tracked', schema: requestSchema }, 200: { description: 'Known already; what it lacked is filled in', schema: requestSchema } },
+        400,
+        413,
+        415,
+        422,
+      ),
+    },
+    answer: async (req, res) => {
+      const body = await readBody(req, res, trackBodySchema)
+      if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+      const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
+      const created = await trackRequest(db, body, { environment, now: clock() })
+      const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
+      res.status(created ? 201 : 200).json(request)
+    },
+  }
+  const list: Operation = {
+    method: 'get',
+    path: '/requests',
+    document: {
+      operationId: 'listRequests',
+      summary: 'What is tracked, newest first',
+      requestParams: { query: requestListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listRequests(db, parseFilters(requestListSchema, req.query), overdue())),
+  }
+  const show: Operation = {
+    method: 'get',
+    path: '/requests/{id}',
+    document: {
+      operationId: 'showRequest',
+      summary: 'One request with its deliveries, arrivals, polls and media as one timeline',
+      requestParams: { path: idPathSchema },
+      responses: responses({ 200: { description: 'The request', schema: requestDetailSchema } }, 404),
+    },
+    answer: async (req, res) => {
+      const request = await readRequest(db, uuidParam(req, 'id'), overdue())
+      if (!request) throw unknown(req)
+      res.json(request)
+    },
+  }
+  const reconcile: Operation = {
+    method: 'post',
+    path: '/requests/{id}/reconcile',
+    document: {
+      operationId: 'reconcileRequest',
+      summary: 'Ask the provider for its result now',
+      requestParams: { path: idPathSchema },
+      responses: responses({ 200: { description: 'What came of it', schema: reconciledSchema } }, 404),
+    },
+    answer: async (req, res) => {
+      const id = uuidParam(req, 'id')
+      const run = await background.reconcileNow(id)
+      const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
+      if (!request) throw unknown(req)
+      res.json({ ...run, request })
+    },
+  }
+  return [track, list, show, reconcile]
+}

@@ -1,0 +1,90 @@
+import { HttpError } from '../../runtime/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import { createPool, withDeadline, type Database, type Pool } from '../../runtime/postgres.ts'
+import { terminalOf } from '../queries/results.ts'
+
+export type ResultWaitersDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
+
+export type ResultWaiters = {
+  /** Calls `onTerminal` once when the request has become terminal, until `leave` is called; throws HttpError 503 when too many wait. */
+  join: (requestId: string, onTerminal: () => void) => Promise<{ leave: () => void }>
+}
+
+const channel = 'mediadock_results'
+const maxWaiters = 1000
+/** LISTEN does not pass PgBouncer in transaction mode, and a connection can be lost: what was missed is found by this. */
+const pollMs = 1000
+const listenWithinMs = 1000
+const relistenAfterMs = 60_000
+
+/**
+ * Everyone who waits for results in this process, on one LISTEN connection that
+ * is opened for the first of them and closed at the end of the process.
+ */
+export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultWaitersDeps): ResultWaiters {
+  const waiting = new Map<string, Set<() => void>>()
+  let count = 0
+  let listening: { pool: Pool; started: Promise<unknown>; at: number } | undefined
+  let timer: NodeJS.Timeout | undefined
+  let polling = false
+
+  const tell = (requestId: string) => waiting.get(requestId)?.forEach((onTerminal) => onTerminal())
+
+  const listen = () => {
+    const pool = createPool({ url: databaseUrl, max: 1 })
+    const started = pool.client.listen(channel, (payload) => tell(requestIdOf(payload)))
+    listening = { pool, started, at: performance.now() }
+    started.catch((error: unknown) => logger.warn({ err: error }, 'LISTEN failed, results are polled for'))
+  }
+  const hangUp = () => {
+    void listening?.pool.close().catch(() => {})
+    listening = undefined
+  }
+  signal.addEventListener('abort', () => {
+    clearInterval(timer)
+    hangUp()
+  })
+
+  const poll = async () => {
+    if (polling) return
+    polling = true
+    try {
+      const missed = await terminalOf(db, [...waiting.keys()])
+      missed.forEach(tell)
+      // It was not told of these: the connection may be dead without saying so.
+      if (missed.length > 0 && listening && performance.now() - listening.at > relistenAfterMs) hangUp()
+    } catch (error) {
+      logger.warn({ err: error }, 'polling for results failed, the next round tries again')
+    } finally {
+      polling = false
+    }
+  }
+
+  const leave = (requestId: string, onTerminal: () => void) => {
+    const group = waiting.get(requestId)
+    if (!group?.delete(onTerminal)) return
+    count -= 1
+    if (group.size === 0) waiting.delete(requestId)
+    if (count > 0) return
+    clearInterval(timer)
+    timer = undefined
+  }
+
+  return {
+    join: async (requestId, onTerminal) => {
+      if (count >= maxWaiters) throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for results already`, { headers: { 'retry-after': '1' } })
+      count += 1
+      const group = waiting.get(requestId) ?? new Set()
+      waiting.set(requestId, group.add(onTerminal))
+      timer ??= setInterval(() => void poll(), pollMs)
+      if (!listening && !signal.aborted) listen()
+      await withDeadline(Promise.resolve(listening?.started), listenWithinMs, 'LISTEN').catch(() => {})
+      return { leave: () => leave(requestId, onTerminal) }
+    },
+  }
+}
+
+function requestIdOf(payload: string): string {
+  const told: unknown = JSON.parse(payload)
+  return typeof told === 'object' && told !== null && 'request_id' in told ? String(told.request_id) : ''
+}

@@ -1,0 +1,62 @@
+import { Router } from 'express'
+import { z } from 'zod'
+import { methodNotAllowed } from '../../runtime/http.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { readStats, statsSchema } from '../queries/stats.ts'
+import { arrivalOperations } from './arrivals.ts'
+import { deliveryOperations } from './deliveries.ts'
+import { generationOperations } from './generations.ts'
+import { openApiDocument } from './openapi.ts'
+import { handlerOf, responses, type Operation } from './operation.ts'
+import { requestOperations } from './requests.ts'
+import { resultOperations } from './results.ts'
+
+/** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
+export function apiRouter(deps: ReceiverDeps): Router {
+  const operations = [
+    ...generationOperations(deps),
+    ...requestOperations(deps),
+    ...resultOperations(deps),
+    ...deliveryOperations(deps),
+    ...arrivalOperations(deps),
+    statsOperation(deps),
+  ]
+  const document = openApiDocument([...operations, describeItself(() => document)])
+  const router = Router({ caseSensitive: true, strict: true })
+  for (const [path, group] of Map.groupBy([...operations, describeItself(() => document)], ({ path }) => toExpress(path))) {
+    for (const operation of group) router[operation.method](path, handlerOf(operation))
+    router.all(path, methodNotAllowed(...group.flatMap(({ method }) => (method === 'get' ? ['GET', 'HEAD'] : ['POST']))))
+  }
+  return Router().use('/api', router)
+}
+
+function toExpress(path: string): string {
+  return path.replaceAll(/\{(\w+)\}/g, ':$1')
+}
+
+function statsOperation({ db, clock, settings }: ReceiverDeps): Operation {
+  const { stuckAfterSeconds, fetchRatePerMinute } = settings
+  return {
+    method: 'get',
+    path: '/stats',
+    document: {
+      operationId: 'showStats',
+      summary: "What the console's first page shows",
+      responses: responses({ 200: { description: 'The figures', schema: statsSchema } }),
+    },
+    answer: async (_req, res) => res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute })),
+  }
+}
+
+function describeItself(document: () => object): Operation {
+  return {
+    method: 'get',
+    path: '/openapi.json',
+    document: {
+      operationId: 'describe',
+      summary: 'This document',
+      responses: responses({ 200: { description: 'OpenAPI 3.1', schema: z.looseObject({ openapi: z.string() }) } }),
+    },
+    answer: async (_req, res) => res.json(document()),
+  }
+}

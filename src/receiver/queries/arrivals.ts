@@ -1,0 +1,112 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { deliveryIdRange } from '../delivery.ts'
+import { readWithin } from './deadline.ts'
+import { idsInState } from './deliveries.ts'
+import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
+import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
+
+export const arrivalSchema = z
+  .object({
+    id: z.int(),
+    arrived_at: z.iso.datetime(),
+    outcome: z.enum(arrivalOutcomes),
+    reason: z.string().nullable(),
+    status: z.int().meta({ description: 'Of our HTTP answer.' }),
+    webhook_id: z.string().nullable().meta({ description: 'As it was claimed; nothing of a refused arrival is trusted.' }),
+    delivery_id: z.guid().nullable().meta({ description: 'Of the delivery that it is, or would have been.' }),
+    request_id: z.guid().nullable(),
+    key_name: z.string().nullable(),
+    remote: z.string().nullable(),
+    bytes: z.int().nullable(),
+    skew_seconds: z.int().nullable().meta({ description: 'Our clock minus the signed time.' }),
+    ack_ms: z.number(),
+    folded: z.int().meta({ description: 'How many like arrivals this one stands for besides itself.' }),
+  })
+  .meta({ id: 'Arrival' })
+export type Arrival = z.infer<typeof arrivalSchema>
+
+type ArrivalRow = Omit<Arrival, 'id'> & { id: string; micros: string }
+
+const order: Order = { at: sql`a.arrived_at`, id: sql`a.id`, idType: 'bigint' }
+const columns = sql`a.id, ${microsOf(order.at)} as micros, a.arrived_at, a.outcome, a.reason, a.status, a.webhook_id, a.delivery_id,
+  a.request_id, a.key_name, a.remote, a.bytes, a.skew_seconds, a.ack_ms, a.folded`
+
+/** The log, newest first. */
+export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<Arrival>> {
+  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<ArrivalRow>(sql`
+      select ${columns} from mediadock.arrivals a where ${chosen}
+      order by a.arrived_at desc, a.id desc limit ${limitOf({ limit })}`),
+  )
+  return toPage(rows, { limit }, toArrival)
+}
+
+/** What has been logged since a place: `after` is what a reader has seen, the floor what was looked at already. */
+export type Since = { after: Place; notBefore: Date; idFloor: number; limit: number }
+
+/** An arrival, and the cursor that names its place. */
+export type Told = { arrival: Arrival; cursor: string }
+
+/**
+ * For the live tail, oldest first; the newest `limit` where there are more. The
+ * log is written in batches, so a row may appear behind others that arrived
+ * later: what bounds the look back is when a row was written, by its id.
+ */
+export async function arrivalsSince(db: Database, filters: ArrivalFilters, { after, notBefore, idFloor, limit }: Since): Promise<Told[]> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<ArrivalRow>(sql`
+      select ${columns} from mediadock.arrivals a
+      where ${allOf(matching(filters))} and a.arrived_at >= ${notBefore.toISOString()}::timestamptz and a.id > ${idFloor}::bigint
+        and (a.arrived_at, a.id) > (${instantOf(after.micros)}, ${after.id}::bigint)
+      order by a.arrived_at desc, a.id desc limit ${limit}`),
+  )
+  return rows.toReversed().map((row) => ({ arrival: toArrival(row), cursor: encodeCursor(row) }))
+}
+
+/** Every arrival of these deliveries, oldest first, those that were refused included. */
+export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly string[], limit: number): Promise<Arrival[]> {
+  const rows = await tx.execute<ArrivalRow>(sql`
+    select ${columns} from mediadock.arrivals a where a.delivery_id = any(${sql.param([...deliveryIds])}::uuid[])
+    order by a.arrived_at, a.id limit ${limit}`)
+  return rows.map(toArrival)
+}
+
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, since, until }: ArrivalFilters): (SQL | undefined)[] {
+  return [
+    state && sql`a.delivery_id in ${idsInState(state)}`,
+    outcome && outcomeIs(outcome),
+    reason === undefined ? undefined : sql`a.reason = ${reason}`,
+    request_id === undefined ? undefined : isOfRequest(request_id),
+    webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
+    key_name === undefined ? undefined : sql`a.key_name = ${key_name}`,
+    within(order.at, { since, until }),
+  ]
+}
+
+function outcomeIs(outcome: Arrival['outcome']): SQL {
+  const always = outcome === 'accepted' || outcome === 'duplicate'
+  // All others have a reason, and are few.
+  return always ? sql`a.outcome = ${outcome}` : sql`a.outcome = ${outcome} and a.reason is not null`
+}
+
+/**
+ * Through its deliveries, so that arrivals of them that were refused are found
+ * too; and what was authentic but could never be stored, and so is no delivery.
+ */
+function isOfRequest(requestId: string): SQL {
+  return sql`(a.delivery_id = any(array(select id from mediadock.deliveries where request_id = ${requestId}::uuid))
+    or (a.outcome = 'unavailable' and a.reason is not null and a.request_id = ${requestId}::uuid))`
+}
+
+/** By the range of ids that one webhook id has; what was refused before its body was read has no such id. */
+function claimsWebhookId(webhookId: string): SQL {
+  const { first, last } = deliveryIdRange(webhookId)
+  return sql`(a.delivery_id between ${first}::uuid and ${last}::uuid or a.delivery_id is null) and a.webhook_id = ${webhookId}`
+}
+
+function toArrival({ micros: _micros, ...row }: ArrivalRow): Arrival {
+  return { ...row, id: Number(row.id), arrived_at: isoAlways(row.arrived_at) }
+}

@@ -1,0 +1,97 @@
+import { is, SQL, sql } from 'drizzle-orm'
+import { PgDialect } from 'drizzle-orm/pg-core'
+import type postgres from 'postgres'
+import { DeadlineError, withDeadline, type Database } from '../../runtime/postgres.ts'
+
+/** No page and no call may keep Postgres busy for longer than this. */
+const queryDeadlineMs = 5000
+/** Postgres ends the statement itself; this is for one that is frozen or not there. */
+const graceMs = 250
+
+/** The query was stopped at its deadline; a narrower one may succeed. */
+export class QueryTimeoutError extends Error {
+  override name = 'QueryTimeoutError'
+  code = 'query_timeout' as const
+  constructor(options?: ErrorOptions) {
+    super(`the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by since and until`, options)
+  }
+}
+
+/**
+ * Reads within the deadline, or throws QueryTimeoutError. Waiting for a
+ * connection counts, and Postgres itself ends a statement that runs into it:
+ * the setting lives as long as the transaction, so it passes PgBouncer too.
+ */
+export async function readWithin<T>(db: Database, read: (tx: Database) => Promise<T>): Promise<T> {
+  const state = { late: false }
+  try {
+    return await withDeadline(readOnOneConnection(db, read, state), queryDeadlineMs + graceMs, 'a query')
+  } catch (error) {
+    state.late = true
+    if (error instanceof DeadlineError || codeOf(error) === '57014') throw new QueryTimeoutError({ cause: error })
+    throw error
+  }
+}
+
+const dialect = new PgDialect()
+
+/** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
+async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Promise<T>, state: { late: boolean }): Promise<T> {
+  const connection = await clientOf(db).reserve()
+  let usable = true
+  const run = async (text: string, params: unknown[] = []) => {
+    // Nobody waits for the answer any more.
+    if (state.late) throw new QueryTimeoutError()
+    return connection.unsafe(text, params.map(toParameter))
+  }
+  const execute = (query: SQL | string) => {
+    const { sql: text, params } = dialect.sqlToQuery(is(query, SQL) ? query : sql.raw(query))
+    return run(text, params)
+  }
+  try {
+    await run(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
+    const tx: Database = Object.create(db, { execute: { value: execute } })
+    return await read(tx)
+  } catch (error) {
+    // A lost connection has gone back to the pool by itself, to be opened again.
+    usable = /^[0-9A-Z]{5}$/.test(codeOf(error) ?? '57014')
+    throw error
+  } finally {
+    if (usable) await giveBack(connection)
+  }
+}
+
+async function giveBack(connection: postgres.ReservedSql): Promise<void> {
+  try {
+    await connection.unsafe('rollback')
+    connection.release()
+  } catch {
+    // Lost, and so back in the pool already.
+  }
+}
+
+type Parameter = string | number | boolean | null
+
+function toParameter(value: unknown): Parameter | Parameter[] {
+  if (Array.isArray(value)) return value.map(toScalar)
+  return toScalar(value)
+}
+
+function toScalar(value: unknown): Parameter {
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) return value
+  throw new TypeError(`a query takes no parameter of type ${typeof value}`)
+}
+
+function clientOf(db: Database): postgres.Sql {
+  if (!hasClient(db)) throw new TypeError('this database was not made by createPool')
+  return db.$client
+}
+
+function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
+  return '$client' in db
+}
+
+function codeOf(error: unknown): string | undefined {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined
+}

@@ -1,0 +1,171 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { deliveryIdRange } from '../delivery.ts'
+import { readWithin } from './deadline.ts'
+import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
+import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+
+export const deliverySchema = z
+  .object({
+    id: z.guid(),
+    webhook_id: z.string(),
+    request_id: z.guid().nullable(),
+    status: z.enum(['OK', 'ERROR']).nullable().meta({ description: 'What it says of the request.' }),
+    state: z.enum(deliveryStates),
+    outcome: z.string().meta({ description: 'Of its last processing; accepted before the first.' }),
+    reason: z.string().nullable().meta({ description: 'Why it is parked.' }),
+    flags: z.array(z.string()),
+    model: z.string().nullable(),
+    key_name: z.string(),
+    signed_at: z.iso.datetime(),
+    received_at: z.iso.datetime(),
+    skew_seconds: z.int().meta({ description: 'Our clock minus the signed time.' }),
+    bytes: z.int(),
+    arrivals: z.int().meta({ description: 'How often it came, refused ones included.' }),
+    ack_ms: z.number().nullable().meta({ description: 'From its first arrival to the answer.' }),
+  })
+  .meta({ id: 'Delivery' })
+export type Delivery = z.infer<typeof deliverySchema>
+
+export type DeliveryRow = {
+  id: string
+  micros: string
+  webhook_id: string
+  request_id: string | null
+  status: Delivery['status']
+  state: Delivery['state']
+  outcome: string
+  reason: string | null
+  flags: string[]
+  model: string | null
+  key_name: string
+  signed_at: string
+  received_at: string
+  bytes: number
+  arrivals: number
+  ack_ms: number | null
+}
+
+const order: Order = { at: sql`d.received_at`, id: sql`d.id`, idType: 'uuid' }
+const newestFirst = sql`order by d.received_at desc, d.id desc`
+
+/** Newest first, by the time of arrival. */
+export async function listDeliveries(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<Page<Delivery>> {
+  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<DeliveryRow>(selectDeliveries(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`)),
+  )
+  return toPage(rows, { limit }, toDelivery)
+}
+
+export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
+  const [row] = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
+  return Number(row?.n ?? 0)
+}
+
+/** What stands beside a delivery is only looked up for the rows that are shown. */
+export function selectDeliveries(which: SQL): SQL {
+  return sql`
+    with chosen as (
+      select id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at, octet_length(body) as bytes
+      from mediadock.deliveries d ${which}
+    )
+    select d.id, ${microsOf(order.at)} as micros, d.webhook_id, d.request_id, d.status, d.parked_reason as reason, d.flags, d.key_name,
+      d.signed_at, d.received_at, d.bytes, r.model, came.arrivals, came.ack_ms,
+      case when d.parked_reason is not null then 'parked'
+           when exists (select from mediadock.inbox i where i.delivery_id = d.id) then 'pending' else 'processed' end as state,
+      coalesce(${lastOutcome}, case when d.parked_reason is null then 'accepted' else 'parked' end) as outcome
+    from chosen d
+    left join mediadock.requests r on r.request_id = d.request_id
+    left join lateral (
+      select count(*)::int as arrivals, (array_agg(a.ack_ms order by a.arrived_at))[1] as ack_ms
+      from mediadock.arrivals a where a.delivery_id = d.id
+    ) came on true
+    ${newestFirst}`
+}
+
+const lastOutcome = sql`(select a.outcome from mediadock.attempts a where a.delivery_id = d.id order by a.attempted_at desc limit 1)`
+
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, since, until }: DeliveryFilters): (SQL | undefined)[] {
+  return [
+    state && stateIs(state),
+    outcome && outcomeIs(outcome),
+    reason === undefined ? undefined : sql`d.parked_reason = ${reason}`,
+    request_id === undefined ? undefined : sql`d.request_id = ${request_id}::uuid`,
+    webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
+    key_name === undefined ? undefined : sql`d.key_name = ${key_name}`,
+    within(order.at, { since, until }),
+  ]
+}
+
+/** The state of the delivery `d`. What waits is few, whatever the planner believes of a queue: an array makes it go by it. */
+function stateIs(state: Delivery['state']): SQL {
+  switch (state) {
+    case 'parked':
+      return sql`d.parked_reason is not null`
+    case 'pending':
+      return sql`d.parked_reason is null and d.id = any(array(select delivery_id from mediadock.inbox))`
+    case 'processed':
+      return sql`d.parked_reason is null and not exists (select from mediadock.inbox i where i.delivery_id = d.id)`
+    default:
+      return state satisfies never
+  }
+}
+
+/** Deliveries in a state, by id: for the arrivals of such deliveries. */
+export function idsInState(state: Delivery['state']): SQL {
+  return sql`(select d.id from mediadock.deliveries d where ${stateIs(state)})`
+}
+
+function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>): SQL {
+  switch (outcome) {
+    case 'parked':
+      return sql`d.parked_reason is not null`
+    case 'accepted':
+    case 'duplicate':
+      return sql`d.id in (select a.delivery_id from mediadock.arrivals a where a.outcome = ${outcome})`
+    case 'refused':
+    case 'unavailable':
+      // These always have a reason, and are few.
+      return sql`d.id in (select a.delivery_id from mediadock.arrivals a where a.outcome = ${outcome} and a.reason is not null)`
+    case 'landed':
+    case 'confirmed':
+    case 'no_effect':
+    case 'contradiction':
+    case 'key_mismatch':
+    case 'retry':
+      return sql`d.id in (select a.delivery_id from mediadock.attempts a where a.outcome = ${outcome}) and ${lastOutcome} = ${outcome}`
+    default:
+      return outcome satisfies never
+  }
+}
+
+/** By the range of ids that one webhook id has; the text decides. */
+function hasWebhookId(webhookId: string): SQL {
+  const { first, last } = deliveryIdRange(webhookId)
+  return sql`d.id between ${first}::uuid and ${last}::uuid and d.webhook_id = ${webhookId}`
+}
+
+export function toDelivery(row: DeliveryRow): Delivery {
+  const signedAt = isoAlways(row.signed_at)
+  const receivedAt = isoAlways(row.received_at)
+  return {
+    id: row.id,
+    webhook_id: row.webhook_id,
+    request_id: row.request_id,
+    status: row.status,
+    state: row.state,
+    outcome: row.outcome,
+    reason: row.reason,
+    flags: row.flags,
+    model: row.model,
+    key_name: row.key_name,
+    signed_at: signedAt,
+    received_at: receivedAt,
+    skew_seconds: Math.floor(Date.parse(receivedAt) / 1000) - Math.floor(Date.parse(signedAt) / 1000),
+    bytes: row.bytes,
+    arrivals: row.arrivals,
+    ack_ms: row.ack_ms,
+  }
+}

@@ -1,0 +1,85 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { toleranceSeconds } from '../../wire/signature.ts'
+import { sha256Hex } from '../delivery.ts'
+import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
+import { readWithin } from './deadline.ts'
+import { deliverySchema, selectDeliveries, toDelivery, type DeliveryRow } from './deliveries.ts'
+import { iso, isoAlways } from './page.ts'
+
+export const attemptSchema = z.object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() }).meta({ id: 'Attempt' })
+export type Attempt = z.infer<typeof attemptSchema>
+
+export const deliveryDetailSchema = deliverySchema
+  .extend({
+    headers: z.record(z.string(), z.string()).meta({ description: 'As they came; credentials are left out.' }),
+    body_base64: z.string().meta({ description: 'The bytes that were signed.' }),
+    body_text: z.string().nullable().meta({ description: 'The same where they are UTF-8.' }),
+    body_sha256: z.string(),
+    verification: z.object({
+      key_name: z.string().meta({ description: 'Whose secret matched.' }),
+      t: z.int().meta({ description: 'The signed time, in Unix seconds.' }),
+      skew_seconds: z.int(),
+      window_seconds: z.int(),
+    }),
+    attempts: z.array(attemptSchema),
+    failures: z.int().meta({ description: 'Rounds that failed for a reason of its own, while it is pending.' }),
+    due_at: z.iso.datetime().nullable().meta({ description: 'When it is processed next, while it is pending.' }),
+    arrival_log: z.array(arrivalSchema),
+  })
+  .meta({ id: 'DeliveryDetail' })
+export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
+
+const maxRows = 200
+
+type Stored = { headers: Record<string, string>; body: Buffer; due_at: string | null; failures: number | null }
+
+/** One delivery with all that is known of it; undefined when there is none. */
+export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
+  return readWithin(db, async (tx) => {
+    const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where d.id = ${id}::uuid`))
+    const [stored] = await tx.execute<Stored>(sql`
+      select headers - 'x-service-signature' as headers, body, i.due_at, i.failures
+      from mediadock.deliveries d left join mediadock.inbox i on i.delivery_id = d.id where d.id = ${id}::uuid`)
+    if (!row || !stored) return undefined
+    const attempts = await attemptsOf(tx, [id])
+    const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
+    const delivery = toDelivery(row)
+    return {
+      ...delivery,
+      headers: stored.headers,
+      body_base64: stored.body.toString('base64'),
+      body_text: textOf(stored.body),
+      body_sha256: sha256Hex(stored.body),
+      verification: {
+        key_name: delivery.key_name,
+        t: Date.parse(delivery.signed_at) / 1000,
+        skew_seconds: delivery.skew_seconds,
+        window_seconds: toleranceSeconds,
+      },
+      attempts: attempts.map(({ attempted_at, outcome, detail }) => ({ attempted_at, outcome, detail })),
+      failures: stored.failures ?? 0,
+      due_at: iso(stored.due_at),
+      arrival_log: arrivals,
+    }
+  })
+}
+
+/** Every round of processing of these deliveries, oldest first. */
+export async function attemptsOf(tx: Database, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
+  const rows = await tx.execute<{ delivery_id: string; attempted_at: string; outcome: string; detail: string | null }>(sql`
+    select delivery_id, attempted_at, outcome, detail from mediadock.attempts
+    where delivery_id = any(${sql.param([...deliveryIds])}::uuid[]) order by attempted_at limit ${maxRows}`)
+  return rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))
+}
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+function textOf(body: Uint8Array): string | null {
+  try {
+    return decoder.decode(body)
+  } catch {
+    return null
+  }
+}

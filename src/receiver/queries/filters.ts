@@ -1,0 +1,96 @@
+import { z } from 'zod'
+import { requestStatuses } from '../../wire/schemas.ts'
+
+/** A filter that cannot be applied, with the name of the parameter. */
+export class InvalidFilterError extends Error {
+  override name = 'InvalidFilterError'
+  code = 'invalid_filter' as const
+  parameter: string
+  constructor(parameter: string, message: string) {
+    super(`${parameter}: ${message}`)
+    this.parameter = parameter
+  }
+}
+
+export const defaultLimit = 50
+export const maxLimit = 200
+
+export const deliveryStates = ['pending', 'processed', 'parked'] as const
+/** How an HTTP arrival was answered. */
+export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'unavailable'] as const
+/** What processing made of a delivery: see LandingOutcome and inbox.ts. */
+const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
+
+// Postgres stores no NUL, so nothing can match it.
+const textFilter = z.string().min(1, 'must not be empty').max(255, 'must have at most 255 characters').refine((text) => !text.includes('\0'), 'must not hold NUL')
+const instantFilter = z.iso
+  .datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' })
+  .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
+const idFilter = z.guid('must be a uuid')
+const limitFilter = z
+  .string()
+  .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxLimit}`)
+  .transform(Number)
+  .pipe(z.int().min(1, `must be at least 1`).max(maxLimit, `must be at most ${maxLimit}`))
+  .meta({ override: { type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit } })
+
+const paging = {
+  limit: limitFilter.optional().meta({ description: 'How many items a page has.' }),
+  cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the page before.' }),
+}
+const times = {
+  since: instantFilter.optional().meta({ description: 'From this time on.' }),
+  until: instantFilter.optional().meta({ description: 'Before this time.' }),
+}
+const common = {
+  state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
+  reason: textFilter.optional().meta({ description: 'Why it was parked or refused.' }),
+  request_id: idFilter.optional(),
+  webhook_id: textFilter.optional(),
+  key_name: textFilter.optional(),
+  ...times,
+}
+
+const anyOutcome = [...arrivalOutcomes, ...processingOutcomes] as const
+
+export const deliveryFiltersSchema = z.strictObject({
+  ...common,
+  outcome: z
+    .enum(anyOutcome, `must be one of ${anyOutcome.join(', ')}`)
+    .optional()
+    .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate, refused, unavailable).' }),
+})
+export const arrivalFiltersSchema = z.strictObject({
+  ...common,
+  outcome: z.enum(arrivalOutcomes, `must be one of ${arrivalOutcomes.join(', ')}`).optional(),
+})
+export const requestFiltersSchema = z.strictObject({
+  status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
+  model: textFilter.optional(),
+  key_name: textFilter.optional(),
+  overdue: z.enum(['true', 'false'], 'must be true or false').optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+  ...times,
+})
+const quarantineFiltersSchema = z.strictObject({ reason: textFilter.optional(), webhook_id: textFilter.optional(), ...times })
+
+export type DeliveryFilters = z.infer<typeof deliveryFiltersSchema>
+export type ArrivalFilters = z.infer<typeof arrivalFiltersSchema>
+export type RequestFilters = z.infer<typeof requestFiltersSchema>
+export type QuarantineFilters = z.infer<typeof quarantineFiltersSchema>
+
+/** Which page: `limit` items after the place that `cursor` names. */
+export type Paging = { limit?: number | undefined; cursor?: string | undefined }
+
+export const deliveryListSchema = deliveryFiltersSchema.extend(paging)
+export const arrivalListSchema = arrivalFiltersSchema.extend(paging)
+export const requestListSchema = requestFiltersSchema.extend(paging)
+export const quarantineListSchema = quarantineFiltersSchema.extend(paging)
+
+/** Checks what a caller asks for; throws InvalidFilterError for the first parameter that is wrong, unknown ones included. */
+export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.infer<T> {
+  const parsed = schema.safeParse(query)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  if (issue?.code === 'unrecognized_keys') throw new InvalidFilterError(issue.keys[0] ?? '', 'is not a parameter of this call')
+  throw new InvalidFilterError(issue?.path.join('.') ?? '', issue?.message ?? 'is not valid')
+}

@@ -1,0 +1,85 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts'
+import { readWithin } from './deadline.ts'
+import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
+import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
+import { findRequest, requestSchema, type Overdue, type Request } from './requests.ts'
+
+export const mediaSchema = z
+  .object({
+    kind: z.enum(['image', 'video', 'audio']),
+    position: z.int(),
+    url: z.string(),
+    original_url: z.string().nullable(),
+    width: z.int().nullable(),
+    height: z.int().nullable(),
+    duration_seconds: z.number().nullable(),
+  })
+  .meta({ id: 'Media' })
+export type Media = z.infer<typeof mediaSchema>
+
+const at = z.iso.datetime()
+
+/** Everything that is known of a request, in the order in which it happened. */
+export const timelineEntrySchema = z
+  .discriminatedUnion('kind', [
+    z.object({ at, kind: z.literal('tracked') }),
+    z.object({ at, kind: z.literal('provider_created') }),
+    z.object({ at, kind: z.literal('provider_completed') }),
+    z.object({ at, kind: z.literal('arrival'), arrival: arrivalSchema }),
+    z.object({ at, kind: z.literal('delivery'), delivery: deliverySchema }),
+    z.object({ at, kind: z.literal('attempt'), attempt: attemptSchema.extend({ delivery_id: z.guid() }) }),
+    z.object({ at, kind: z.literal('poll'), poll: z.object({ number: z.int(), outcome: z.string().nullable() }) }),
+    z.object({ at, kind: z.literal('landed'), status: z.string(), source: z.string().nullable() }),
+    z.object({ at, kind: z.literal('media'), media: mediaSchema }),
+  ])
+  .meta({ id: 'TimelineEntry' })
+export type TimelineEntry = z.infer<typeof timelineEntrySchema>
+
+export const requestDetailSchema = requestSchema.extend({ media: z.array(mediaSchema), timeline: z.array(timelineEntrySchema) }).meta({ id: 'RequestDetail' })
+export type RequestDetail = z.infer<typeof requestDetailSchema>
+
+/** Of each kind: a timeline is read by a person. */
+const maxRows = 200
+
+/** One request with its deliveries, arrivals, polls and media as one timeline; undefined when nobody tracks it. */
+export async function readRequest(db: Database, requestId: string, overdue: Overdue): Promise<RequestDetail | undefined> {
+  return readWithin(db, async (tx) => {
+    const request = await findRequest(tx, requestId, overdue)
+    if (!request) return undefined
+    const media = await tx.execute<Media>(sql`
+      select kind, position, url, original_url, width, height, duration_seconds from mediadock.media
+      where request_id = ${requestId}::uuid order by kind, position limit ${maxRows}`)
+    const which = sql`where d.request_id = ${requestId}::uuid order by d.received_at desc limit ${maxRows}`
+    const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
+    const ids = deliveries.map(({ id }) => id)
+    const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
+    const attempts = await attemptsOf(tx, ids)
+    return { ...request, media: [...media], timeline: timelineOf(request, { media, deliveries, arrivals, attempts }) }
+  })
+}
+
+type Known = {
+  media: readonly Media[]
+  deliveries: readonly Delivery[]
+  arrivals: readonly Arrival[]
+  attempts: readonly (Attempt & { delivery_id: string })[]
+}
+
+function timelineOf(request: Request, { media, deliveries, arrivals, attempts }: Known): TimelineEntry[] {
+  const { created_at, completed_at, polled_at, landed_at, confirmed_at } = request
+  const entries: TimelineEntry[] = [{ at: request.tracked_at, kind: 'tracked' }]
+  if (created_at !== null) entries.push({ at: created_at, kind: 'provider_created' })
+  if (completed_at !== null) entries.push({ at: completed_at, kind: 'provider_completed' })
+  for (const arrival of arrivals) entries.push({ at: arrival.arrived_at, kind: 'arrival', arrival })
+  for (const delivery of deliveries) entries.push({ at: delivery.received_at, kind: 'delivery', delivery })
+  if (polled_at !== null) entries.push({ at: polled_at, kind: 'poll', poll: { number: request.polls, outcome: request.poll_outcome } })
+  for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
+  if (landed_at !== null) entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
+  // When each row was written is not kept: all of them are there since the result was whole.
+  for (const item of media) entries.push({ at: confirmed_at ?? landed_at ?? request.tracked_at, kind: 'media', media: item })
+  // Of the same instant, the order of cause and effect above stays.
+  return entries.toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0))
+}

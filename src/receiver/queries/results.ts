@@ -1,0 +1,55 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { requestStatusSchema } from '../../wire/schemas.ts'
+import { readWithin } from './deadline.ts'
+import { iso, isoAlways } from './page.ts'
+
+/** A row of the view `mediadock.results`. */
+export const resultRowSchema = z
+  .object({
+    request_id: z.guid(),
+    status: requestStatusSchema,
+    model: z.string().nullable(),
+    output: z.unknown().meta({ description: 'In the shape of the result endpoint; null where there is none.' }),
+    media_complete: z.boolean().meta({ description: 'False while only what the webhook carried is known.' }),
+    cost: z.number().nullable(),
+    error_code: z.string().nullable(),
+    error_message: z.string().nullable(),
+    created_at: z.iso.datetime(),
+    completed_at: z.iso.datetime().nullable(),
+    landed_at: z.iso.datetime().nullable().meta({ description: 'When it became terminal here; null until then.' }),
+    source: z.enum(['webhook', 'reconciler']).nullable(),
+    key_name: z.string().nullable(),
+    sandbox: z.boolean().nullable(),
+    metadata: z.unknown(),
+  })
+  .meta({ id: 'ResultRow' })
+export type ResultRow = z.infer<typeof resultRowSchema>
+
+/** The row of `results` of a request; undefined when it is not known. */
+export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
+  const [row] = await readWithin(db, (tx) =>
+    tx.execute<Omit<ResultRow, 'cost'> & { cost: string | null }>(sql`
+      select request_id, status, model, output, media_complete, cost, error_code, error_message, created_at, completed_at,
+             landed_at, source, key_name, sandbox, metadata
+      from mediadock.results where request_id = ${requestId}::uuid`),
+  )
+  if (!row) return undefined
+  return {
+    ...row,
+    cost: row.cost === null ? null : Number(row.cost),
+    created_at: isoAlways(row.created_at),
+    completed_at: iso(row.completed_at),
+    landed_at: iso(row.landed_at),
+  }
+}
+
+/** Which of these requests are terminal. */
+export async function terminalOf(db: Database, requestIds: readonly string[]): Promise<string[]> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<{ request_id: string }>(sql`
+      select request_id from mediadock.results where request_id = any(${sql.param([...requestIds])}::uuid[]) and landed_at is not null`),
+  )
+  return rows.map(({ request_id }) => request_id)
+}
