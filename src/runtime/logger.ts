@@ -25,13 +25,19 @@ const maxDepth = 8
 
 /** JSON lines on stdout. The logger redacts, so that no caller has to remember to. */
 export function createLogger(level: string): Logger {
-  return pino({
+  const logger = pino({
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
-    formatters: { level: (label) => ({ level: label }), log: (fields) => redact(fields), bindings: (fields) => redact(fields) },
+    formatters: { level: (label) => ({ level: label }), log: (fields) => redact(fields) },
     serializers: { err: describeError },
   })
+  // What a child is bound to reaches no formatter; children inherit this method as they do all others.
+  const { child } = logger
+  logger.child = function (bindings, options) {
+    return Reflect.apply(child, this, [redact(bindings), options])
+  }
+  return logger
 }
 
 /** By hand: pino's own `redact` cannot look at every depth, and costs more than the rest of a line. */
