@@ -33,7 +33,7 @@ export function createLogger(level: string): Logger {
     serializers: { err: describeError },
   })
   // What a child is bound to reaches no formatter; children inherit this method as they do all others.
-  const { child } = logger
+  const child: Logger['child'] = Reflect.get(logger, 'child')
   logger.child = function (bindings, options) {
     return Reflect.apply(child, this, [redact(bindings), options])
   }
