@@ -1,16 +1,18 @@
 import { fork, type ChildProcess } from 'node:child_process'
-import path from 'node:path'
+import { fileURLToPath } from 'node:url'
 import type { Logger } from '../runtime/logger.ts'
 import type { Output } from '../wire/schemas.ts'
 import { type Order, reportSchema } from './engine-messages.ts'
 import { type EngineJob, EngineError, type Report } from './engines/engine.ts'
 import type { EngineSettings } from './engines/engine-settings.ts'
 
-const script = path.join(import.meta.dirname, 'engine-process.ts')
+const script = fileURLToPath(import.meta.resolve('./engine-process.ts'))
 
 export type EngineHost = {
   /** Runs a job on an engine by its name; rejects with an EngineError where the client may be told why. */
   run: (engine: string, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
+  /** Of the process that runs now, if one does. */
+  pid: () => number | undefined
   close: () => void
 }
 
@@ -72,7 +74,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
       runs.delete(id)
     }
   }
-  return { run, close: () => void child?.kill('SIGKILL') }
+  return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
 }
 
 function tell(child: ChildProcess, order: Order): void {

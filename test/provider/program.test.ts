@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
@@ -106,7 +105,7 @@ describe('the engine process', () => {
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
     const lost = host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
-    for (const pid of execFileSync('pgrep', ['-P', String(process.pid), '-f', 'engine-process']).toString().trim().split('\n')) process.kill(Number(pid), 'SIGKILL')
+    process.kill(host.pid() ?? expect.fail('no engine process'), 'SIGKILL')
     await expect(lost).rejects.toThrow('the engine process ended')
     const output = await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
     expect(output).toMatchObject({ images: [{ width: 1024, height: 1024 }] })

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../src/provider/commands.ts'
@@ -13,8 +14,8 @@ import { freePort } from './support/free-port.ts'
 import { call } from './support/running-provider.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
-// `KILL_SECONDS=30 npx vitest run --config test/vitest.config.ts test/provider/kill` is the long form.
-const seconds = Number(process.env['KILL_SECONDS'] ?? 5)
+// The long form is `npm run chaos`.
+const seconds = process.env['CHAOS'] === 'long' ? 30 : 5
 
 type Site = { port: number; child: ChildProcess | undefined }
 
@@ -39,7 +40,7 @@ it(`kill -9 of one of two providers every second for ${seconds} s loses nothing 
     PROVIDER_RATE_PER_KEY: '1000000',
     PROVIDER_RATE_PER_ACCOUNT: '1000000',
   }
-  const script = path.join(import.meta.dirname, 'support/provider-process.ts')
+  const script = fileURLToPath(import.meta.resolve('./support/provider-process.ts'))
   const boot = async (site: Site) => {
     site.child = spawn(process.execPath, [script], { env: { ...env, PROVIDER_PORT: String(site.port) }, stdio: ['ignore', 'pipe', 'inherit'] })
     await once(site.child.stdout ?? expect.fail(), 'data')
