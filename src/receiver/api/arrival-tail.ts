@@ -11,7 +11,7 @@ import { decodeCursor, type Place } from '../queries/page.ts'
 export type ArrivalTailDeps = { db: Database; clock: () => Date; logger: Logger; signal: AbortSignal }
 
 const maxTails = 20
-const pauseMs = 300
+const pauseMs = 200
 const heartbeatMs = 15_000
 /** More than these at once are too many to read: the newest are shown. */
 const maxRowsPerRound = 1000
@@ -83,8 +83,8 @@ async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, af
       logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')
     }
     if (performance.now() - wroteAt > heartbeatMs) await write(': still here\n\n')
-    // Of Postgres's time, an open tail takes a sixth at most.
-    await delay(Math.max(pauseMs, 5 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
+    // An open tail takes a quarter of a connection's time at most.
+    await delay(Math.max(pauseMs, 3 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
   }
 }
 

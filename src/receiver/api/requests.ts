@@ -16,7 +16,7 @@ const reconciledSchema = z
     scanned: z.int(),
     landed: z.int(),
     running: z.int(),
-    notFound: z.int(),
+    not_found: z.int(),
     failed: z.int(),
     postponed: z.int(),
     request: requestSchema,
@@ -91,8 +91,9 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const id = uuidParam(req, 'id')
       const run = await background.reconcileNow(id)
       const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
-      if (!request) throw unknown(req)
-      res.json({ ...run, request })
+      if (!run || !request) throw unknown(req)
+      const { scanned, landed, running, notFound, failed, postponed } = run
+      res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },
   }
   return [track, list, show, reconcile]

@@ -1,0 +1,171 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json as answerJson, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+import { call, deliverAndSettle } from './calls.ts'
+
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+beforeEach(() => stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id))))
+afterAll(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const resultOf = async (requestId: string) => (await call(receiver, `GET /api/results/${requestId}`)).json
+
+describe('GET /api/deliveries/{id}', () => {
+  it('shows headers, raw body, verification, attempts and arrivals', async () => {
+    const sample = okImage()
+    const webhookId = randomUUID()
+    const t = nowSeconds() - 42
+    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId, t, headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' } })
+    const { status, json, text } = await call(receiver, `GET /api/deliveries/${id.toUpperCase()}`)
+    expect(status).toBe(200)
+    expect(json).toMatchObject({
+      id,
+      webhook_id: webhookId,
+      state: 'processed',
+      outcome: 'landed',
+      body_text: sample.body.toString(),
+      body_base64: sample.body.toString('base64'),
+      body_sha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+      verification: { key_name: 'live', t, window_seconds: 300 },
+      attempts: [{ outcome: 'landed', detail: null }],
+      arrival_log: [{ outcome: 'accepted', status: 200, delivery_id: id }],
+      failures: 0,
+      due_at: null,
+    })
+    expect(json.verification.skew_seconds).toBeGreaterThanOrEqual(42)
+    expect(json.headers).toMatchObject({ 'x-extra': 'kept', 'content-type': 'application/json', authorization: '[redacted]' })
+    expect(Object.keys(json.headers)).not.toContain('x-service-signature')
+    expect(text).not.toContain('of-the-sender')
+  })
+
+  it('gives bytes that are no UTF-8 as base64 alone, and a byte-order mark as it is', async () => {
+    const bytes = Buffer.from([0xff, 0xfe, 0x00])
+    const id = await deliverAndSettle({ receiver, database }, { requestId: '', body: bytes }, { webhookId: randomUUID() })
+    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'not_utf8', body_base64: '//4A', body_text: null })
+    const marked = await deliverAndSettle({ receiver, database }, { requestId: '', body: Buffer.from('\uFEFF{}') }, { webhookId: randomUUID() })
+    expect((await call(receiver, `GET /api/deliveries/${marked}`)).json).toMatchObject({ body_text: '\uFEFF{}' })
+  })
+
+  it.each(['x', randomUUID(), '1'])('answers 404 for %s', async (id) => {
+    expect(await call(receiver, `GET /api/deliveries/${id}`)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } })
+  })
+})
+
+/** A delivery that was parked for its key: tracked with the other environment, and then no longer. */
+async function parkedForItsKey(): Promise<{ id: string; requestId: string }> {
+  const sample = failed()
+  await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
+  const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), secret: sandboxKey.signing_secret })
+  expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
+  await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
+  return { id, requestId: sample.requestId }
+}
+
+describe('POST /api/deliveries/{id}/replay', () => {
+  it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
+    const { id, requestId } = await parkedForItsKey()
+    const dry = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
+    expect(dry).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }] } })
+    expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', landed_at: null })
+
+    const real = await call(receiver, `POST /api/deliveries/${id}/replay`)
+    expect(real).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] } })
+    expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
+    const again = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: {} })
+    expect(again).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
+  })
+
+  it('answers 404 for what is not there and 400 for a body that is wrong', async () => {
+    expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`)).toMatchObject({ status: 404 })
+    expect(await call(receiver, 'POST /api/deliveries/x/replay')).toMatchObject({ status: 404 })
+    for (const body of [{ dry_run: 'yes' }, { dryrun: true }, []]) {
+      expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`, { body })).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
+    }
+  })
+})
+
+describe('POST /api/deliveries/replay', () => {
+  const replay = (body: unknown) => call(receiver, 'POST /api/deliveries/replay', { body })
+
+  it('answers the count first and replays what the filter chooses', async () => {
+    const some = [await parkedForItsKey(), await parkedForItsKey(), await parkedForItsKey()]
+    const filter = { reason: 'key_mismatch', state: 'parked' }
+    const dry = await replay({ filter, dry_run: true })
+    expect(dry.status).toBe(200)
+    expect(dry.text).toMatch(/^\{"count":3,/)
+    expect(dry.json).toMatchObject({ count: 3, replayed: 3, failed: [], next_cursor: null })
+    expect(new Set(dry.json.changes.map(({ request_id }: { request_id: string }) => request_id))).toEqual(new Set(some.map(({ requestId }) => requestId)))
+    for (const { requestId } of some) expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE' })
+
+    const [first] = some
+    expect((await replay({ filter: { request_id: first?.requestId } })).json).toMatchObject({ count: 1, replayed: 1 })
+    expect(await resultOf(first?.requestId ?? '')).toMatchObject({ status: 'FAILED' })
+    expect((await replay({ filter: { reason: 'key_mismatch' } })).json).toMatchObject({ replayed: expect.any(Number), failed: [] })
+    for (const { requestId } of some) expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
+  })
+
+  it.each<[string, unknown, string, string]>([
+    ['no filter', {}, 'invalid_body', 'filter'],
+    ['an empty filter', { filter: {} }, 'invalid_filter', 'filter'],
+    ['an unknown parameter', { filter: { colour: 'red' } }, 'invalid_filter', 'colour'],
+    ['a wrong value', { filter: { state: 'done' } }, 'invalid_filter', 'state'],
+    ['a limit, which is of lists', { filter: { state: 'parked', limit: '1' } }, 'invalid_filter', 'limit'],
+    ['a cursor that is none', { filter: { state: 'parked' }, cursor: 'x' }, 'invalid_filter', 'cursor'],
+  ])('refuses %s', async (_what, body, code, named) => {
+    expect(await replay(body)).toMatchObject({ status: 400, json: { error: { code, message: expect.stringMatching(new RegExp(`^${named}: `)) } } })
+  })
+})
+
+describe('the quarantine', () => {
+  it('lists what was refused without its signature, and accepts it once the secret is there', async () => {
+    const fresh = await startTestReceiver({ databaseUrl: database.url, settings: { keys: keysOf(liveKey) } })
+    const sample = okAudio()
+    const webhookId = randomUUID()
+    const t = nowSeconds() - 7
+    expect(await deliver(fresh.webhookUrl, sample.body, { webhookId, t, secret: sandboxKey.signing_secret })).toMatchObject({ status: 401 })
+    const [item] = await eventually(async () => {
+      const { json } = await call(fresh, `GET /api/quarantine?webhook_id=${webhookId}&reason=no_matching_secret`)
+      return json.data.length === 1 ? json.data : undefined
+    })
+    expect(item).toMatchObject({ id: expect.any(Number), reason: 'no_matching_secret', webhook_id: webhookId, bytes: sample.body.length, body_preview: sample.body.toString() })
+    expect(Object.keys(item.headers)).not.toContain('x-service-signature')
+    expect((await call(fresh, `GET /api/quarantine?until=${new Date(Date.now() - 3_600_000).toISOString()}`)).json.data).toEqual([])
+
+    expect((await call(fresh, 'POST /api/quarantine/verify')).json).toEqual({ checked: 1, accepted: 0, refused: 1 })
+    await fresh.stop()
+    // The receiver that has all keys takes over: the quarantine is in Postgres.
+    expect(await call(receiver, 'POST /api/quarantine/verify')).toMatchObject({ status: 200, json: { checked: 1, accepted: 1, refused: 0 } })
+    await eventually(async () => (await call(receiver, `GET /api/results/${sample.requestId}`)).json.status === 'COMPLETED')
+    expect((await call(receiver, `GET /api/quarantine?webhook_id=${webhookId}`)).json.data).toEqual([])
+  })
+})
+
+describe('GET /api/stats', () => {
+  it('shows what the first page shows', async () => {
+    await deliverAndSettle({ receiver, database }, okImage(), { webhookId: randomUUID() })
+    const { status, json } = await call(receiver, 'GET /api/stats')
+    expect(status).toBe(200)
+    const [counted] = await database.sql`select count(*)::int as arrivals, (select count(*)::int from mediadock.deliveries where parked_reason is not null) as parked from mediadock.arrivals`
+    expect(json).toMatchObject({ pending: 0, oldest_seconds: 0, parked: counted?.['parked'], overdue: 0, recent: { minutes: 5, arrivals: counted?.['arrivals'] } })
+    expect(json.recent.by_outcome).toContainEqual({ outcome: 'refused', reason: 'no_matching_secret', arrivals: 1 })
+    expect(json.recent.ack_p95_ms).toBeGreaterThan(0)
+    expect(json.quota_remaining.live).toBeLessThan(100_000)
+    expect(json.arrivals[0]).toMatchObject({ outcome: 'accepted', key_name: 'live' })
+    expect(json.results[0]).toMatchObject({ status: 'COMPLETED', media: [{ kind: 'image' }] })
+  })
+})
