@@ -43,7 +43,9 @@ export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; 
 }
 
 // Names end up in logs, pages and addresses of the command line.
-const nameSchema = z.string().regex(/^[\p{L}\p{N}][\p{L}\p{N} ._@+-]{0,99}$/u, 'must be 1 to 100 letters, digits, spaces or ._@+-')
+const nameSchema = z
+  .string()
+  .regex(/^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u, 'must be 1 to 100 printable characters without spaces at its ends')
 const newKeySchema = z.object({
   account: nameSchema,
   name: nameSchema,

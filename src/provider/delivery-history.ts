@@ -25,42 +25,42 @@ export type AttemptListing = {
   detail: string
 }
 
-export type DeliveryFilter = { account?: string | undefined; requestId?: string | undefined; limit: number }
+const listed = sql`d.id, d.request_id, d.account_id as account, d.url, d.state, d.attempts, d.max_attempts, d.due_at, d.created_at, d.settled_at`
 
-/** Newest first. */
-export async function listDeliveries(db: Database, { account, requestId, limit }: DeliveryFilter): Promise<DeliveryListing[]> {
+/** Newest first, of one account or of all; the latest of each account are merged, as the index has them. */
+export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
   const rows = await db.execute<DeliveryListing>(sql`
-    select id, request_id, account_id as account, url, state, attempts, max_attempts, due_at, created_at, settled_at
-    from provider.deliveries
-    where (${account ?? null}::text is null or account_id = ${account ?? null})
-      and (${requestId ?? null}::uuid is null or request_id = ${requestId ?? null}::uuid)
-    order by created_at desc, id desc limit ${limit}::int`)
-  return rows.map((row) => ({
-    ...row,
-    due_at: iso(row.due_at),
-    created_at: iso(row.created_at),
-    settled_at: row.settled_at && iso(row.settled_at),
-  }))
+    select ${listed}
+    from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
+    cross join lateral (
+      select * from provider.deliveries where account_id = a.id order by created_at desc, id desc limit ${limit}::int
+    ) d
+    order by d.created_at desc, d.id desc limit ${limit}::int`)
+  return rows.map(withTimes)
+}
+
+export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
+  const rows = await db.execute<DeliveryListing>(sql`
+    select ${listed} from provider.deliveries d where d.request_id = ${requestId} order by d.created_at desc`)
+  return rows.map(withTimes)
+}
+
+function withTimes(row: DeliveryListing): DeliveryListing {
+  return { ...row, due_at: iso(row.due_at), created_at: iso(row.created_at), settled_at: row.settled_at && iso(row.settled_at) }
 }
 
 export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   const [row] = await db.execute<DeliveryListing & { body: string }>(sql`
-    select id, request_id, account_id as account, url, state, attempts, max_attempts, due_at, created_at, settled_at, body
-    from provider.deliveries where id = ${id}`)
+    select ${listed}, d.body from provider.deliveries d where d.id = ${id}`)
   if (row === undefined) return undefined
   const attempts = await db.execute<AttemptListing>(sql`
     select number, started_at, duration_ms, ok, http_status, detail
     from provider.delivery_attempts where delivery_id = ${id} order by number`)
   const { body, ...delivery } = row
   return {
-    delivery: {
-      ...delivery,
-      due_at: iso(delivery.due_at),
-      created_at: iso(delivery.created_at),
-      settled_at: delivery.settled_at && iso(delivery.settled_at),
-    },
+    delivery: withTimes(delivery),
     body,
     attempts: attempts.map((attempt) => ({ ...attempt, started_at: iso(attempt.started_at) })),
   }

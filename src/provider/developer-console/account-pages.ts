@@ -9,19 +9,19 @@ import type { AccountRow, EntryRow, RequestRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
   const rows = accounts.map(
-    ({ id, available, reserved, keys, requests }) =>
+    ({ id, available, reserved, unfinished, keys }) =>
       html`<tr>
         <td>${accountLink(id)}</td>
         <td class="number">${available}</td>
         <td class="number">${reserved}</td>
+        <td class="number">${unfinished}</td>
         <td class="number">${keys}</td>
-        <td class="number">${requests}</td>
       </tr>`,
   )
   return html`<h1>Accounts</h1>
     <div class="columns">
       <section class="card">
-        ${table('Accounts', ['Account', 'Balance', 'Reserved', 'Keys', 'Requests'], rows, 'No account yet: the first key makes one.')}
+        ${table('Accounts', ['Account', 'Balance', 'Reserved', 'Unfinished requests', 'Keys'], rows, 'No account yet: the first key makes one.')}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`

@@ -6,18 +6,22 @@ import type { Environment } from '../schema.ts'
 
 /** What the developer console's pages show; they change nothing. */
 
-export type AccountRow = { id: string; available: string; reserved: string; keys: number; requests: number }
+export type AccountRow = { id: string; available: string; reserved: string; unfinished: number; keys: number }
 
+/** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return db.execute<AccountRow>(sql`
-    select a.id, a.available, coalesce(r.reserved, 0) as reserved, coalesce(k.keys, 0)::int as keys, coalesce(r.requests, 0)::int as requests
+    with unfinished as (
+      select account_id, cost, environment from provider.requests where status = 'IN_QUEUE'
+      union all
+      select account_id, cost, environment from provider.requests where status = 'IN_PROGRESS'
+    )
+    select a.id, a.available, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished, coalesce(k.keys, 0)::int as keys
     from provider.accounts a
     left join (select account_id, count(*) as keys from provider.api_keys where revoked_at is null group by account_id) k on k.account_id = a.id
     left join (
-      select account_id, count(*) as requests,
-        sum(cost) filter (where environment = 'live' and status in ('IN_QUEUE', 'IN_PROGRESS')) as reserved
-      from provider.requests group by account_id
-    ) r on r.account_id = a.id
+      select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
+    ) u on u.account_id = a.id
     order by a.created_at desc, a.id limit 500`)
 }
 
@@ -58,10 +62,17 @@ const requestColumns = sql`
   r.id, r.account_id as account, k.name as key_name, r.environment, r.model, r.status, r.progress, r.cost, r.attempts,
   r.webhook_url, r.created_at, r.completed_at`
 
+/** Newest first. Over all accounts it merges the latest of each, which the index by account has in order. */
 export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
   const rows = await db.execute<RequestRow>(sql`
-    select ${requestColumns} from provider.requests r left join provider.api_keys k on k.id = r.api_key_id
-    where (${account ?? null}::text is null or r.account_id = ${account ?? null}) and (${status ?? null}::text is null or r.status = ${status ?? null})
+    select ${requestColumns}
+    from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
+    cross join lateral (
+      select * from provider.requests
+      where account_id = a.id and (${status ?? null}::text is null or status = ${status ?? null})
+      order by created_at desc, id desc limit ${limit}::int
+    ) r
+    left join provider.api_keys k on k.id = r.api_key_id
     order by r.created_at desc, r.id desc limit ${limit}::int`)
   return rows.map(withTimes)
 }

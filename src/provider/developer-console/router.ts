@@ -6,7 +6,7 @@ import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../runt
 import { errorHandler, HttpError, notFound } from '../../runtime/http.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as commands from '../commands.ts'
-import { listDeliveries, resendDelivery, showDelivery } from '../delivery-history.ts'
+import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '../delivery-history.ts'
 import { requestLog } from '../request-log.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage } from './account-pages.ts'
 import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage } from './activity-pages.ts'
@@ -78,7 +78,7 @@ function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): voi
   app.get('/requests/:id', async (req, res) => {
     const request = await readRequest(db, idOf(req))
     if (request === undefined) throw new HttpError(404, 'not_found', 'there is no such request')
-    show(req, res, 'Request', requestPage(request, await listDeliveries(db, { requestId: request.id, limit: rowsShown })))
+    show(req, res, 'Request', requestPage(request, await listDeliveriesOf(db, request.id)))
   })
   app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
   app.get('/deliveries/:id', async (req, res) => {
