@@ -1,6 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import type { Environment } from './keys.ts'
+import { toItem } from './landing.ts'
 
 export type MediaItem = {
   kind: 'image' | 'video' | 'audio'
@@ -43,7 +44,7 @@ export type Landing = {
  * - `no_effect`: it says what is known already
  * - `contradiction`: another terminal state stands; flagged, not applied
  * - `key_mismatch`: signed with a key of the other environment; parked
- * - `raced`: the row appeared in the same moment; nothing was written, try again
+ * - `raced`: the row appeared or landed in the same moment; nothing was written, try again
  */
 export type LandingOutcome = 'landed' | 'confirmed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'raced'
 
@@ -57,17 +58,26 @@ export type Change = {
 
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 
+/** Another landing of the same request came between our look and our write; the next look sees it. */
+const maxTries = 5
+
 /**
  * Writes results in one statement: the requests' states, their media, the
  * deliveries' flags and ends, and the NOTIFY for readers. States never go back:
  * the first terminal state stays, except that a confirmed one overrules a
  * webhook's. At most one landing per request in a call.
  */
-export async function fanOut(db: Database, landings: readonly Landing[], { now, environments }: At): Promise<Map<string, LandingOutcome>> {
-  const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
-    ${writing(landings, { now, environments })}
-    select request_id, outcome from outcome, (select count(*) from told) as t`)
-  return new Map(rows.map(({ request_id, outcome }) => [request_id, outcome]))
+export async function fanOut(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
+  const outcomes = new Map<string, LandingOutcome>()
+  let open = landings
+  for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
+    const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
+      ${writing(open, at)}
+      select request_id, outcome from outcome, (select count(*) from told) as t`)
+    for (const { request_id, outcome } of rows) outcomes.set(request_id, outcome)
+    open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
+  }
+  return outcomes
 }
 
 /** The same for one landing, telling what changed; with `dryRun` the statement ends in a rollback and nothing has. */
@@ -108,6 +118,10 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
         confirmed boolean, key_name text, sandbox boolean, next_poll_at timestamptz, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
     ),
+    -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
+    seen as (
+      select request_id, landed_at, confirmed_at from mediadock.requests where request_id in (select request_id from item)
+    ),
     before as (
       select request_id, status, landed_at, confirmed_at, media_complete,
              coalesce(sandbox, case when key_name = any(${sql.param([...environments.live])}::text[]) then false
@@ -118,13 +132,14 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
     verdict as (
       select item.*, before.status as old_status, before.landed_at as old_landed_at, case
         when before.request_id is null then 'landed'
+        when (seen.landed_at, seen.confirmed_at) is distinct from (before.landed_at, before.confirmed_at) then 'raced'
         when item.sandbox <> before.sandbox then 'key_mismatch'
         when before.landed_at is null then 'landed'
         when item.confirmed and before.confirmed_at is null then
           case when before.status = item.status and before.media_complete then 'confirmed' else 'landed' end
         when item.status <> before.status then 'contradiction'
         else 'no_effect' end as verdict
-      from item left join before using (request_id)
+      from item left join before using (request_id) left join seen using (request_id)
     ),
     written as (
       insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost, error_code, error_message,
@@ -143,7 +158,8 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
         landed_at = coalesce(r.landed_at, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
-      where r.landed_at is null or (excluded.confirmed_at is not null and r.confirmed_at is null)
+      where r.request_id in (select request_id from before)
+        and (r.landed_at is null or (excluded.confirmed_at is not null and r.confirmed_at is null))
       returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
         coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
     ),
@@ -220,30 +236,4 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
       from written where request_id in (select request_id from verdict where verdict = 'landed')
     )`
-}
-
-function toItem({ delivery, error, environment, ...landing }: Landing) {
-  return {
-    request_id: landing.requestId,
-    status: landing.status,
-    model: landing.model,
-    output: landing.output,
-    media: landing.media,
-    media_complete: landing.mediaComplete,
-    cost: landing.cost,
-    error_code: error?.code,
-    error_message: error?.message,
-    created_at: landing.createdAt,
-    completed_at: landing.completedAt,
-    source: landing.source,
-    confirmed: landing.confirmed,
-    key_name: landing.keyName,
-    sandbox: environment === undefined ? undefined : environment === 'sandbox',
-    next_poll_at: landing.nextPollAt?.toISOString(),
-    flags: landing.flags,
-    delivery_id: delivery?.id,
-    claims: delivery?.claims,
-    first_id: delivery?.first,
-    last_id: delivery?.last,
-  }
 }

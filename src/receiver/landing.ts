@@ -69,7 +69,8 @@ export function landResult(result: Result, origin: Origin): Landing {
     output: result.status === 'COMPLETED' ? result.output : undefined,
     media,
     mediaComplete: true,
-    cost: result.cost,
+    // Whoever cancels pays nothing, and the result need not say so.
+    cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
     error: result.status === 'FAILED' ? result.error : undefined,
     createdAt: result.created_at,
     completedAt: result.completed_at,
@@ -109,4 +110,31 @@ function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] 
 
 function hostOf(link: string): string {
   return URL.canParse(link) ? new URL(link).host : ''
+}
+
+/** A landing as the statement of fan-out.ts takes it: the names of the columns, and nothing nested but JSON. */
+export function toItem({ delivery, error, environment, ...landing }: Landing) {
+  return {
+    request_id: landing.requestId,
+    status: landing.status,
+    model: landing.model,
+    output: landing.output,
+    media: landing.media,
+    media_complete: landing.mediaComplete,
+    cost: landing.cost,
+    error_code: error?.code,
+    error_message: error?.message,
+    created_at: landing.createdAt,
+    completed_at: landing.completedAt,
+    source: landing.source,
+    confirmed: landing.confirmed,
+    key_name: landing.keyName,
+    sandbox: environment === undefined ? undefined : environment === 'sandbox',
+    next_poll_at: landing.nextPollAt?.toISOString(),
+    flags: landing.flags,
+    delivery_id: delivery?.id,
+    claims: delivery?.claims,
+    first_id: delivery?.first,
+    last_id: delivery?.last,
+  }
 }

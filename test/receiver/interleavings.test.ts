@@ -1,0 +1,344 @@
+import { randomUUID } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
+import { sql } from 'drizzle-orm'
+import { Counter } from 'prom-client'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { storeDeliveries } from '../../src/receiver/accept.ts'
+import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../src/receiver/delivery.ts'
+import { fanOut, type Landing } from '../../src/receiver/fan-out.ts'
+import { createFetcher, type Fetcher } from '../../src/receiver/fetcher.ts'
+import * as intents from '../../src/receiver/generations.ts'
+import { landNotification, landResult } from '../../src/receiver/landing.ts'
+import { createProviderClient } from '../../src/receiver/provider-client.ts'
+import { reconcileOne, type ReconcilerDeps } from '../../src/receiver/reconciler.ts'
+import { environmentsOf } from '../../src/receiver/worker.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { createPool, type Database, type Pool } from '../../src/runtime/postgres.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { imageResult } from '../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey } from '../support/receiver.ts'
+import { failed, okAudio, okImage, type Sample } from '../support/webhooks.ts'
+
+/*
+ * Two things happen to one request. Every pair is tried in each order, with one
+ * waiting in Postgres for the other, with the other dying, and 1,000 times at
+ * the same instant. docs/orders.md is the table of the ends.
+ */
+
+const keys = keysOf(liveKey, sandboxKey)
+const environments = environmentsOf(keys)
+const rounds = 1000
+const batchRounds = 100
+const abreast = 5
+
+let database: TestDatabase
+let pool: Pool
+let single: Pool
+const heard = new Map<string, string[]>()
+let flushed = 0
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  pool = createPool({ url: database.url, max: 2 * abreast })
+  single = createPool({ url: database.url, max: 1 })
+  await database.sql.listen('mediadock_results', (payload) => {
+    const told = JSON.parse(payload)
+    if (typeof told.flushed === 'number') flushed = told.flushed
+    else heard.set(told.request_id, [...(heard.get(told.request_id) ?? []), `${told.status} ${told.media_complete}`])
+  })
+})
+afterAll(async () => {
+  await Promise.all([pool.close(), single.close()])
+  await database.drop()
+})
+
+/** One of the two: does its work on the connection that it is given. */
+type Act = (db: Database) => Promise<unknown>
+
+type Round = { requestId: string; acts: readonly [Act, Act] }
+
+type Ended = {
+  status: string
+  landed_at: string | null
+  confirmed: boolean
+  sandbox: boolean | null
+  metadata: unknown
+  polled_next: boolean
+  media: number
+  /** Of the deliveries, in the order of the acts. */
+  flags: string[][]
+  parked: (string | null)[]
+  pending: number
+  told: string[]
+}
+
+type Webhook = { sample: Sample; webhookId?: string; keyName?: string }
+
+/** Stores a delivery as the listener would, and answers what its worker would then do. */
+async function webhook({ sample, webhookId = randomUUID(), keyName = 'live' }: Webhook): Promise<Act> {
+  const now = new Date()
+  const id = deliveryId(webhookId, sample.body)
+  const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds: Math.floor(now.getTime() / 1000), receivedAt: now, headers: {}, body: sample.body })
+  await storeDeliveries(pool.db, [delivery])
+  const parsed = parseNotification(sample.body)
+  if (!parsed.ok) throw new Error('the sample is no notification')
+  const environment = keys.byName.get(keyName)?.environment
+  const origin = { source: 'webhook' as const, keyName, environment, delivery: { id, claims: 0, ...deliveryIdRange(webhookId) }, mediaHosts: undefined, now }
+  return (db) => land(db, landNotification(parsed.notification, origin))
+}
+
+function land(db: Database, landing: Landing): Promise<unknown> {
+  return fanOut(db, [landing], { now: new Date(), environments })
+}
+
+/** The reconciler, stopped with the provider's answer in its hand. */
+async function reconciler(requestId: string, answer: object): Promise<Act> {
+  const go = Promise.withResolvers<Database>()
+  const fetched = Promise.withResolvers<void>()
+  const logger = createLogger('silent')
+  const clock = () => new Date()
+  const client = createProviderClient({ baseUrl: 'http://provider.test', clock, fetch: async () => Response.json(answer) })
+  const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
+  const ask = createFetcher({ db: pool.db, client, keys: () => keys, fetchRatePerMinute: 1_000_000, clock, logger, calls })
+  const held: Fetcher = async (asked) => {
+    const answered = await ask(asked)
+    fetched.resolve()
+    deps.db = await go.promise
+    return answered
+  }
+  const deps: ReconcilerDeps = {
+    db: pool.db, keys: () => keys, fetch: held, mediaHosts: undefined, stuckAfterSeconds: 1, fetchRatePerMinute: 1_000_000, clock, logger,
+    onLanded: () => {}, cut: new AbortController().signal,
+  }
+  const round = reconcileOne(deps, requestId)
+  await Promise.race([fetched.promise, round])
+  return (db) => {
+    go.resolve(db)
+    return round
+  }
+}
+
+async function track(requestId: string, row: object = {}): Promise<void> {
+  await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', ...row })}`
+}
+
+async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
+  const rows = await database.sql<(Omit<Ended, 'told'> & { request_id: string })[]>`
+    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, metadata, next_poll_at <= now() as polled_next,
+      (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media,
+      (select count(*)::int from mediadock.inbox i join mediadock.deliveries d on d.id = i.delivery_id where d.request_id = r.request_id) as pending,
+      (select coalesce(jsonb_agg(flags order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as flags,
+      (select coalesce(jsonb_agg(parked_reason order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as parked
+    from mediadock.requests r where request_id = any(${[...requestIds]}::uuid[])`
+  const byId = new Map(rows.map((row) => [row.request_id, row]))
+  return requestIds.map((id) => ({ ...byId.get(id)!, told: heard.get(id) ?? [] }))
+}
+
+async function flushTold(): Promise<void> {
+  const mark = Date.now()
+  await database.sql`select pg_notify('mediadock_results', ${JSON.stringify({ flushed: mark })})`
+  while (flushed < mark) await turn()
+}
+
+/** The first runs whole in a transaction that stays open; the second starts, waits in Postgres, and goes on when the first ends. */
+async function secondWaits(first: Act, second: Act, end: 'commit' | 'rollback'): Promise<void> {
+  await single.db.execute(sql`begin`)
+  await first(single.db)
+  const waiting = second(pool.db)
+  let over = false
+  void waiting.finally(() => (over = true))
+  await eventually(async () => over || (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0)
+  await single.db.execute(sql.raw(end))
+  await waiting
+}
+
+/** Small tables: what is tried here is order, not size. */
+async function forget(): Promise<void> {
+  heard.clear()
+  await database.sql`truncate mediadock.requests, mediadock.media, mediadock.deliveries, mediadock.inbox, mediadock.attempts, mediadock.generations`
+}
+
+type Pair = { make: (round: number) => Promise<Round>; end: (ended: Ended, round: number) => void }
+
+function tried(name: string, { make, end }: Pair): void {
+  describe(name, () => {
+    const check = async (requestId: string, round: number) => {
+      await flushTold()
+      const [one] = await endsOf([requestId])
+      end(one!, round)
+    }
+
+    it.each([
+      ['one after the other', 0],
+      ['the other way round', 1],
+    ])('%s', async (_order, first) => {
+      for (let round = 0; round < 4; round += 1) {
+        const { requestId, acts } = await make(round)
+        await acts[first === 0 ? 0 : 1](pool.db)
+        await acts[first === 0 ? 1 : 0](pool.db)
+        await check(requestId, round)
+      }
+    })
+
+    it.each([
+      ['the second waits for the first', 0],
+      ['the first waits for the second', 1],
+    ])('%s, in Postgres', async (_order, first) => {
+      for (let round = 0; round < 4; round += 1) {
+        const { requestId, acts } = await make(round)
+        await secondWaits(acts[first === 0 ? 0 : 1], acts[first === 0 ? 1 : 0], 'commit')
+        await check(requestId, round)
+      }
+    })
+
+    it(`${rounds} times at the same instant`, async () => {
+      for (let done = 0; done < rounds; done += batchRounds) {
+        const made = await Promise.all(Array.from({ length: batchRounds }, (_, at) => make(done + at)))
+        for (let at = 0; at < made.length; at += abreast) {
+          await Promise.all(made.slice(at, at + abreast).map(({ acts }) => atOnce(acts)))
+        }
+        await flushTold()
+        const ends = await endsOf(made.map(({ requestId }) => requestId))
+        ends.forEach((one, at) => end(one, done + at))
+        await forget()
+      }
+    }, 60_000)
+  })
+}
+
+/** Both behind one barrier; the one or the other a little later, so that every order comes up. */
+async function atOnce(acts: readonly Act[]): Promise<void> {
+  const barrier = Promise.withResolvers<void>()
+  const started = acts.map(async (act) => {
+    const turns = Math.floor(Math.random() * 3)
+    await barrier.promise
+    for (let n = 0; n < turns; n += 1) await turn()
+    await act(pool.db)
+  })
+  barrier.resolve()
+  await Promise.all(started)
+}
+
+tried('OK and ERROR: the first stays, the second is flagged, and the provider is asked at once', {
+  make: async (round) => {
+    const requestId = randomUUID()
+    if (round % 2 === 0) await track(requestId)
+    return { requestId, acts: [await webhook({ sample: okImage(requestId) }), await webhook({ sample: failed(requestId) })] }
+  },
+  end: (one) => {
+    expect(['COMPLETED', 'FAILED']).toContain(one.status)
+    const completed = one.status === 'COMPLETED'
+    expect(one).toMatchObject({ confirmed: false, pending: 0, media: completed ? 1 : 0, polled_next: true })
+    expect(one.told).toEqual([completed ? 'COMPLETED false' : 'FAILED true'])
+    expect(one.flags.filter((flags) => flags.includes('contradiction'))).toHaveLength(1)
+    expect(one.flags[completed ? 1 : 0]).toEqual(['contradiction'])
+  },
+})
+
+const results = [
+  (id: string) => imageResult(id, 3),
+  (id: string) => ({ request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }),
+  (id: string) => ({ request_id: id, status: 'CANCELED' }),
+  (id: string) => ({ ...imageResult(id), output: { video: { url: 'https://media.test/v.mp4', width: 1, height: 1, duration: 1 } } }),
+] as const
+
+tried('a webhook and the reconciler: the provider has the last word, and readers hear each change once', {
+  make: async (round) => {
+    const requestId = randomUUID()
+    await track(requestId)
+    const result = results[round % 4] ?? results[0]
+    const says = round % 8 < 4 ? okImage(requestId) : failed(requestId)
+    return { requestId, acts: [await webhook({ sample: says }), await reconciler(requestId, result(requestId))] }
+  },
+  end: (one, round) => {
+    const [status, media] = ([['COMPLETED', 3], ['FAILED', 0], ['CANCELED', 0], ['COMPLETED', 1]] as const)[round % 4] ?? []
+    expect(one).toMatchObject({ status, media, confirmed: true, pending: 0, polled_next: null })
+    const said = round % 8 < 4 ? 'COMPLETED' : 'FAILED'
+    expect(one.flags[0]).toEqual(said === status ? [] : ['contradiction'])
+    const first = said === 'COMPLETED' ? 'COMPLETED false' : 'FAILED true'
+    // Both ways are right: the reconciler was first and the webhook changed nothing, or it overruled it.
+    const both = first === `${status} true` ? [first] : [first, `${status} true`]
+    expect([[`${status} true`], both]).toContainEqual(one.told)
+  },
+})
+
+tried('the same body under another id: two deliveries, one effect, no flag', {
+  make: async () => {
+    const requestId = randomUUID()
+    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: okAudio(requestId) })] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, flags: [[], []], parked: [null, null], told: ['COMPLETED true'] })
+  },
+})
+
+tried('another body under the same id: the first stays, the one that came later is flagged as reused', {
+  make: async () => {
+    const requestId = randomUUID()
+    const webhookId = randomUUID()
+    const first = await webhook({ sample: okAudio(requestId), webhookId })
+    await turn()
+    const spaced = { requestId, body: Buffer.concat([okAudio(requestId).body, Buffer.from(' ')]) }
+    return { requestId, acts: [first, await webhook({ sample: spaced, webhookId })] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], told: ['COMPLETED true'] })
+    expect(one.flags[1]).toEqual(['id_reused'])
+  },
+})
+
+tried('a key of the other environment: parked with its reason, whoever is first', {
+  make: async () => {
+    const requestId = randomUUID()
+    await track(requestId)
+    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, told: ['COMPLETED true'] })
+    expect(one.parked).toContain('key_mismatch')
+    expect(one.flags.toSorted((a, b) => a.length - b.length)).toEqual([[], expect.arrayContaining(['key_mismatch'])])
+  },
+})
+
+tried('keys of both environments before anybody tracked: the first makes the row, the other is parked', {
+  make: async () => {
+    const requestId = randomUUID()
+    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })] }
+  },
+  end: (one) => {
+    const sandbox = one.status === 'FAILED'
+    expect(one).toMatchObject({ sandbox, pending: 0, media: sandbox ? 0 : 1, told: [sandbox ? 'FAILED true' : 'COMPLETED true'] })
+    expect(one.parked.filter((reason) => reason === 'key_mismatch')).toHaveLength(1)
+  },
+})
+
+tried("the answer to a submit and the request's webhook: joined, metadata included", {
+  make: async () => {
+    const [requestId, idempotencyKey] = [randomUUID(), randomUUID()]
+    const now = new Date()
+    const opened = await intents.open(pool.db, { idempotencyKey, model: 'lyra-audio', input: {}, keyName: 'live', metadata: { order: 5 }, now })
+    if (opened.kind !== 'ours') throw new Error('the intent is not ours')
+    const answered: Act = (db) => intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', now })
+    return { requestId, acts: [answered, await webhook({ sample: okAudio(requestId) })] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', metadata: { order: 5 }, sandbox: false, media: 1, pending: 0, flags: [[]], told: ['COMPLETED true'] })
+  },
+})
+
+it('one that waits for another which dies finds nothing of it', async () => {
+  const requestId = randomUUID()
+  await track(requestId)
+  const lost = await webhook({ sample: okImage(requestId) })
+  await secondWaits(lost, (db) => land(db, resultLanding(requestId)), 'rollback')
+  await flushTold()
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, told: ['CANCELED true'], pending: 1 })
+  await lost(pool.db)
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, flags: [['contradiction']], pending: 0 })
+})
+
+function resultLanding(requestId: string): Landing {
+  const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now: new Date() }
+  return landResult({ request_id: requestId, status: 'CANCELED' }, origin)
+}
