@@ -29,22 +29,27 @@ const maxPauseSeconds = 3600
 
 /**
  * Asks the provider for a result within the budget of the keys: first with the
- * key that is named, then, while the answer is 404, with the others that could know it.
+ * key that is named, then, while the answer is 404 or the key is refused, with
+ * the others that could know it. It is a 404 only when all of them say so.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   return async ({ requestId, keyName, reserve, signal }) => {
-    let last: Fetched = {
-      asked: { kind: 'not_asked', reason: 'no_key', retryAt: new Date(deps.clock().getTime() + unauthorizedPauseSeconds * 1000) },
-      keyName,
-    }
+    let last: Fetched | undefined
     for (const key of candidates(deps.keys(), keyName)) {
       const asked = await askWith(deps, { requestId, key, reserve, signal })
-      if (asked.kind !== 'not_found' && asked.kind !== 'not_asked' && asked.kind !== 'unauthorized') return { asked, keyName: key.name }
-      // A definite 404 says more than a key that could not be asked.
-      if (last.asked.kind !== 'not_found') last = { asked, keyName: key.name }
+      if (endsAsking(asked, key.name === keyName)) return { asked, keyName: key.name }
+      if (last === undefined || last.asked.kind === 'not_found') last = { asked, keyName: key.name }
     }
-    return last
+    if (last) return last
+    const retryAt = new Date(deps.clock().getTime() + unauthorizedPauseSeconds * 1000)
+    return { asked: { kind: 'not_asked', reason: 'no_key', retryAt }, keyName }
   }
+}
+
+/** Whether no other key need be asked. The key that is named only has to be waited for, unless it is refused. */
+function endsAsking(asked: Asked, named: boolean): boolean {
+  if (asked.kind === 'not_asked') return named && asked.reason !== 'unauthorized'
+  return asked.kind !== 'not_found' && asked.kind !== 'unauthorized'
 }
 
 function candidates(keys: Keys, keyName: string | undefined): GenerationKey[] {
@@ -71,7 +76,8 @@ async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal }: A
   deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail, ms }, 'provider called')
 
   const block = pauseAfter(outcome, rate)
-  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(now.getTime() + block.seconds * 1000), reason: block.reason })
+  // From the answer on, not from the question: up to 10 s may lie between them.
+  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return outcome
 }
 

@@ -1,4 +1,5 @@
 import { resultSchema, statusBodySchema, type Result, type StatusBody } from '../wire/schemas.ts'
+import { isStorable } from './delivery.ts'
 import type { GenerationKey } from './keys.ts'
 
 /** Every end that asking for a result can have; nothing else leaves this file. */
@@ -83,7 +84,19 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
     return { kind: 'invalid', detail: `the result is not of the expected shape: ${issue?.path.join('.')} ${issue?.message}`.slice(0, 500) }
   }
   if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
+  if (!fitsPostgres(parsed.data)) return { kind: 'invalid', detail: 'the result holds what Postgres does not store' }
   return { kind: 'result', result: parsed.data }
+}
+
+const maxInteger = 2_147_483_647
+/** The year 0, and offsets that only ISO 8601 knows. */
+const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
+
+/** Nothing that the columns would refuse: such a result would fail again each time it is written. */
+function fitsPostgres(result: Result): boolean {
+  const sizes = result.status === 'COMPLETED' ? ('images' in result.output ? result.output.images : 'video' in result.output ? [result.output.video] : []) : []
+  const times = [result.created_at ?? '', result.completed_at ?? '']
+  return isStorable(result) && sizes.every(({ width, height }) => width <= maxInteger && height <= maxInteger) && !times.some((time) => foreignTime.test(time))
 }
 
 /** The text of an answer, or undefined when it is too large; the rest is not read. */

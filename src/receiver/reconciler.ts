@@ -41,11 +41,17 @@ const lostAfterSeconds = 86_400
  */
 export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
   const run: ReconcileRun = { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
-  while (run.scanned < maxPolls && run.postponed === 0 && !signal?.aborted) {
-    const due = await claimDue(deps)
+  // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
+  const resting = new Set<string>()
+  while (run.scanned < maxPolls && !signal?.aborted) {
+    const due = await claimDue(deps, resting)
     if (due.length === 0) break
     run.scanned += due.length
-    await Promise.all(due.map((one) => poll(deps, one, run)))
+    await Promise.all(
+      due.map(async (one) => {
+        if ((await poll(deps, one, run)) === 'postponed') resting.add(one.keyName ?? '')
+      }),
+    )
   }
   return run
 }
@@ -59,12 +65,13 @@ export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Pro
   return run
 }
 
-function claimDue(deps: ReconcilerDeps): Promise<Due[]> {
+function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<Due[]> {
   const now = sql`${deps.clock().toISOString()}::timestamptz`
   return claimWhere(
     deps,
     sql`(landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${now}
-        and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))`,
+        and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))
+        and coalesce(key_name, '') <> all(${sql.param([...resting])}::text[])`,
   )
 }
 
@@ -88,7 +95,7 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
   }))
 }
 
-async function poll(deps: ReconcilerDeps, one: Due, run: ReconcileRun): Promise<void> {
+async function poll(deps: ReconcilerDeps, one: Due, run: ReconcileRun): Promise<'polled' | 'postponed'> {
   const { asked, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
@@ -98,24 +105,29 @@ async function poll(deps: ReconcilerDeps, one: Due, run: ReconcileRun): Promise<
   switch (asked.kind) {
     case 'result':
       run.landed += 1
-      return land(deps, { one, keyName: keyName ?? '', result: asked.result })
+      await land(deps, { one, keyName: keyName ?? '', result: asked.result })
+      return 'polled'
     case 'running':
       run.running += 1
-      return reschedule(deps, one, { outcome: asked.kind, status: asked.status.status })
-    case 'not_found':
+      await reschedule(deps, one, { outcome: asked.kind, status: asked.status.status })
+      return 'polled'
+    case 'not_found': {
       run.notFound += 1
-      return deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
-        ? reschedule(deps, one, { outcome: 'lost' })
-        : reschedule(deps, one, { outcome: asked.kind })
+      const lost = deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
+      await reschedule(deps, one, { outcome: lost ? 'lost' : asked.kind })
+      return 'polled'
+    }
     case 'unreachable':
     case 'invalid':
       run.failed += 1
-      return reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+      await reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+      return 'polled'
     case 'unauthorized':
     case 'rate_limited':
     case 'not_asked':
       run.postponed += 1
-      return giveBack(deps, one, asked)
+      await giveBack(deps, one, asked)
+      return 'postponed'
     default:
       return asked satisfies never
   }
@@ -133,7 +145,8 @@ async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; 
   })
   const outcome = (await fanOut(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
-  if (outcome !== 'landed' && outcome !== 'confirmed') await endPolling(deps.db, one, now)
+  if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
+  if (outcome === 'key_mismatch') await reschedule(deps, one, { outcome })
   deps.logger.info({ request_id: one.requestId, status: landing.status, outcome }, 'request reconciled')
   deps.onLanded({ landing, outcome, receivedAt: undefined })
 }
@@ -151,11 +164,12 @@ async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, st
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
 
-/** Not asked, so not counted: it keeps its place in the order, but not before the key may be used again. */
+/** Not asked, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
 async function giveBack({ db, clock }: ReconcilerDeps, one: Due, asked: Asked): Promise<void> {
   const reason = asked.kind === 'not_asked' ? asked.reason : asked.kind
+  const dueAt = asked.kind === 'not_asked' && asked.reason === 'unauthorized' ? asked.retryAt.toISOString() : one.dueAt
   await db.execute(sql`
-    update mediadock.requests set next_poll_at = ${one.dueAt}::timestamptz, polls = polls - 1,
+    update mediadock.requests set next_poll_at = ${dueAt}::timestamptz, polls = polls - 1,
       polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = ${`postponed: ${reason}`}
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
