@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict'
+import { linkOf, type Call, type Request } from './provider.ts'
+import type { RequestRow, Snapshot } from './snapshot.ts'
+import { callsPerMinute, environments } from './world.ts'
+
+const terminal = new Set(['COMPLETED', 'FAILED', 'CANCELED'])
+
+export type Told = { request_id: string; status: string; media_complete: boolean }
+
+/** What was acknowledged: the delivery's id, and what must be stored under it. */
+export type Acknowledged = Map<string, { webhookId: string; sha: string }>
+
+/** Holds after every command, whatever it was. */
+export function holdAlways(state: Snapshot, { requests, acknowledged }: { requests: readonly Request[]; acknowledged: Acknowledged }): void {
+  for (const [id, { webhookId, sha }] of acknowledged) {
+    const row = state.deliveries.find((delivery) => delivery.id === id)
+    assert.ok(row, `acknowledged ${webhookId} is not stored`)
+    assert.deepEqual([row.webhook_id, row.sha], [webhookId, sha], 'what was acknowledged is not what is stored')
+  }
+  assert.equal(state.deliveries.length, acknowledged.size, 'a delivery is stored that was not acknowledged')
+  for (const { delivery_id: id } of state.inbox) assert.ok(acknowledged.has(id), 'the inbox holds what is no delivery')
+
+  assert.equal(new Set(state.requests.map((row) => row.request_id)).size, state.requests.length, 'a request has two rows')
+  for (const row of state.requests) {
+    assert.ok(requests.some(({ id }) => id === row.request_id), 'a row of a request that nobody named')
+    holdMedia(row, state)
+    assert.equal(row.landed_at !== null, terminal.has(row.status), `landed_at does not go with ${row.status}`)
+  }
+  for (const item of state.media) assert.ok(state.requests.some((row) => row.request_id === item.request_id), 'media of no request')
+}
+
+/** One row per output, of the same kind, in its place; none where there is no output. */
+function holdMedia(row: RequestRow, state: Snapshot): void {
+  const media = state.media.filter((item) => item.request_id === row.request_id)
+  if (row.status !== 'COMPLETED') return assert.deepEqual(media, [], `a ${row.status} request has media`)
+  const count = row.output?.images?.length ?? 1
+  const kind = row.output?.images ? 'image' : row.output?.video ? 'video' : 'audio'
+  assert.deepEqual(
+    media.map((item) => [item.kind, item.position]),
+    Array.from({ length: count }, (_, position) => [kind, position]),
+    'media are not one row per output',
+  )
+}
+
+/** States never go back: a terminal one stays, but for the provider's own result, once. */
+export function holdForward(before: Snapshot, after: Snapshot): void {
+  for (const old of before.requests) {
+    const row = after.requests.find((one) => one.request_id === old.request_id)
+    assert.ok(row, 'a request is gone')
+    const overruled = old.confirmed_at === null && row.confirmed_at !== null
+    if (old.landed_at !== null) {
+      assert.equal(row.landed_at, old.landed_at, 'a request landed twice')
+      if (!overruled) {
+        const told = ({ status, output, media_complete, cost }: RequestRow) => ({ status, output, media_complete, cost })
+        assert.deepEqual(told(row), told(old), 'a terminal state changed without the word of the provider')
+      }
+    }
+    assert.ok(!(old.status === 'IN_PROGRESS' && row.status === 'IN_QUEUE'), 'a state went back to IN_QUEUE')
+    assert.ok(old.confirmed_at === null || row.confirmed_at === old.confirmed_at, 'a result was confirmed twice')
+  }
+  for (const old of before.deliveries) {
+    const row = after.deliveries.find(({ id }) => id === old.id)
+    for (const flag of old.flags) assert.ok(row?.flags.includes(flag), `the flag ${flag} is gone`)
+  }
+}
+
+/** Readers are told of each change once, in order, and of nothing else. */
+export function holdTold(before: Snapshot, after: Snapshot, told: readonly Told[]): void {
+  for (const row of after.requests) {
+    const old = before.requests.find((one) => one.request_id === row.request_id)
+    const key = ({ status, media_complete }: { status: string; media_complete: boolean }) => `${status} ${media_complete}`
+    const steps = told.filter((one) => one.request_id === row.request_id).map(key)
+    let known = old && old.landed_at !== null ? key(old) : 'not terminal'
+    for (const step of steps) {
+      assert.notEqual(step, known, 'readers were told what they knew')
+      known = step
+    }
+    assert.equal(known, row.landed_at === null ? 'not terminal' : key(row), 'readers were not told how it ended')
+  }
+}
+
+/** Never more calls with one key in any 60 s of true time than the limit, and none while the provider asked for a pause. */
+export function holdQuota(calls: readonly Call[], pauses: readonly { key: string; from: number; until: number }[]): void {
+  for (const first of calls) {
+    const within = calls.filter(({ key, at }) => key === first.key && at >= first.at && at < first.at + 60_000)
+    assert.ok(within.length <= callsPerMinute, `${within.length} calls with ${first.key} in 60 s`)
+  }
+  for (const { key, at } of calls) {
+    assert.ok(!pauses.some((pause) => pause.key === key && at > pause.from && at < pause.until), `${key} called while it had to rest`)
+  }
+}
+
+/** The end of a sequence, the provider healthy again and time enough: nothing open, and what was asked is as the provider has it. */
+export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
+  assert.deepEqual(state.inbox, [], 'deliveries are still pending')
+  for (const row of state.requests) {
+    const request = requests.find(({ id }) => id === row.request_id)
+    assert.ok(request)
+    assert.ok(terminal.has(row.status), `${row.status} with every chance to end`)
+    const asked = state.deliveries.filter((delivery) => delivery.request_id === row.request_id && delivery.parked_reason === null)
+    const contradicted = new Set(asked.map((delivery) => delivery.status)).size > 1
+    const wrongEnvironment = row.sandbox !== null && row.sandbox !== (environments[request.owner] === 'sandbox')
+    if (row.confirmed_at !== null) holdTruth(row, request, state)
+    // Only an ERROR that nothing contradicts is taken at its word; a stranger's key cannot ask.
+    else assert.ok(wrongEnvironment || (row.status === 'FAILED' && !contradicted), `${row.status} stands and nobody asked the provider`)
+
+    for (const delivery of asked) {
+      const says = { OK: 'COMPLETED', ERROR: 'FAILED' }[delivery.status ?? '']
+      const flagged = delivery.flags.includes('contradiction')
+      // A flag tells what happened: it stays on the one that the provider proved right.
+      assert.ok(says === row.status ? !flagged || contradicted : flagged, `${delivery.status} against ${row.status}: ${delivery.flags}`)
+    }
+  }
+  for (const delivery of state.deliveries) {
+    const sameId = state.deliveries.filter((other) => other.webhook_id === delivery.webhook_id && other.id !== delivery.id)
+    if (delivery.flags.includes('id_reused')) assert.ok(sameId.length > 0, 'flagged as reused and is not')
+    assert.equal(delivery.flags.includes('key_mismatch'), delivery.parked_reason === 'key_mismatch', 'a key mismatch without flag and reason')
+  }
+}
+
+function holdTruth(row: RequestRow, { id, kind, truth }: Request, state: Snapshot): void {
+  const expected = { running: 'never', completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED' }[truth.is]
+  assert.equal(row.status, expected, 'the provider has another state')
+  const outputs = truth.is !== 'completed' ? 0 : kind === 'image' ? truth.outputs : 1
+  assert.deepEqual(
+    state.media.filter((item) => item.request_id === id).map((item) => item.url),
+    Array.from({ length: outputs }, (_, at) => linkOf(id, kind, at)),
+    'the provider has other media',
+  )
+  assert.equal(Number(row.cost), truth.is === 'completed' ? 7 : 0, 'the provider took another price')
+  assert.equal(row.media_complete, true)
+  assert.equal(row.next_poll_at, null, 'it is known and still polled')
+}
