@@ -3,6 +3,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { blockCalls, takeCall } from './call-budget.ts'
 import type { GenerationKey, Keys } from './keys.ts'
+import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
 import type { FetchOutcome, ProviderClient } from './provider-client.ts'
 
 export type FetcherDeps = {
@@ -33,10 +34,11 @@ const maxPauseSeconds = 3600
  * the others that could know it. It is a 404 only when all of them say so.
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
+  const breaker = createProviderBreaker()
   return async ({ requestId, keyName, reserve, signal }) => {
     let last: Fetched | undefined
     for (const key of candidates(deps.keys(), keyName)) {
-      const asked = await askWith(deps, { requestId, key, reserve, signal })
+      const asked = await askWith(deps, { requestId, key, reserve, signal, breaker })
       if (endsAsking(asked, key.name === keyName)) return { asked, keyName: key.name }
       if (last === undefined || last.asked.kind === 'not_found') last = { asked, keyName: key.name }
     }
@@ -59,10 +61,15 @@ function candidates(keys: Keys, keyName: string | undefined): GenerationKey[] {
   return sameEnvironment.toSorted((a, b) => Number(b.name === keyName) - Number(a.name === keyName))
 }
 
-type AskWith = { requestId: string; key: GenerationKey; reserve: number; signal: AbortSignal }
+type AskWith = { requestId: string; key: GenerationKey; reserve: number; signal: AbortSignal; breaker: ProviderBreaker }
 
-async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal }: AskWith): Promise<Asked> {
+async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal, breaker }: AskWith): Promise<Asked> {
   const now = deps.clock()
+  const restsUntil = breaker.restsUntil(now)
+  if (restsUntil) {
+    deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
+    return { kind: 'not_asked', reason: 'provider_down', retryAt: restsUntil }
+  }
   const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, reserve, now })
   if (!grant.ok) {
     deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
@@ -71,6 +78,7 @@ async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal }: A
   const started = performance.now()
   const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
   const ms = Math.round(performance.now() - started)
+  breaker.note(outcome.kind !== 'unreachable', deps.clock())
   const detail = 'detail' in outcome ? outcome.detail : undefined
   deps.calls.inc({ operation: 'result', outcome: outcome.kind })
   deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail, ms }, 'provider called')

@@ -181,6 +181,24 @@ describe('when the provider cannot be asked', () => {
   })
 })
 
+describe('a provider that is down', () => {
+  it('is soon not asked for each delivery any more, and what the webhooks carried lands', async () => {
+    stand.answer((_id, req) => req.socket.destroy())
+    const samples = Array.from({ length: 60 }, () => okImage())
+    for (const { body } of samples) await deliver(receiver.webhookUrl, body)
+    for (const { requestId } of samples) expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false })
+    expect(stand.calls.length).toBeLessThan(30)
+
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    receiver.setNow(new Date(Date.now() + 3600_000))
+    // The first run only finds out that it is back.
+    await receiver.deps.background.reconcileNow()
+    await receiver.deps.background.reconcileNow()
+    receiver.setNow(undefined)
+    for (const { requestId } of samples) expect(await resultOf(requestId)).toMatchObject({ media_complete: true })
+  })
+})
+
 describe('order and contradiction', () => {
   it('the first of two webhooks stays, the second is flagged, the result endpoint decides', async () => {
     const requestId = randomUUID()
