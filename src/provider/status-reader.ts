@@ -18,6 +18,7 @@ export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | nu
 const maxBatch = 500
 /** One at a time: two half as large would walk the queue twice. */
 const batchesUnderWay = 1
+const walkFrom = 3
 
 /** Reads statuses for all callers of this process, the ones that ask at the same time together. */
 export function createStatusReader(db: Database): StatusReader {
@@ -31,12 +32,12 @@ type Placed = { n: number; id: string; status: RequestStatus; progress: number; 
 
 /**
  * State, position and progress of requests (spec, Generation request), in one
- * statement and so of one moment. Position 0 is served next. A single request
- * has those before it counted; for several, one walk over the queue is cheaper.
+ * statement and so of one moment. Position 0 is served next. One or two
+ * requests have those before them counted; for more, one walk over the queue is cheaper.
  */
 export async function readStatuses(db: Database, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
   const answers: (StatusBody | null)[] = questions.map(() => null)
-  const placed = questions.length === 1 ? await countBefore(db, questions) : await walkQueues(db, questions)
+  const placed = questions.length < walkFrom ? await countBefore(db, questions) : await walkQueues(db, questions)
   for (const { n, id, status, place, progress, logs } of placed) {
     answers[n - 1] = { request_id: id, status, queue_position: place, progress, logs }
   }

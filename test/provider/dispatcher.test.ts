@@ -209,7 +209,9 @@ describe('the guard', () => {
     if (typeof address === 'string') throw new Error('no port')
     for (const [resolved, said] of [[['127.0.0.1'], 'not public'], [['8.8.8.8', '127.0.0.1'], 'not public'], [[], 'does not resolve']] as const) {
       const id = await deliver(`https://rebind.example:${address.port}/`)
-      await dispatcher([], {}, async () => [...resolved]).runOnce()
+      const { runOnce, drain } = dispatcher([], {}, async () => [...resolved])
+      await runOnce()
+      await drain()
       expect((await settled(id, 1))['detail']).toContain(said)
     }
     expect(dialled).toEqual([])
@@ -218,7 +220,9 @@ describe('the guard', () => {
   it('refuses a literal, which is never looked up', async () => {
     for (const url of ['https://127.0.0.1:8443/', 'https://[::ffff:127.0.0.1]:8443/', 'http://127.0.0.1:8080/']) {
       const id = await deliver(url)
-      await dispatcher([]).runOnce()
+      const { runOnce, drain } = dispatcher([])
+      await runOnce()
+      await drain()
       expect((await settled(id, 1))['detail']).toMatch(/^not sent: /)
     }
   })
