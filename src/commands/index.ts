@@ -1,5 +1,10 @@
+import { arrivalsCommand } from './arrivals.ts'
+import { deliveriesCommand } from './deliveries.ts'
 import { migrateCommand } from './migrate.ts'
 import { providerCommand } from './provider.ts'
+import { reconcileCommand } from './reconcile.ts'
+import { replayCommand } from './replay.ts'
+import { requestsCommand } from './requests.ts'
 import { startCommand } from './start.ts'
 import { triggerCommand } from './trigger.ts'
 import type { Command } from './usage.ts'
@@ -8,6 +13,11 @@ import type { Command } from './usage.ts'
 export const commands: Record<string, Command> = {
   start: startCommand,
   migrate: migrateCommand,
+  deliveries: deliveriesCommand,
+  requests: requestsCommand,
+  arrivals: arrivalsCommand,
+  replay: replayCommand,
+  reconcile: reconcileCommand,
   trigger: triggerCommand,
   provider: providerCommand,
 }

@@ -1,0 +1,30 @@
+import { listArrivals } from '../receiver/queries/arrivals.ts'
+import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
+import { listCommand } from './listing.ts'
+
+export const arrivalsCommand = listCommand({
+  summary: 'list HTTP arrivals, refused ones too, newest first',
+  help: `
+mediadock arrivals [--outcome accepted|duplicate|parked|refused|unavailable] [--reason R] [--state S]
+                   [--request-id ID] [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+
+Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each arrival.
+
+  mediadock arrivals --outcome refused --since 15m
+  mediadock arrivals --reason no_matching_secret --limit 1000 --json | jq -r .remote | sort | uniq -c
+`,
+  filters: arrivalFiltersSchema,
+  list: (db, query) => listArrivals(db, query),
+  headings: ['arrived', 'answer', 'outcome', 'reason', 'ms', 'key', 'remote', 'request', 'webhook id'],
+  row: ({ arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id }) => [
+    arrived_at,
+    status,
+    outcome,
+    reason,
+    ack_ms.toFixed(1),
+    key_name,
+    remote,
+    request_id,
+    webhook_id,
+  ],
+})

@@ -1,0 +1,21 @@
+import { listDeliveries } from '../receiver/queries/deliveries.ts'
+import { deliveryFiltersSchema } from '../receiver/queries/filters.ts'
+import { listCommand } from './listing.ts'
+
+export const deliveriesCommand = listCommand({
+  summary: 'list accepted deliveries, newest first',
+  help: `
+mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
+                     [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+
+Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each delivery.
+
+  mediadock deliveries --state parked
+  mediadock deliveries --outcome contradiction --since 1d
+  mediadock deliveries --request-id 2f0d6c1e-0000-4000-8000-000000000001 --json | jq .flags
+`,
+  filters: deliveryFiltersSchema,
+  list: (db, query) => listDeliveries(db, query),
+  headings: ['received', 'state', 'outcome', 'reason', 'key', 'request', 'id', 'webhook id'],
+  row: ({ received_at, state, outcome, reason, key_name, request_id, id, webhook_id }) => [received_at, state, outcome, reason, key_name, request_id, id, webhook_id],
+})

@@ -1,0 +1,116 @@
+import { parseArgs } from 'node:util'
+import type { z } from 'zod'
+import { InvalidFilterError, maxLimit, parseFilters, type Paging } from '../receiver/queries/filters.ts'
+import type { Page } from '../receiver/queries/page.ts'
+import { createPool, type Database } from '../runtime/postgres.ts'
+import type { Environment } from '../runtime/settings.ts'
+import { withDatabase } from './database.ts'
+import { printJson, printTable, UsageError, type Command } from './usage.ts'
+
+export type Listing<S extends z.ZodObject, T> = {
+  summary: string
+  help: string
+  /** The filters that the API has too; each is an option of its name, with dashes. */
+  filters: S
+  list: (db: Database, query: z.infer<S> & Paging, env: Environment) => Promise<Page<T>>
+  headings: readonly string[]
+  row: (item: T) => readonly (string | number | null)[]
+}
+
+const defaultRows = 50
+
+/** A command that prints a list of the API: as a table, or one JSON line for each item. */
+export function listCommand<S extends z.ZodObject, T>({ summary, help, filters, list, headings, row }: Listing<S, T>): Command {
+  return {
+    summary,
+    help,
+    run: async (args, env) => {
+      const { words, options } = readWords(args, { filters, switches: ['json'], valued: ['limit'] })
+      if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
+      const { json, limit, ...given } = options
+      const wanted = limit === undefined ? defaultRows : Number(limit)
+      if (!Number.isInteger(wanted) || wanted < 1) throw new UsageError('--limit: must be a whole number above 0')
+      const query = filtersOf(filters, given)
+      return withDatabase(env, 'receiver', async (url) => {
+        const items = await withPool(url, (db) => collect(wanted, (paging) => list(db, { ...query, ...paging }, env)))
+        if (json) items.forEach(printJson)
+        else printTable(headings, items.map((item) => row(item).map(cell)))
+        return 0
+      })
+    },
+  }
+}
+
+/** A pool for the length of one command. */
+export async function withPool<T>(url: string, work: (db: Database) => Promise<T>): Promise<T> {
+  const pool = createPool({ url, max: 2 })
+  try {
+    return await work(pool.db)
+  } finally {
+    await pool.close()
+  }
+}
+
+async function collect<T>(wanted: number, list: (paging: Paging) => Promise<Page<T>>): Promise<T[]> {
+  const items: T[] = []
+  let cursor: string | undefined
+  do {
+    const page = await list({ limit: Math.min(maxLimit, wanted - items.length), cursor })
+    items.push(...page.data)
+    cursor = page.next_cursor ?? undefined
+  } while (cursor !== undefined && items.length < wanted)
+  return items
+}
+
+type Options = Record<string, string | true | undefined>
+
+export type Accepted = { filters: z.ZodObject; switches: readonly string[]; valued?: readonly string[] }
+
+/** The words of a command and its options: filters, switches, and others with a value. `--request_id` is read like `--request-id`. */
+export function readWords(args: readonly string[], { filters, switches, valued = [] }: Accepted): { words: string[]; options: Options } {
+  const names = [...Object.keys(filters.shape).map(toOption), ...valued]
+  const { values, positionals } = parseArgs({
+    args: args.map((arg) => arg.replace(/^--[\w-]+/, toOption)),
+    allowPositionals: true,
+    options: {
+      ...Object.fromEntries(names.map((name) => [name, { type: 'string' as const }])),
+      ...Object.fromEntries(switches.map((name) => [name, { type: 'boolean' as const }])),
+    },
+  })
+  const options = Object.entries(values).map(([name, value]) => [name, value === true ? true : String(value)])
+  return { words: positionals, options: Object.fromEntries(options) }
+}
+
+/** What was given, as the API takes it; a wrong one is a wrong use of the command. */
+export function filtersOf<S extends z.ZodObject>(schema: S, given: Options): z.infer<S> {
+  const query = Object.fromEntries(
+    Object.entries(given).map(([option, value]) => {
+      const name = option.replaceAll('-', '_')
+      return [name, (name === 'since' || name === 'until') && typeof value === 'string' ? ago(value) : value]
+    }),
+  )
+  try {
+    return parseFilters(schema, query)
+  } catch (error) {
+    if (error instanceof InvalidFilterError) throw new UsageError(`--${toOption(error.message)}`)
+    throw error
+  }
+}
+
+const unitMs: Record<string, number> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+/** `15m` is a quarter of an hour ago; anything else stays as it is. */
+function ago(text: string): string {
+  const [, count, unit = ''] = /^(\d{1,6})([smhd])$/.exec(text) ?? []
+  return count === undefined ? text : new Date(Date.now() - Number(count) * (unitMs[unit] ?? 0)).toISOString()
+}
+
+/** `request_id: must be…` and `--request_id` alike: the name of a filter as an option is written. */
+function toOption(text: string): string {
+  return text.replace(/^[\w-]+/, (name) => name.replaceAll('_', '-'))
+}
+
+/** What others sent stands in a table: nothing of it may steer the terminal. */
+export function cell(value: string | number | null): string {
+  return value === null ? '-' : String(value).replaceAll(/\p{C}/gu, '·')
+}

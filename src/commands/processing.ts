@@ -1,0 +1,48 @@
+import { isProduction, programs, readConfig } from '../config.ts'
+import { laptopEnvironment, readLocalSecrets } from '../local.ts'
+import { createFetcher } from '../receiver/fetcher.ts'
+import { createReceiverMetrics } from '../receiver/metrics.ts'
+import { createProviderClient } from '../receiver/provider-client.ts'
+import type { ReconcilerDeps } from '../receiver/reconciler.ts'
+import { createLogger } from '../runtime/logger.ts'
+import { createRegistry } from '../runtime/metrics.ts'
+import type { Environment } from '../runtime/settings.ts'
+import { withDatabase } from './database.ts'
+import { withPool } from './listing.ts'
+
+/**
+ * Gives `work` what the receiver processes with, from the same settings: the
+ * command line lands and polls by the same functions and in the same budget.
+ * Ctrl-C asks it to stop after what is in progress.
+ */
+export async function withProcessing<T>(env: Environment, work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>): Promise<T> {
+  const interruption = new AbortController()
+  const interrupt = () => interruption.abort()
+  process.once('SIGINT', interrupt)
+  try {
+    return await withDatabase(env, 'receiver', async (databaseUrl) => {
+      const settings = await readSettings(env, databaseUrl)
+      return withPool(databaseUrl, (db) => {
+        const clock = () => new Date()
+        const logger = createLogger('silent')
+        const keys = () => settings.keys
+        const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings
+        const metrics = createReceiverMetrics({ registry: createRegistry({ processDefaults: false }), db, clock, fetchRatePerMinute, stuckAfterSeconds })
+        const client = createProviderClient({ baseUrl, fetch, clock })
+        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
+        const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
+        return work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interruption.signal)
+      })
+    })
+  } finally {
+    process.off('SIGINT', interrupt)
+  }
+}
+
+async function readSettings(env: Environment, databaseUrl: string) {
+  const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
+  const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
+  const { receiver } = readConfig({ ...laptopEnvironment(env, programs), DATABASE_URL: databaseUrl }, ['receiver'], { databaseUrl, keys, secretKey: undefined })
+  if (!receiver) throw new Error('no settings of the receiver')
+  return receiver
+}

@@ -1,0 +1,35 @@
+import { parseArgs } from 'node:util'
+import { requestIdSchema } from '../wire/schemas.ts'
+import { reconcileOne, runOnce } from '../receiver/reconciler.ts'
+import { withProcessing } from './processing.ts'
+import { printJson, UsageError, type Command } from './usage.ts'
+
+export const reconcileCommand: Command = {
+  summary: 'ask the provider for what the webhooks missed',
+  help: `
+mediadock reconcile [request_id] [--json]
+
+Polls one request now, or everything that is overdue, within the budget of the keys. What
+the budget does not allow is postponed; the reconciler of a running receiver goes on.
+
+  mediadock reconcile
+  mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
+`,
+  run: async (args, env) => {
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } })
+    const [given, ...more] = positionals
+    if (more.length > 0) throw new UsageError('reconcile takes one request_id, or none')
+    const requestId = given === undefined ? undefined : requestIdSchema.safeParse(given)
+    if (requestId?.success === false) throw new UsageError('the request_id must be a uuid')
+
+    return withProcessing(env, async (deps, interrupted) => {
+      const run = requestId === undefined ? await runOnce(deps, interrupted) : await reconcileOne(deps, requestId.data)
+      if (!run) throw new Error(`nobody tracks request ${requestId?.data}`)
+      const { scanned, landed, running, notFound, failed, postponed } = run
+      const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
+      if (values.json) printJson(counts)
+      else process.stdout.write(`${Object.entries(counts).map(([name, count]) => `${name.replace('_', ' ')} ${count}`).join(', ')}\n`)
+      return failed > 0 ? 1 : 0
+    })
+  },
+}

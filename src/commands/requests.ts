@@ -1,0 +1,46 @@
+import { ConfigError } from '../config.ts'
+import { requestFiltersSchema } from '../receiver/queries/filters.ts'
+import { listRequests } from '../receiver/queries/requests.ts'
+import { positiveInt, settingsReader, type Environment } from '../runtime/settings.ts'
+import { listCommand } from './listing.ts'
+import type { Command } from './usage.ts'
+
+const listing = listCommand({
+  summary: 'list tracked requests, newest first',
+  help: `
+mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
+                   [--model M] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+
+Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each request.
+Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
+
+  mediadock requests --overdue
+  mediadock requests --status FAILED --since 1d --json | jq -r .error_code | sort | uniq -c
+`,
+  filters: requestFiltersSchema,
+  list: (db, query, env) => listRequests(db, query, { now: new Date(), stuckAfterSeconds: stuckAfterSeconds(env) }),
+  headings: ['tracked', 'status', 'overdue', 'media', 'key', 'model', 'request', 'last poll'],
+  row: ({ tracked_at, status, overdue, media_items, media_complete, key_name, model, request_id, poll_outcome }) => [
+    tracked_at,
+    status,
+    overdue ? 'yes' : 'no',
+    media_items > 0 && !media_complete ? `${media_items}+` : media_items,
+    key_name,
+    model,
+    request_id,
+    poll_outcome,
+  ],
+})
+
+export const requestsCommand: Command = {
+  ...listing,
+  // A word of its own says enough: --overdue is --overdue true.
+  run: (args, env) => listing.run(args.map((arg, at) => (arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg)), env),
+}
+
+function stuckAfterSeconds(env: Environment): number {
+  const reader = settingsReader(env)
+  const seconds = reader.withDefault('STUCK_AFTER_SECONDS', positiveInt, 120)
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return seconds
+}

@@ -1,0 +1,112 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { linesOf, mediadock } from './mediadock.ts'
+
+let database: TestDatabase
+const ids = { parked: randomUUID(), processed: randomUUID() }
+const requests = { old: randomUUID(), landed: randomUUID() }
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  const { sql } = database
+  const now = new Date().toISOString()
+  const hourAgo = new Date(Date.now() - 3_600_000).toISOString()
+  const delivery = { key_name: 'live', headers: { host: 'x' }, body: Buffer.from('x') }
+  await sql`insert into mediadock.deliveries ${sql([
+    { ...delivery, id: ids.parked, webhook_id: 'w-parked', request_id: null, signed_at: hourAgo, received_at: hourAgo, parked_reason: 'not_json' },
+    { ...delivery, id: ids.processed, webhook_id: 'w-processed', request_id: requests.landed, signed_at: now, received_at: now, parked_reason: null },
+  ])}`
+  await sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, remote, ack_ms) values
+    (${now}, 'refused', 'no_matching_secret', 401, ${'evil\u001b[2J\u009b2J'}, '192.0.2.1', 1.25), (${hourAgo}, 'accepted', null, 200, 'w-parked', '192.0.2.2', 3)`
+  await sql`insert into mediadock.requests (request_id, status, model, key_name, tracked_at, landed_at) values
+    (${requests.old}, 'IN_QUEUE', 'vela', 'live', ${hourAgo}, null), (${requests.landed}, 'FAILED', 'aurora-image', 'sandbox', ${now}, ${now})`
+})
+afterAll(() => database.drop())
+
+const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, ...args)
+
+describe('mediadock deliveries', () => {
+  it('prints a table, newest first', async () => {
+    const { code, stdout, stderr } = await run('deliveries')
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    const [headings, first, second, ...more] = stdout.trimEnd().split('\n')
+    expect(headings).toMatch(/^received +state +outcome +reason +key +request +id +webhook id$/)
+    expect(first).toContain(ids.processed)
+    expect(second).toMatch(/ parked +parked +not_json +live +- +/)
+    expect(more).toEqual([])
+  })
+
+  it('prints one JSON line for each item, as the API has it, and takes its filters', async () => {
+    const lines = async (...args: string[]) => linesOf((await run('deliveries', '--json', ...args)).stdout)
+    expect(await lines()).toMatchObject([{ id: ids.processed, state: 'processed' }, { id: ids.parked, state: 'parked', reason: 'not_json' }])
+    expect(await lines('--state', 'parked')).toMatchObject([{ id: ids.parked }])
+    expect(await lines('--webhook-id', 'nothing')).toEqual([])
+    expect(await lines('--request_id', requests.landed)).toMatchObject([{ id: ids.processed }])
+    expect(await lines('--since', '30m')).toMatchObject([{ id: ids.processed }])
+    expect(await lines('--until', '30m')).toMatchObject([{ id: ids.parked }])
+    expect(await lines('--limit', '1')).toMatchObject([{ id: ids.processed }])
+  })
+})
+
+describe('mediadock arrivals', () => {
+  it('prints what others sent without letting it steer the terminal', async () => {
+    const { code, stdout } = await run('arrivals', '--outcome', 'refused')
+    expect(code).toBe(0)
+    expect(stdout).toContain('evil·[2J·2J')
+    expect(stdout).toMatch(/ 401 +refused +no_matching_secret +1\.3 +- +192\.0\.2\.1 /)
+    expect(linesOf((await run('arrivals', '--json')).stdout)).toHaveLength(2)
+  })
+
+  it('follows the pages behind a limit that is larger than one', async () => {
+    await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, key_name) select now(), 'accepted', 200, 1, 'many' from generate_series(1, 450)`
+    const items = linesOf((await run('arrivals', '--key-name', 'many', '--limit', '420', '--json')).stdout)
+    expect(new Set(items.map(({ id }) => id)).size).toBe(420)
+  })
+})
+
+describe('mediadock requests', () => {
+  it('prints a table, and what is overdue by STUCK_AFTER_SECONDS', async () => {
+    expect((await run('requests')).stdout).toMatch(/FAILED +no +0 +sandbox +aurora-image/)
+    expect(linesOf((await run('requests', '--overdue', '--json')).stdout)).toMatchObject([{ id: requests.old }])
+    expect(linesOf((await run('requests', '--overdue', 'false', '--json')).stdout)).toMatchObject([{ id: requests.landed }])
+    const patient = await mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: '7200' }, 'requests', '--overdue', '--json')
+    expect(patient.stdout).toBe('')
+    expect(linesOf((await run('requests', '--status', 'FAILED', '--model', 'aurora-image', '--json')).stdout)).toHaveLength(1)
+  })
+})
+
+describe('how they end', () => {
+  it.each([
+    ['an unknown state', ['deliveries', '--state', 'done'], '--state: must be one of pending, processed, parked'],
+    ['a time that is none', ['arrivals', '--since', 'yesterday'], '--since: must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z'],
+    ['an id that is none', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
+    ['a limit that is none', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],
+    ['an unknown option', ['requests', '--colour', 'red'], "Unknown option '--colour'"],
+    ['a word too many', ['requests', 'now'], '"now" is not an option; --help shows them'],
+  ])('2 for %s, in one line', async (_what, args, message) => {
+    const { code, stdout, stderr } = await run(...args)
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(stderr).toMatch(/^mediadock: [^\n]+\n$/)
+    expect(stderr).toContain(message)
+  })
+
+  it('1 without a database that answers, in one line', async () => {
+    const { code, stdout, stderr } = await mediadock({ DATABASE_URL: 'postgres://127.0.0.1:9/none' }, 'deliveries')
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect(stderr).toMatch(/^mediadock: [^\n]*ECONNREFUSED[^\n]*\n$/)
+  })
+
+  it('78 where the settings are wrong', async () => {
+    expect(await mediadock({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({ code: 78, stderr: expect.stringContaining('DATABASE_URL is required') })
+    expect(await mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: 'x' }, 'requests')).toMatchObject({ code: 78, stderr: expect.stringContaining('STUCK_AFTER_SECONDS') })
+  })
+
+  it.each(['deliveries', 'requests', 'arrivals', 'replay', 'reconcile'])('0 for %s --help, with examples', async (name) => {
+    const { code, stdout } = await mediadock({}, name, '--help')
+    expect(code).toBe(0)
+    expect(stdout).toMatch(new RegExp(`^mediadock ${name} `))
+    expect(stdout).toMatch(new RegExp(`^  mediadock ${name}`, 'm'))
+    expect((await mediadock({}, '--help')).stdout).toMatch(new RegExp(`^  ${name} `, 'm'))
+  })
+})

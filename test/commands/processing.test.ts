@@ -1,0 +1,121 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { deliveryId } from '../../src/receiver/delivery.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { liveKey } from '../support/receiver.ts'
+import { failed, okImage, type Sample } from '../support/webhooks.ts'
+import { linesOf, mediadock } from './mediadock.ts'
+
+let database: TestDatabase
+let stand: ProviderStand
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+})
+beforeEach(async () => {
+  stand.calls.length = 0
+  stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+  await database.sql`truncate mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts, mediadock.inbox`
+})
+afterAll(async () => {
+  await stand.close()
+  await database.drop()
+})
+
+const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, ...args)
+
+/** A delivery that was parked, as landing leaves it. */
+async function parked({ requestId, body }: Sample, reason = 'landing_failed'): Promise<string> {
+  const webhookId = randomUUID()
+  const id = deliveryId(webhookId, body)
+  const now = new Date().toISOString()
+  await database.sql`insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason)
+    values (${id}, ${webhookId}, ${requestId}, 'OK', 'live', ${now}, ${now}, '{}', ${body}, ${reason})`
+  return id
+}
+
+async function statusOf(requestId: string): Promise<string | undefined> {
+  const [row] = await database.sql`select status from mediadock.results where request_id = ${requestId}`
+  return row?.['status']
+}
+
+describe('mediadock replay', () => {
+  it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
+    const [one, two] = [okImage(), failed()]
+    await parked(one)
+    await parked(two)
+    await parked(failed(), 'key_mismatch')
+    const dry = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--dry-run')
+    expect(dry).toMatchObject({ code: 0, stderr: '2 deliveries to replay\n' })
+    expect(dry.stdout).toMatch(new RegExp(`${one.requestId} +landed +- +COMPLETED +\\+2 -0`))
+    expect(dry.stdout).toContain('2 would be replayed, 2 would change, 0 failed')
+    expect(await statusOf(one.requestId)).toBeUndefined()
+
+    const real = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
+    expect(real.code).toBe(0)
+    expect(linesOf(real.stdout)).toMatchObject([{ replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] }])
+    expect([await statusOf(one.requestId), await statusOf(two.requestId)]).toEqual(['COMPLETED', 'FAILED'])
+  })
+
+  it('takes ids; one that is unknown does not keep the others back', async () => {
+    const sample = failed()
+    const id = await parked(sample)
+    const unknown = randomUUID()
+    const { code, stdout, stderr } = await run('replay', unknown, id.toUpperCase())
+    expect(code).toBe(1)
+    expect(stderr).toBe(`mediadock: ${unknown}: there is no such delivery\n`)
+    expect(stdout).toContain('1 replayed, 1 changed, 1 failed')
+    expect(await statusOf(sample.requestId)).toBe('FAILED')
+  })
+
+  it.each([
+    ['nothing', []],
+    ['ids and filters', [randomUUID(), '--state', 'parked']],
+    ['a word that is no id', ['parked']],
+    ['a wrong filter', ['--state', 'done']],
+  ])('is not used with %s', async (_what, args) => {
+    const { code, stderr } = await run('replay', ...args)
+    expect(code).toBe(2)
+    expect(stderr).toMatch(/^mediadock: [^\n]+\n$/)
+  })
+
+  it('needs the settings of the receiver', async () => {
+    const wrong = { DATABASE_URL: database.url, GENERATION_KEYS: '[]' }
+    expect(await mediadock(wrong, 'replay', '--state', 'parked')).toMatchObject({ code: 78, stderr: expect.stringContaining('GENERATION_KEYS') })
+  })
+})
+
+describe('mediadock reconcile', () => {
+  const track = async (ageSeconds: number) => {
+    const id = randomUUID()
+    await database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${id}, 'live', now() - make_interval(secs => ${ageSeconds}))`
+    return id
+  }
+
+  it('polls what is overdue, and nothing else', async () => {
+    const overdue = await track(600)
+    const fresh = await track(1)
+    const { code, stdout } = await run('reconcile')
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n' })
+    expect(stand.calls).toEqual([{ path: `/v1/requests/${overdue}`, authorization: `Bearer ${liveKey.api_key}` }])
+    expect([await statusOf(overdue), await statusOf(fresh)]).toEqual(['COMPLETED', 'IN_QUEUE'])
+  })
+
+  it('polls one request now, whatever its age', async () => {
+    const id = await track(1)
+    const { code, stdout } = await run('reconcile', id.toUpperCase(), '--json')
+    expect({ code, lines: linesOf(stdout) }).toEqual({ code: 0, lines: [{ scanned: 1, landed: 1, running: 0, not_found: 0, failed: 0, postponed: 0 }] })
+    expect(await statusOf(id)).toBe('COMPLETED')
+  })
+
+  it('ends with 1 when the provider cannot be asked, or nobody tracks it, and with 2 for what is no uuid', async () => {
+    await track(600)
+    stand.answer((_id, _req, res) => json(res, 500, {}))
+    expect(await run('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
+    const unknown = randomUUID()
+    expect(await run('reconcile', unknown)).toMatchObject({ code: 1, stderr: `mediadock: nobody tracks request ${unknown}\n` })
+    expect(await run('reconcile', 'x')).toMatchObject({ code: 2, stderr: 'mediadock: the request_id must be a uuid\n' })
+  })
+})
