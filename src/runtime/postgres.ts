@@ -27,6 +27,7 @@ export type PoolOptions = {
  */
 export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool {
   const watch = watchSilence(silenceSeconds)
+  outliveLostTypes()
   const options = {
     max,
     prepare: false,
@@ -47,6 +48,23 @@ export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool
       watch.stop()
     },
   }
+}
+
+let outlives = false
+
+/**
+ * A new connection of postgres.js first asks for the array types, and drops that
+ * promise: a server that goes away at this moment would end the whole process by
+ * an unhandled rejection. The statement that opened the connection fails, or is
+ * tried again, by itself. Everything else that is unhandled stays fatal.
+ */
+function outliveLostTypes(): void {
+  if (outlives) return
+  outlives = true
+  process.on('unhandledRejection', (reason) => {
+    const isLostTypes = reason instanceof Error && 'query' in reason && String(reason.query).includes('b.typarray')
+    if (!isLostTypes) throw reason
+  })
 }
 
 type Watched = { socket: net.Socket; moved: number; movedAt: number; answeredAtWritten: number }

@@ -1,9 +1,11 @@
+import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql as statement } from 'drizzle-orm'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool, DeadlineError, isAboutTheRow, withDeadline } from '../../src/runtime/postgres.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
+import { startProcess } from './support/processes.ts'
 import { startPostgresProxy } from './support/postgres-proxy.ts'
 
 const silenceSeconds = 1
@@ -83,6 +85,15 @@ describe('a server that answers', () => {
     expect(await sql`select 2 as n`).toEqual([{ n: 2 }])
     expect(proxy.accepted()).toBe(1)
   })
+})
+
+it('a server that goes away while a connection is being opened does not end the process', async () => {
+  const database = await withTestDatabase()
+  const script = path.join(import.meta.dirname, 'support/types-lost.ts')
+  const program = startProcess(process.execPath, [script], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url } })
+  await program.says(/failed: [^]*alive/)
+  expect(await program.exit).toMatchObject({ code: 1 })
+  expect(program.output()).toContain('nobody handles this')
 })
 
 describe('withDeadline', () => {
