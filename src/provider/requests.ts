@@ -145,5 +145,6 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 const refund = sql`
   update provider.accounts a
   set available = a.available + case when e.environment = 'live' then e.cost else 0 end,
-    last_turn = a.last_turn - case when e.was = 'IN_QUEUE' then 1 else 0 end
+    last_turn = a.last_turn - case when e.was = 'IN_QUEUE' and e.environment = 'live' then 1 else 0 end,
+    last_sandbox_turn = a.last_sandbox_turn - case when e.was = 'IN_QUEUE' and e.environment = 'sandbox' then 1 else 0 end
   from ended e where a.id = e.account_id`

@@ -33,13 +33,15 @@ export const accounts = provider.table(
   {
     id: text('id').primaryKey(),
     available: credits('available').notNull().default('0'),
-    /** The queue turn that this account's latest request took (see submit-statement.ts). */
+    /** The turns that this account's latest requests took in the two queues (see submit-statement.ts). */
     lastTurn: bigint('last_turn', { mode: 'number' }).notNull().default(0),
+    lastSandboxTurn: bigint('last_sandbox_turn', { mode: 'number' }).notNull().default(0),
     createdAt: instant('created_at').notNull(),
   },
   (table) => [
     check('accounts_available_not_negative', sql`available >= 0`),
     index('accounts_last_turn').on(table.lastTurn.desc()),
+    index('accounts_last_sandbox_turn').on(table.lastSandboxTurn.desc()),
   ],
 )
 

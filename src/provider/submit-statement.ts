@@ -86,16 +86,22 @@ function statement(submission: Submission, now: string): SQL {
     select lock.mine, request.id is not null as written from lock left join request on true`
 }
 
+/** Two queues, two counts: what an account rehearses in the sandbox must not set its live requests back. */
+function turnColumn(environment: Environment): SQL {
+  return environment === 'live' ? sql`last_turn` : sql`last_sandbox_turn`
+}
+
 function takeTurn(accountId: string, environment: Environment, charge: string): SQL {
+  const last = turnColumn(environment)
   return sql`
     update provider.accounts a
     set available = a.available - ${charge}::numeric,
-      last_turn = greatest(a.last_turn + 1, coalesce(
+      ${last} = greatest(a.${last} + 1, coalesce(
         (select min(q.turn) from provider.requests q where q.status = 'IN_QUEUE' and q.environment = ${environment}),
-        (select max(other.last_turn) + 1 from provider.accounts other)))
+        (select max(other.${last}) + 1 from provider.accounts other)))
     from lock
     where lock.mine and a.id = ${accountId} and a.available >= ${charge}::numeric
-    returning a.id, a.last_turn as turn`
+    returning a.id, a.${last} as turn`
 }
 
 /** What is never queued takes no turn and touches no balance. */

@@ -26,7 +26,7 @@ const start = Date.parse('2026-01-01T00:00:00Z')
 const at = (seconds: number) => new Date(start + seconds * 1000)
 const random = () => 0.5
 
-async function enqueue(account: string, count = 1): Promise<string[]> {
+async function enqueue(account: string, count = 1, environment: 'live' | 'sandbox' = 'live'): Promise<string[]> {
   const { deps } = provider
   if (!keys.has(account)) {
     keys.set(account, (await createKey(deps, { account, name: account, environment: 'live' })).id)
@@ -35,7 +35,7 @@ async function enqueue(account: string, count = 1): Promise<string[]> {
   const ids: string[] = []
   for (let i = 0; i < count; i += 1) {
     const requestId = randomUUID()
-    const common = { accountId: account, keyId: keys.get(account) ?? '', environment: 'live' as const, model: 'aurora-image' }
+    const common = { accountId: account, keyId: keys.get(account) ?? '', environment, model: 'aurora-image' }
     const rest = { input: { prompt: 'x' }, cost: '4', webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
     await writeSubmission(deps.db, { requestId, ...common, ...rest }, at(0))
     ids.push(requestId)
@@ -94,6 +94,14 @@ describe('the queue', () => {
     const b = await enqueue('b', 2)
     const a = await enqueue('a', 2)
     expect(await serve(4)).toEqual([b[0], a[0], b[1], a[1]])
+  })
+
+  it("does not set an account's live requests back for what it rehearses in the sandbox", async () => {
+    const b = await enqueue('b', 5)
+    await enqueue('a', 40, 'sandbox')
+    const [a = ''] = await enqueue('a')
+    expect(await position('a', a)).toBe(1)
+    expect(await serve(3)).toEqual([b[0], a, b[1]])
   })
 
   it('does not hold a mass cancel against its account', async () => {
