@@ -117,6 +117,8 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
         confirmed boolean, key_name text, sandbox boolean, next_poll_at timestamptz, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
+      -- As many as there are: it tells the planner, who would expect 100 and read whole tables for one.
+      limit ${landings.length}
     ),
     -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
     seen as (

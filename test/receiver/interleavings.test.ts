@@ -338,6 +338,15 @@ it('one that waits for another which dies finds nothing of it', async () => {
   expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, flags: [['contradiction']], pending: 0 })
 })
 
+it("a claim that has ended has its effect and settles nothing: the delivery is still the next claimant's", async () => {
+  const requestId = randomUUID()
+  const stale = await webhook({ sample: okAudio(requestId) })
+  await pool.db.execute(sql`update mediadock.inbox set claims = 1`)
+  await stale(pool.db)
+  await flushTold()
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, told: ['COMPLETED true'] })
+})
+
 function resultLanding(requestId: string): Landing {
   const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now: new Date() }
   return landResult({ request_id: requestId, status: 'CANCELED' }, origin)
