@@ -101,8 +101,8 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl: deps.webhookPublicUrl }, key, deps.cut)
   deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
   deps.logger.info({ idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }, 'provider called')
-  const block = outcome.kind === 'rate_limited' ? pauseAfter(outcome, rate) : undefined
-  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(now.getTime() + block.seconds * 1000), reason: block.reason })
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return settle(deps, { generation, key, outcome })
 }
 

@@ -10,6 +10,8 @@ import { createReceiverMetrics } from '../../src/receiver/metrics.ts'
 import { createProviderClient } from '../../src/receiver/provider-client.ts'
 import * as reconciler from '../../src/receiver/reconciler.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciler.ts'
+import { createSubmitClient } from '../../src/receiver/submit-client.ts'
+import { createSubmitter } from '../../src/receiver/submit.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool, type Pool } from '../../src/runtime/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
@@ -34,7 +36,7 @@ beforeAll(async () => {
 afterEach(async () => {
   stand.calls.length = 0
   nowMs = Date.now()
-  await database.sql`truncate mediadock.call_budgets, mediadock.requests, mediadock.media`
+  await database.sql`truncate mediadock.call_budgets, mediadock.requests, mediadock.media, mediadock.generations`
 })
 afterAll(async () => {
   await pool.close()
@@ -57,7 +59,12 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const deps: ReconcilerDeps = {
     db: pool.db, keys: () => parsed, fetch, mediaHosts: undefined, stuckAfterSeconds: 120, fetchRatePerMinute: limit, clock, logger, onLanded: () => {}, cut: cut.signal,
   }
+  const submitter = createSubmitter({
+    db: pool.db, post: createSubmitClient({ baseUrl: url, fetch: globalThis.fetch, clock }), keys: () => parsed, webhookPublicUrl: 'https://hooks.test/webhooks',
+    fetchRatePerMinute: limit, clock, logger, calls: metrics.providerCalls, cut: cut.signal,
+  })
   return {
+    submitter,
     ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live') => fetch({ requestId, keyName, reserve: 0, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count. */
@@ -328,7 +335,17 @@ describe('429', () => {
     expect(await ask(randomUUID(), 'second')).toMatchObject({ asked: { kind: 'result' }, keyName: 'second' })
   })
 
-  it('is not waited for when a success says that the window is spent', async () => {
+  it('is not waited for when a submit is told that the window is spent', async () => {
+    const ids = { request_id: randomUUID(), status_url: 'http://x.test/', response_url: 'http://x.test/', cancel_url: 'http://x.test/' }
+    stand.answer((_id, _req, res) => json(res, 200, { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 }, { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
+    const { submitter, ask } = receiver()
+    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'submitted' } })
+    expect(await ask()).toMatchObject({ asked: { kind: 'not_asked', reason: 'rate_limit_spent' } })
+    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'pending', last_error: 'not called: rate_limit_spent' } })
+    expect(stand.calls).toHaveLength(1)
+  })
+
+  it('is not waited for when a result says that the window is spent', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id), { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
     const { ask } = receiver()
     expect(await ask()).toMatchObject({ asked: { kind: 'result' } })
