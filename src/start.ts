@@ -7,7 +7,7 @@ import { startProvider } from './provider/program.ts'
 import { parseKeys } from './receiver/keys.ts'
 import { startReceiver } from './receiver/program.ts'
 import { DataDirInUseError } from './runtime/data-lock.ts'
-import { PortInUseError } from './runtime/http.ts'
+import { ListenError } from './runtime/http.ts'
 import { createLogger, type Logger } from './runtime/logger.ts'
 import type { RunningProgram } from './runtime/program.ts'
 import type { Environment } from './runtime/settings.ts'
@@ -120,7 +120,7 @@ function onHangup({ receiver }: Config, logger: Logger) {
 
 function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
-  if (error instanceof PortInUseError || error instanceof DataDirInUseError) return fail(1, error.message)
+  if (error instanceof ListenError || error instanceof DataDirInUseError) return fail(1, error.message)
   return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
 }
 

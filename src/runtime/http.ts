@@ -62,9 +62,16 @@ export type Listener = {
   close: (graceMs: number) => Promise<void>
 }
 
-export class PortInUseError extends Error {
-  override name = 'PortInUseError'
-  code = 'port_in_use' as const
+/** The listener cannot have its address; the message says why and which setting moves it. */
+export class ListenError extends Error {
+  override name = 'ListenError'
+  code = 'listen' as const
+}
+
+const listenFailures: Record<string, string> = {
+  EADDRINUSE: 'is in use by another program',
+  EACCES: 'needs privileges that this process does not have',
+  EADDRNOTAVAIL: 'is not an address of this machine',
 }
 
 export type ListenOptions = {
@@ -90,9 +97,9 @@ export async function listen({ handler, host, port, setting, logger }: ListenOpt
     server.listen(port, host)
     await once(server, 'listening')
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EADDRINUSE')
-      throw new PortInUseError(`port ${port} on ${host} is in use by another program: set ${setting} to a free port`)
-    throw error
+    const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined
+    if (why === undefined) throw error
+    throw new ListenError(`port ${port} on ${host} ${why}: set ${setting} to a free port`, { cause: error })
   }
   const bound = server.address() as AddressInfo
   const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address
