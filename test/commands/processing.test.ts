@@ -1,11 +1,14 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { deliveryId } from '../../src/receiver/delivery.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
 import { linesOf, mediadock } from './mediadock.ts'
+
+// Each test starts processes, which takes a while on a machine that does other things too.
+vi.setConfig({ testTimeout: 120_000 })
 
 let database: TestDatabase
 let stand: ProviderStand

@@ -48,7 +48,7 @@ export type DeliveryRow = {
 }
 
 const order: Order = { at: sql`d.received_at`, id: sql`d.id`, idType: 'uuid' }
-const newestFirst = sql`order by d.received_at desc, d.id desc`
+const newestFirst = sql`order by d.received_at desc nulls last, d.id desc nulls last`
 
 /** Newest first, by the time of arrival. */
 export async function listDeliveries(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<Page<Delivery>> {

@@ -12,7 +12,11 @@ export function pageSchema<T extends z.ZodType>(item: T) {
 /** Where a list goes on: after this time (in microseconds, as Postgres keeps it) and this id. */
 export type Place = { micros: string; id: string }
 
-/** The order of a list: by time and, within one, by id. Both of one index. */
+/**
+ * The order of a list: by time and, within one, by id. Both of one index, and
+ * word for word: `desc` alone means nulls first, which an index made with nulls
+ * last does not serve, though no column of these has any.
+ */
 export type Order = { at: SQL; id: SQL; idType: 'uuid' | 'bigint' }
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const

@@ -36,7 +36,7 @@ export async function listQuarantine(db: Database, { limit, cursor, reason, webh
       select q.id, ${microsOf(order.at)} as micros, q.arrived_at, q.reason, q.webhook_id, q.headers - 'x-service-signature' as headers,
              octet_length(q.body) as bytes, substr(q.body, 1, ${previewBytes}::integer) as preview
       from mediadock.quarantine q where ${chosen}
-      order by q.arrived_at desc, q.id desc limit ${limitOf({ limit })}`),
+      order by q.arrived_at desc nulls last, q.id desc nulls last limit ${limitOf({ limit })}`),
   )
   return toPage(rows, { limit }, ({ micros: _micros, preview, ...row }) => ({
     ...row,

@@ -52,7 +52,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Over
     const media = await tx.execute<Media>(sql`
       select kind, position, url, original_url, width, height, duration_seconds from mediadock.media
       where request_id = ${requestId}::uuid order by kind, position limit ${maxRows}`)
-    const which = sql`where d.request_id = ${requestId}::uuid order by d.received_at desc limit ${maxRows}`
+    const which = sql`where d.request_id = ${requestId}::uuid order by d.received_at desc nulls last limit ${maxRows}`
     const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
     const ids = deliveries.map(({ id }) => id)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)

@@ -48,7 +48,7 @@ export async function listRequests(db: Database, { limit, cursor, ...filters }: 
   const rows = await readWithin(db, (tx) =>
     tx.execute<RequestRow>(sql`
       ${selectRequests(overdue)} where ${chosen}
-      order by r.tracked_at desc, r.request_id desc limit ${limitOf({ limit })}`),
+      order by r.tracked_at desc nulls last, r.request_id desc nulls last limit ${limitOf({ limit })}`),
   )
   return toPage(rows, { limit }, toRequest)
 }
