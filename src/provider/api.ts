@@ -15,7 +15,7 @@ import { serveMedia } from './media-files.ts'
 import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
 import { priceOf } from './pricing.ts'
 import { applyRateLimit } from './rate-limit.ts'
-import { requestLog } from './request-log.ts'
+import { requestLogger } from '../runtime/request-log.ts'
 import { cancelRequest } from './requests.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
 import type { ProviderSettings } from './settings.ts'
@@ -35,7 +35,7 @@ export function createApi(deps: ApiDeps): Express {
   const app = express()
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
   app.set('trust proxy', deps.settings.trustProxy).set('query parser', 'simple')
-  app.use(requestLog(deps.logger))
+  app.use(requestLogger(deps.logger))
   app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
   app.get('/readyz', async (_req, res) => {
     const ready = await deps.isReady()

@@ -82,7 +82,7 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
     throw error
   }
   return {
-    urls: { api: listeners[0]?.url ?? '', console: listeners[1]?.url ?? '' },
+    urls: { api: listeners[0]?.url ?? '', 'developer console': listeners[1]?.url ?? '' },
     stop: async (graceMs) => {
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)

@@ -31,7 +31,7 @@ export function readProviderSettings(
   const baseUrl = withDefault('PROVIDER_BASE_URL', setting.httpUrl, `http://127.0.0.1:${port}`)
   const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.nonEmpty, '127.0.0.1')
   const consoleToken = optional('PROVIDER_CONSOLE_TOKEN', z.string().min(32, 'must have at least 32 characters'))
-  if (!setting.isLoopback(consoleHost) && consoleToken === undefined) {
+  if (!setting.isLoopback(consoleHost) && consoleToken === undefined && !reader.problems.some(({ name }) => name === 'PROVIDER_CONSOLE_TOKEN')) {
     reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
   }
   const webhookAllow = withDefault('PROVIDER_WEBHOOK_ALLOW', setting.commaSeparated, [])
@@ -47,7 +47,7 @@ export function readProviderSettings(
   return {
     production,
     databaseUrl: databaseUrl ?? '',
-    databasePoolSize: withDefault('DATABASE_POOL_SIZE', z.coerce.number().int().min(3).max(1000), 10),
+    databasePoolSize: withDefault('DATABASE_POOL_SIZE', setting.poolSize, 10),
     host: withDefault('PROVIDER_HOST', setting.nonEmpty, '127.0.0.1'),
     port,
     baseUrl,
@@ -69,7 +69,7 @@ export function readProviderSettings(
       : withDefault('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.from(local.secretKey ?? '', 'base64')),
     cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
-    trustProxy: withDefault('TRUST_PROXY', setting.nonEmpty, 'loopback'),
+    trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
     shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
   }
 }

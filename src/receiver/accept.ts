@@ -34,6 +34,8 @@ export type Acceptor = {
 export type AcceptorDeps = {
   db: Database
   logger: Logger
+  /** Called with the size of each flush. */
+  onFlush?: (deliveries: number) => void
   /** Called when deliveries of these lanes are committed and wait to be landed. */
   onStored: (lanes: ReadonlySet<Delivery['lane']>) => void
 }
@@ -53,6 +55,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       const batch = takeBatch()
       if (batch.length === 0) return
       inFlight += 1
+      deps.onFlush?.(batch.length)
       void flush(deps, batch).finally(() => {
         inFlight -= 1
         pump()
@@ -129,29 +132,36 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
   const column = <T>(pick: (delivery: Delivery) => T) => sql.param(rows.map(pick))
   const released =
     quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
+  // The bodies go as one value that is cut up over there: an array of them would be quoted and parsed byte by byte.
+  const bodies = Buffer.concat(rows.map(({ body }) => body))
+  const headers = `[${rows.map((row) => JSON.stringify(row.headers)).join()}]`
+  let end = 0
+  const starts = rows.map(({ body }) => (end += body.length) - body.length + 1)
   const stored = await db.execute<{ id: string }>(sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
     arrived as (
-      select * from unnest(
-        ${column((d) => d.id)}::uuid[], ${column((d) => d.webhookId)}::text[], ${column((d) => d.requestId ?? null)}::uuid[],
-        ${column((d) => d.status ?? null)}::text[], ${column((d) => d.keyName)}::text[],
-        ${column((d) => d.signedAt.toISOString())}::text[]::timestamptz[], ${column((d) => d.receivedAt.toISOString())}::text[]::timestamptz[],
-        ${column((d) => JSON.stringify(d.headers))}::text[], ${column((d) => d.body.toString('hex'))}::text[],
-        ${column((d) => d.parkReason ?? null)}::text[], ${column((d) => d.lane)}::text[]
-      ) as a (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason, lane)
+      select * from rows from (
+        unnest(${column((d) => d.id)}::uuid[], ${column((d) => d.webhookId)}::text[], ${column((d) => d.requestId ?? null)}::uuid[],
+          ${column((d) => d.status ?? null)}::text[], ${column((d) => d.keyName)}::text[],
+          ${column((d) => d.signedAt.getTime() / 1000)}::float8[], ${column((d) => d.receivedAt.getTime() / 1000)}::float8[],
+          ${sql.param(starts)}::int[], ${column((d) => d.body.length)}::int[],
+          ${column((d) => d.parkReason ?? null)}::text[], ${column((d) => d.lane)}::text[]),
+        jsonb_array_elements(${headers}::jsonb)
+      ) as a (id, webhook_id, request_id, status, key_name, signed_at, received_at, start, bytes, parked_reason, lane, headers)
     ),
     stored as (
       insert into mediadock.deliveries
         (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason)
-      select id, webhook_id, request_id, status, key_name, signed_at, received_at, headers::jsonb, decode(body, 'hex'), parked_reason
+      select id, webhook_id, request_id, status, key_name, to_timestamp(signed_at), to_timestamp(received_at), headers,
+        substring(${bodies}::bytea from start for bytes), parked_reason
       from arrived, durable
       on conflict (id) do nothing
       returning id
     ),
     queued as (
       insert into mediadock.inbox (delivery_id, lane, due_at)
-      select id, lane, received_at from stored join arrived using (id) where parked_reason is null
+      select id, lane, to_timestamp(received_at) from stored join arrived using (id) where parked_reason is null
     )
     select id from stored`)
   return new Set(stored.map(({ id }) => id))

@@ -4,7 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import type { Arrival } from './webhook.ts'
 
 const maxWaitingRows = 20_000
-const flushRows = 500
+const flushRows = 2000
 /** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
 const refusedBurst = 1000
 const refusedPerSecond = 100

@@ -4,6 +4,7 @@ import { withDeadline } from '../runtime/postgres.ts'
 import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Quarantine } from './quarantine.ts'
+import type { Pressure } from './pressure.ts'
 import * as reconciler from './reconciler.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { pruneOnce } from './retention.ts'
@@ -25,6 +26,7 @@ export type BackgroundDeps = {
   submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
+  pressure: Pressure
   quarantine: Quarantine
   /** No new round after this. */
   signal: AbortSignal
@@ -36,17 +38,17 @@ const drainDeadlineMs = 3000
 
 /** Starts every background role: two lanes of landing, the two logs, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, metrics, signal } = deps
+  const { settings, landing, metrics, pressure, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
 
   const lane = (name: 'direct' | 'fetch') =>
-    startLoop({ name: `landing-${name}`, runOnce: () => worker.runOnce(landing, name), idleMs: pollMs, logger, signal })
+    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, logger, signal })
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    arrivals: startLoop({ name: 'arrival-log', runOnce: deps.arrivalLog.runOnce, idleMs: pollMs, logger, signal }),
+    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(deps.arrivalLog.runOnce, signal), idleMs: pollMs, logger, signal }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
   }

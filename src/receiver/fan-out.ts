@@ -214,13 +214,18 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       union all
       select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
       union all
-      select later.id, 'id_reused' from outcome
-        join mediadock.deliveries later on later.id = outcome.delivery_id
-        join mediadock.deliveries earlier on earlier.id between outcome.first_id and outcome.last_id
-          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at <= later.received_at
+      -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
+      -- deliveries. The times are subtracted so that the range of ids is what is searched by.
+      select later.id, 'id_reused' from outcome,
+        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
+      where exists (
+        select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
+          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
       union all
-      select d.id, 'contradiction' from outcome join mediadock.deliveries d on d.request_id = outcome.request_id
-      where outcome not in ('raced', 'key_mismatch') and d.status is not null and d.parked_reason is null
+      select d.id, 'contradiction' from outcome,
+        lateral (select id, status from mediadock.deliveries
+          where request_id = outcome.request_id and status is not null and parked_reason is null offset 0) d
+      where outcome not in ('raced', 'key_mismatch')
         and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
     ),
     flagged as (
@@ -236,6 +241,6 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
     told as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
-      from written where request_id in (select request_id from verdict where verdict = 'landed')
+      from written where request_id = any(array(select request_id from verdict where verdict = 'landed'))
     )`
 }

@@ -11,9 +11,10 @@ import { createAcceptor } from './accept.ts'
 import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
-import { requestLogger } from './request-log.ts'
+import { requestLogger } from '../runtime/request-log.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import type { Keys } from './keys.ts'
+import { createPressure } from './pressure.ts'
 import { createProviderClient } from './provider-client.ts'
 import { createQuarantine } from './quarantine.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -79,6 +80,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds })
   const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
   const fetcher = createFetcher({ db, client, keys: () => keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
+  const pressure = createPressure()
   const landing: WorkerDeps = {
     db,
     keys: () => keys,
@@ -108,9 +110,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
   })
-  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, quarantine, signal: stopping.signal })
+  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, quarantine, pressure, signal: stopping.signal })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
-  const acceptor = createAcceptor({ db: acceptPool.db, logger, onStored })
+  const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
   const isReady = readiness(pool, retired.signal)
   const publicApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [
@@ -161,7 +163,7 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
   }
 }
 
-type AppOptions = { logger: Logger; trustProxy: string; isReady: () => Promise<boolean> }
+type AppOptions = { logger: Logger; trustProxy: string | number; isReady: () => Promise<boolean> }
 
 function createApp({ logger, trustProxy, isReady }: AppOptions, routers: readonly Router[]): Express {
   const app = express()
@@ -169,7 +171,7 @@ function createApp({ logger, trustProxy, isReady }: AppOptions, routers: readonl
   app.disable('etag')
   app.enable('case sensitive routing')
   app.enable('strict routing')
-  app.set('trust proxy', /^\d+$/.test(trustProxy) ? Number(trustProxy) : trustProxy)
+  app.set('trust proxy', trustProxy)
   app.use(requestLogger(logger))
   app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
   app.get('/readyz', async (_req, res) => {

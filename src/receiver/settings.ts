@@ -30,7 +30,7 @@ export function readReceiverSettings(
     databaseUrl: production
       ? required('DATABASE_URL', setting.postgresUrl, '')
       : withDefault('DATABASE_URL', setting.postgresUrl, local.databaseUrl ?? ''),
-    databasePoolSize: withDefault('DATABASE_POOL_SIZE', z.coerce.number().int().min(3).max(1000), 10),
+    databasePoolSize: withDefault('DATABASE_POOL_SIZE', setting.poolSize, 10),
     host: withDefault('HOST', setting.nonEmpty, '0.0.0.0'),
     port,
     internalHost,

@@ -51,6 +51,15 @@ export function webhookRouter(deps: WebhookDeps): Router {
   return router
 }
 
+// Written thousands of times a second: made once.
+const acceptanceBodies = { accepted: '{"status":"accepted"}', duplicate: '{"status":"duplicate"}', parked: '{"status":"parked"}' } as const
+const headersOf = (body: string) => ({ 'content-type': 'application/json; charset=utf-8', 'content-length': String(Buffer.byteLength(body)) })
+const acceptanceHeaders = {
+  accepted: headersOf(acceptanceBodies.accepted),
+  duplicate: headersOf(acceptanceBodies.duplicate),
+  parked: headersOf(acceptanceBodies.parked),
+}
+
 function receive(deps: WebhookDeps): RequestHandler {
   return async (req, res) => {
     const started = performance.now()
@@ -59,7 +68,7 @@ function receive(deps: WebhookDeps): RequestHandler {
       const acceptance = await take(deps, req, arrival)
       arrival.outcome = acceptance
       arrival.status = 200
-      res.status(200).json({ status: acceptance })
+      res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
     } catch (error) {
       if (req.destroyed && !req.complete) noteAborted(arrival)
       else answerRefusal(res, arrival, error)

@@ -23,7 +23,7 @@ export type WorkerDeps = {
 export type Round = { claimed: number; landed: number; parked: number; failed: number; more: boolean }
 
 /** How many deliveries one round takes: many where one statement lands them all, few where each is fetched first. */
-export const claimLimits: Record<Lane, number> = { direct: 200, fetch: 16 }
+export const claimLimits: Record<Lane, number> = { direct: 500, fetch: 16 }
 
 /** A delivery by its names; one that nobody claimed, a replay, has no `claims`. */
 export type Identified = { deliveryId: string; claims: number | undefined; webhookId: string; keyName: string }

@@ -30,6 +30,7 @@ export function startLoop({ name, runOnce, idleMs, logger, signal }: LoopOptions
   let pause = new AbortController()
 
   const wake = () => {
+    if (woken) return
     woken = true
     pause.abort()
   }

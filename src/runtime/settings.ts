@@ -10,13 +10,18 @@ const wholeNumber = z.string().regex(/^-?\d+$/, 'must be a whole number').transf
 
 export const port = wholeNumber.pipe(z.number().int().min(0).max(65_535))
 export const positiveInt = wholeNumber.pipe(z.number().int().positive())
+/** Connections per process; each program keeps some of them for one job. */
+export const poolSize = wholeNumber.pipe(z.number().int().min(3).max(1000))
 export const nonEmpty = z.string().min(1)
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, ''))
 export const postgresUrl = z.string().refine(isPostgresUrl, 'must be a postgres:// URL')
 export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
-export const trustProxy = z.string().refine(isTrustProxy, 'must be a number of proxies, or addresses and subnets with commas between them')
+export const trustProxy = z
+  .string()
+  .transform((text) => (/^\d+$/.test(text) ? Number(text) : text))
+  .refine(isTrustProxy, 'must be a number of proxies, or addresses and subnets with commas between them')
 export const logLevel = z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])
 
 /** Several hosts with commas between them are one URL to Postgres, though not to URL itself. */
@@ -26,9 +31,9 @@ function isPostgresUrl(text: string): boolean {
 }
 
 /** Express alone knows what it takes, and says so by throwing. */
-function isTrustProxy(text: string): boolean {
+function isTrustProxy(value: string | number): boolean {
   try {
-    express().set('trust proxy', /^\d+$/.test(text) ? Number(text) : text)
+    express().set('trust proxy', value)
     return true
   } catch {
     return false

@@ -129,7 +129,7 @@ describe('access', () => {
       logger: createLogger('silent'),
     })
     try {
-      const url = guarded.urls['console'] ?? ''
+      const url = guarded.urls['developer console'] ?? ''
       const anonymous = await call(url, 'GET', '/', { headers: html })
       expect(anonymous.status).toBe(401)
       expect(anonymous.body).toContain('<form')

@@ -1,5 +1,4 @@
 import { Router } from 'express'
-import { onTestFinished } from 'vitest'
 import { internalRouter } from '../../src/console/router.ts'
 import { parseKeys } from '../../src/receiver/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
@@ -63,13 +62,6 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     },
     stop: () => program.stop(2000),
   }
-}
-
-/** The same for the length of one test. */
-export async function withTestReceiver(options: TestReceiverOptions): Promise<TestReceiver> {
-  const receiver = await startTestReceiver(options)
-  onTestFinished(() => receiver.stop())
-  return receiver
 }
 
 export function keysOf(...keys: object[]) {

@@ -7,7 +7,7 @@ import { errorHandler, HttpError, notFound } from '../../runtime/http.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as commands from '../commands.ts'
 import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '../delivery-history.ts'
-import { requestLog } from '../request-log.ts'
+import { requestLogger } from '../../runtime/request-log.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage } from './account-pages.ts'
 import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage } from './activity-pages.ts'
 import { accountActions, type ConsoleDeps, idOf } from './actions.ts'
@@ -22,7 +22,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   const { settings, clock, logger } = deps
   const app = express()
   app.disable('x-powered-by').disable('etag').set('trust proxy', settings.trustProxy).set('query parser', 'simple')
-  app.use(requestLog(logger))
+  app.use(requestLogger(logger))
   app.use(pageHeaders())
   app.use(pageAssets())
   app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, clock }))

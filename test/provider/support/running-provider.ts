@@ -63,7 +63,7 @@ export async function startTestProvider(changes: Partial<ProviderSettings> = {})
   let keys = 0
   return {
     url,
-    consoleUrl: program.urls['console'] ?? '',
+    consoleUrl: program.urls['developer console'] ?? '',
     settings,
     database,
     deps,

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { RequestHandler } from 'express'
 import { pinoHttp } from 'pino-http'
-import type { Logger } from '../runtime/logger.ts'
+import type { Logger } from './logger.ts'
 
 /**
  * One line per HTTP exchange. The serializers are slim: the default ones cost a
