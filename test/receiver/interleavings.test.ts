@@ -14,11 +14,12 @@ import { reconcileOne, type ReconcilerDeps } from '../../src/receiver/reconciler
 import { environmentsOf } from '../../src/receiver/worker.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool, type Database, type Pool } from '../../src/runtime/postgres.ts'
+import type { Result } from '../../src/wire/schemas.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult } from '../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../support/receiver.ts'
-import { failed, okAudio, okImage, type Sample } from '../support/webhooks.ts'
+import { failed, okAudio, okImage, okVideo, type Sample } from '../support/webhooks.ts'
 
 /*
  * Two things happen to one request. Every pair is tried in each order, with one
@@ -73,10 +74,11 @@ type Ended = {
   told: string[]
 }
 
-type Webhook = { sample: Sample; webhookId?: string; keyName?: string }
+/** `result` is what the provider answered when the worker asked it. */
+type Webhook = { sample: Sample; webhookId?: string; keyName?: string; result?: Result }
 
 /** Stores a delivery as the listener would, and answers what its worker would then do. */
-async function webhook({ sample, webhookId = randomUUID(), keyName = 'live' }: Webhook): Promise<Act> {
+async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', result }: Webhook): Promise<Act> {
   const now = new Date()
   const id = deliveryId(webhookId, sample.body)
   const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds: Math.floor(now.getTime() / 1000), receivedAt: now, headers: {}, body: sample.body })
@@ -85,7 +87,8 @@ async function webhook({ sample, webhookId = randomUUID(), keyName = 'live' }: W
   if (!parsed.ok) throw new Error('the sample is no notification')
   const environment = keys.byName.get(keyName)?.environment
   const origin = { source: 'webhook' as const, keyName, environment, delivery: { id, claims: 0, ...deliveryIdRange(webhookId) }, mediaHosts: undefined, now }
-  return (db) => land(db, landNotification(parsed.notification, origin))
+  const landing = result ? landResult(result, origin) : landNotification(parsed.notification, origin)
+  return (db) => land(db, landing)
 }
 
 function land(db: Database, landing: Landing): Promise<unknown> {
@@ -260,6 +263,20 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
     // Both ways are right: the reconciler was first and the webhook changed nothing, or it overruled it.
     const both = first === `${status} true` ? [first] : [first, `${status} true`]
     expect([[`${status} true`], both]).toContainEqual(one.told)
+  },
+})
+
+tried("two webhooks before anybody tracked, one of them with the provider's result in hand: the result stands, whole", {
+  make: async (round) => {
+    const requestId = randomUUID()
+    const result: Result = { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }
+    const told = round % 2 === 0 ? okImage(requestId) : failed(requestId)
+    return { requestId, acts: [await webhook({ sample: told }), await webhook({ sample: okVideo(requestId), result })] }
+  },
+  end: (one, round) => {
+    expect(one).toMatchObject({ status: 'FAILED', confirmed: true, media: 0, pending: 0 })
+    expect(one.flags).toEqual([round % 2 === 0 ? ['contradiction'] : [], ['contradiction']])
+    expect([['FAILED true'], ...(round % 2 === 0 ? [['COMPLETED false', 'FAILED true']] : [])]).toContainEqual(one.told)
   },
 })
 

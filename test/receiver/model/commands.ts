@@ -71,7 +71,7 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
     { weight: 2, arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }) },
     { weight: 1, arbitrary: fc.constant<Command>({ do: 'verify quarantine' }) },
-    { weight: 4, arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 20, 46, 62, 125, 310, 1200) }) },
+    { weight: 4, arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 20, 46, 55, 62, 125, 310, 1200) }) },
     { weight: trouble, arbitrary: fc.record({ do: fc.constant('falter' as const), flaw: fc.constantFrom(...flaws), calls: fc.integer({ min: 1, max: 4 }) }) },
     { weight: trouble, arbitrary: fc.record({ do: fc.constant('crash' as const), lane, after: fc.constantFrom('claim' as const, 'fetch' as const) }) },
     { weight: trouble, arbitrary: fc.record({ do: fc.constant('stall' as const), role: fc.constantFrom('fetch' as const, 'reconciler' as const) }) },

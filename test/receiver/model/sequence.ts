@@ -46,6 +46,7 @@ function startSequence(world: World) {
   const provider = createProvider(requests, () => trueMs)
   const now = () => new Date(trueMs + offsetMs)
   world.use({ keys: fewKeys, now, providerFetch: provider.fetch })
+  world.restart()
 
   const acknowledged: Acknowledged = new Map()
   let refused: Refused[] = []

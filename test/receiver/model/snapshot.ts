@@ -1,4 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises'
+import type { KeyName } from './provider.ts'
 import type { World } from './world.ts'
 
 export type RequestRow = {
@@ -17,7 +18,7 @@ export type RequestRow = {
 export type Snapshot = {
   requests: RequestRow[]
   media: { request_id: string; kind: string; position: number; url: string }[]
-  deliveries: { id: string; webhook_id: string; request_id: string | null; status: string | null; sha: string; flags: string[]; parked_reason: string | null }[]
+  deliveries: { id: string; webhook_id: string; request_id: string | null; status: string | null; key_name: KeyName; sha: string; flags: string[]; parked_reason: string | null }[]
   inbox: { delivery_id: string }[]
   attempts: { delivery_id: string; outcome: string }[]
   quarantine: { id: number }[]

@@ -4,7 +4,7 @@ import http from 'node:http'
 import express from 'express'
 import { Counter } from 'prom-client'
 import { createAcceptor } from '../../../src/receiver/accept.ts'
-import { createFetcher, type Fetcher } from '../../../src/receiver/fetcher.ts'
+import { createFetcher } from '../../../src/receiver/fetcher.ts'
 import type { Keys } from '../../../src/receiver/keys.ts'
 import { createProviderClient } from '../../../src/receiver/provider-client.ts'
 import { createQuarantine } from '../../../src/receiver/quarantine.ts'
@@ -29,8 +29,8 @@ export const secrets: Record<KeyName | 'forger', string> = {
 }
 export const environments: Record<KeyName, 'live' | 'sandbox'> = { live: 'live', sandbox: 'sandbox', late: 'live' }
 
-/** Small, so that it bites. */
-export const callsPerMinute = 6
+/** So small that a handful of deliveries spends it. */
+export const callsPerMinute = 2
 export const stuckAfterSeconds = 120
 
 /** What a sequence can replace: the keys that are known, the clock, and the provider. */
@@ -50,13 +50,13 @@ export async function createWorld(database: TestDatabase) {
   const keys = () => setting.keys
   const clock = () => setting.now()
   const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
-  const fetch: Fetcher = createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
+  const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
   const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {} })
   const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,
     keys,
-    fetch,
+    fetch: freshFetcher(),
     mediaHosts: undefined,
     stuckAfterSeconds,
     fetchRatePerMinute: callsPerMinute,
@@ -98,6 +98,10 @@ export async function createWorld(database: TestDatabase) {
     flushed: () => flushed,
     use: (next: Partial<Setting>) => {
       setting = { ...setting, ...next }
+    },
+    /** A process that remembers nothing of the provider, as after a start. */
+    restart: () => {
+      receiver.fetch = freshFetcher()
     },
     close: async () => {
       await listening.unlisten()
