@@ -2,6 +2,7 @@ import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
 import { HttpError } from '../../runtime/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
@@ -16,21 +17,27 @@ export type Operation = {
 }
 
 /** Runs the call and turns what its queries throw into the envelope. */
-export function handlerOf({ answer }: Operation): RequestHandler {
+export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler {
   return async (req, res) => {
     res.set('cache-control', 'no-store')
     try {
       await answer(req, res)
     } catch (error) {
-      throw asHttpError(error)
+      throw asHttpError(error, logger)
     }
   }
 }
 
-function asHttpError(error: unknown): unknown {
+/** What postgres.js, the network and a server that starts or stops say when there is no connection to be had. */
+const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0|53)/
+
+function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
-  return error
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  if (!(cause instanceof Error) || !('code' in cause) || !noConnection.test(String(cause.code))) return error
+  logger.error({ err: error }, 'the API cannot reach Postgres')
+  return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
 }
 
 /** A uuid of the path, in lower case; what is none names nothing. */
@@ -53,7 +60,7 @@ const errors = {
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding',
   422: 'not_storable or unknown_key',
-  503: 'query_timeout: narrow the query; or too_many_waiting: try again after Retry-After seconds',
+  503: 'query_timeout: narrow the query; too_many_waiting or unavailable: try again after Retry-After seconds',
 } as const
 
 const successes = [200, 201, 202] as const

@@ -24,7 +24,7 @@ export function apiRouter(deps: ReceiverDeps): Router {
   const document = openApiDocument([...operations, describeItself(() => document)])
   const router = Router({ caseSensitive: true, strict: true })
   for (const [path, group] of Map.groupBy([...operations, describeItself(() => document)], ({ path }) => toExpress(path))) {
-    for (const operation of group) router[operation.method](path, handlerOf(operation))
+    for (const operation of group) router[operation.method](path, handlerOf(operation, deps.logger))
     router.all(path, methodNotAllowed(...group.flatMap(({ method }) => (method === 'get' ? ['GET', 'HEAD'] : ['POST']))))
   }
   return Router().use('/api', router)

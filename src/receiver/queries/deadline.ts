@@ -34,6 +34,7 @@ export async function readWithin<T>(db: Database, read: (tx: Database) => Promis
 }
 
 const dialect = new PgDialect()
+const connectionLost = /^(CONNECTION_|E[A-Z_]+$|57P0)/
 
 /** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
 async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Promise<T>, state: { late: boolean }): Promise<T> {
@@ -54,7 +55,7 @@ async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Prom
     return await read(tx)
   } catch (error) {
     // A lost connection has gone back to the pool by itself, to be opened again.
-    usable = /^[0-9A-Z]{5}$/.test(codeOf(error) ?? '57014')
+    usable = !connectionLost.test(codeOf(error) ?? '')
     throw error
   } finally {
     if (usable) await giveBack(connection)

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createResultWaiters } from '../../../src/receiver/api/result-waiters.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json as answerJson, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
@@ -227,6 +228,20 @@ describe('GET /api/results/{request_id}', () => {
     expect(await waiting).toMatchObject({ status: 200, json: { status: 'IN_QUEUE' } })
     expect(performance.now() - started).toBeLessThan(2000)
     await eventually(async () => (await connectionsThatListen()).length === 1)
+  })
+
+  it('lets 1,000 wait at once, and one more when one leaves', async () => {
+    const stop = new AbortController()
+    const { db, logger } = receiver.deps
+    const waiters = createResultWaiters({ db, logger, databaseUrl: database.url, signal: stop.signal })
+    const [first, ...rest] = await Promise.all(Array.from({ length: 1000 }, (_, n) => waiters.join(`${randomUUID().slice(0, 32)}${1000 + n}`, () => {})))
+    await expect(waiters.join(randomUUID(), () => {})).rejects.toMatchObject({ status: 503, code: 'too_many_waiting' })
+    first?.leave()
+    first?.leave()
+    rest.push(await waiters.join(randomUUID(), () => {}))
+    await expect(waiters.join(randomUUID(), () => {})).rejects.toMatchObject({ status: 503 })
+    for (const { leave } of rest) leave()
+    stop.abort()
   })
 
   it('answers 404 for what is not known, and 400 for a wait that is none', async () => {

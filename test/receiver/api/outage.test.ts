@@ -1,0 +1,62 @@
+import { once } from 'node:events'
+import net from 'node:net'
+import { expect, it, onTestFinished } from 'vitest'
+import { withTestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startTestReceiver } from '../../support/receiver.ts'
+import { call } from './calls.ts'
+
+/** A way to Postgres that can be cut and opened again. */
+async function openGate(url: string) {
+  const to = new URL(url)
+  const target = { host: to.hostname, port: Number(to.port) }
+  const sockets = new Set<net.Socket>()
+  const server = net.createServer((inside) => {
+    const outside = net.connect(target)
+    for (const socket of [inside, outside]) {
+      sockets.add(socket)
+      socket.on('error', () => {}).on('close', () => [inside, outside].forEach((each) => each.destroy()))
+    }
+    inside.pipe(outside).pipe(inside)
+  })
+  const listen = async (port: number) => {
+    server.listen(port, '127.0.0.1')
+    await once(server, 'listening')
+  }
+  await listen(0)
+  const address = server.address()
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  to.hostname = '127.0.0.1'
+  to.port = String(port)
+  const close = async () => {
+    for (const socket of sockets) socket.destroy()
+    if (server.listening) server.close()
+  }
+  return { url: String(to), close, open: () => listen(port) }
+}
+
+it('answers 503 while Postgres cannot be reached, and goes on when it can', async () => {
+  const database = await withTestDatabase()
+  const gate = await openGate(database.url)
+  const receiver = await startTestReceiver({ databaseUrl: gate.url })
+  onTestFinished(async () => {
+    await receiver.stop()
+    await gate.close()
+  })
+  // More than the pool has connections, so that each has been used and lost once.
+  await Promise.all(Array.from({ length: 20 }, () => call(receiver, 'GET /api/deliveries')))
+  await gate.close()
+  for (const path of ['/api/deliveries', '/api/arrivals', '/api/stats', '/api/requests']) {
+    const { status, json, headers } = await call(receiver, `GET ${path}`)
+    expect({ path, status, error: json.error, retry: headers.get('retry-after') }).toEqual({
+      path,
+      status: 503,
+      error: { type: 'api_error', code: 'unavailable', message: 'Postgres cannot be reached' },
+      retry: '1',
+    })
+  }
+  await gate.open()
+  await eventually(async () => (await call(receiver, 'GET /api/deliveries')).status === 200)
+  const answers = await Promise.all(Array.from({ length: 20 }, () => call(receiver, 'GET /api/deliveries')))
+  expect(answers.map(({ status }) => status)).toEqual(Array(20).fill(200))
+})
