@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
-import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
+import { type Database, isAboutTheRow } from '../runtime/postgres.ts'
 import type { Delivery } from './delivery.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
@@ -83,14 +83,17 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     if (queue.length >= maxWaitingRows || queuedBytes >= maxWaitingBytes) throw new UnavailableError('too_much_waiting')
     const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
     const waiting = { delivery, resolve, reject, abandoned: false }
+    const timer = setTimeout(() => {
+      waiting.abandoned = true
+      reject(new UnavailableError('postgres_too_slow'))
+    }, answerWithinMs)
     queue.push(waiting)
     queuedBytes += delivery.body.length
     pump()
     try {
-      return await withDeadline(promise, answerWithinMs, 'storing a delivery')
-    } catch (error) {
-      waiting.abandoned = true
-      throw error instanceof UnavailableError ? error : new UnavailableError('postgres_too_slow', { cause: error })
+      return await promise
+    } finally {
+      clearTimeout(timer)
     }
   }
   return { accept, waiting: () => queue.length }

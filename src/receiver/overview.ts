@@ -91,7 +91,7 @@ async function latestResults(db: Database): Promise<ResultRow[]> {
     select request_id, status, model, media_complete, error_message, landed_at, (
       select json_agg(json_build_object('kind', kind, 'url', url) order by kind, position)
       from mediadock.media where media.request_id = requests.request_id) as media
-    from mediadock.requests where landed_at is not null order by landed_at desc limit ${newest}`)
+    from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${newest}`)
   return rows.map((row) => ({
     requestId: row.request_id,
     status: row.status,

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 const busyBatch = 32
 const busyForMs = 200
 /** While it is busy, a background role rests this many times as long as it worked. */
-const restFactor = 6
+const restFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {

@@ -20,7 +20,7 @@ import { createQuarantine } from './quarantine.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submit-client.ts'
 import { createSubmitter, type Submitter } from './submit.ts'
-import { webhookRouter } from './webhook.ts'
+import { logLine, webhookRouter } from './webhook.ts'
 import type { WorkerDeps } from './worker.ts'
 
 /** Everything that the internal listener's pages and API may use. */
@@ -115,23 +115,24 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
   const isReady = readiness(pool, retired.signal)
-  const publicApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [
-    webhookRouter({
-      keys: () => keys,
-      acceptor,
-      maxBodyBytes: settings.maxBodyBytes,
-      clock,
-      onRefused: quarantine.record,
-      onArrival: (arrival) => {
-        arrivalLog.record(arrival)
-        metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
-        if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
-        if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
-      },
-    }),
-  ])
+  const webhooks = webhookRouter({
+    keys: () => keys,
+    acceptor,
+    maxBodyBytes: settings.maxBodyBytes,
+    clock,
+    onRefused: quarantine.record,
+    onArrival: (arrival) => {
+      arrivalLog.record(arrival)
+      logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
+      metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
+      if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
+      if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
+    },
+  })
+  const app = { logger, trustProxy: settings.trustProxy, isReady }
+  const publicApp = createApp({ ...app, first: webhooks })
   const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, isReady, signal: stopping.signal }
-  const internalApp = createApp({ logger, trustProxy: settings.trustProxy, isReady }, [options.internal(deps)])
+  const internalApp = createApp({ ...app, then: options.internal(deps) })
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number) => {
@@ -151,8 +152,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await stop(0)
     throw error
   }
-  const [webhooks, internal] = listeners.map(({ url }) => url)
-  return { urls: { webhooks: `${webhooks}/webhooks`, console: `${internal}/` }, retire: () => retired.abort(), stop }
+  const [outside, inside] = listeners.map(({ url }) => url)
+  return { urls: { webhooks: `${outside}/webhooks`, console: `${inside}/` }, retire: () => retired.abort(), stop }
 }
 
 function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['onLanded'] {
@@ -163,22 +164,30 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
   }
 }
 
-type AppOptions = { logger: Logger; trustProxy: string | number; isReady: () => Promise<boolean> }
+type AppOptions = {
+  logger: Logger
+  trustProxy: string | number
+  isReady: () => Promise<boolean>
+  /** What logs its own exchanges and must not wait for anything else. */
+  first?: Router
+  then?: Router
+}
 
-function createApp({ logger, trustProxy, isReady }: AppOptions, routers: readonly Router[]): Express {
+function createApp({ logger, trustProxy, isReady, first, then }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
   app.enable('case sensitive routing')
   app.enable('strict routing')
   app.set('trust proxy', trustProxy)
+  if (first) app.use(first)
   app.use(requestLogger(logger))
   app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
   app.get('/readyz', async (_req, res) => {
     const ready = await isReady()
     res.status(ready ? 200 : 503).json({ status: ready ? 'ready' : 'not ready' })
   })
-  for (const router of routers) app.use(router)
+  if (then) app.use(then)
   app.use(notFound)
   app.use(errorHandler(logger))
   return app

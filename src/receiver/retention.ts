@@ -39,7 +39,7 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
       select id from mediadock.deliveries d
       where received_at < ${cutoff.toISOString()}::timestamptz and parked_reason is null
         and not exists (select from mediadock.inbox where delivery_id = d.id)
-      order by received_at limit ${batchRows}
+      order by received_at nulls first limit ${batchRows}
     ),
     gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
     attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
@@ -51,7 +51,7 @@ async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
   const [row] = await db.execute<{ n: number }>(sql`
     with gone as (
       delete from mediadock.quarantine where id in (
-        select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at limit ${batchRows})
+        select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at nulls first limit ${batchRows})
       returning id
     )
     select count(*)::int as n from gone`)

@@ -22,10 +22,8 @@ export function requestLogger(logger: Logger): RequestHandler {
   })
 }
 
-/** `res.locals.logged` holds what a handler adds: the ids that a person would search for. */
 function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record<string, unknown> {
-  const logged = 'locals' in res ? Object(res.locals).logged : undefined
-  return { method: req.method, path: pathOf(req.url), status: res.statusCode, ms, ...logged }
+  return { method: req.method, path: pathOf(req.url), status: res.statusCode, ms }
 }
 
 /** Without the query: a console's session token or a search may stand in it. */
