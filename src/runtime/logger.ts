@@ -1,4 +1,4 @@
-import { pino, stdSerializers, type Logger, type LoggerOptions } from 'pino'
+import { pino, type Logger, type LoggerOptions } from 'pino'
 
 export type { Logger }
 
