@@ -132,7 +132,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const app = { logger, trustProxy: settings.trustProxy, isReady }
   const publicApp = createApp({ ...app, first: webhooks })
   const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, isReady, signal: stopping.signal }
-  const internalApp = createApp({ ...app, then: options.internal(deps) })
+  const internalApp = createApp({ ...app, rest: options.internal(deps) })
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number) => {
@@ -170,10 +170,10 @@ type AppOptions = {
   isReady: () => Promise<boolean>
   /** What logs its own exchanges and must not wait for anything else. */
   first?: Router
-  then?: Router
+  rest?: Router
 }
 
-function createApp({ logger, trustProxy, isReady, first, then }: AppOptions): Express {
+function createApp({ logger, trustProxy, isReady, first, rest }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -187,7 +187,7 @@ function createApp({ logger, trustProxy, isReady, first, then }: AppOptions): Ex
     const ready = await isReady()
     res.status(ready ? 200 : 503).json({ status: ready ? 'ready' : 'not ready' })
   })
-  if (then) app.use(then)
+  if (rest) app.use(rest)
   app.use(notFound)
   app.use(errorHandler(logger))
   return app
