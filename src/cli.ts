@@ -11,8 +11,9 @@ async function main(argv: readonly string[]): Promise<number> {
     return name === undefined ? 2 : 0
   }
   try {
-    const command = commands[name]
-    if (!command) throw new UsageError(`unknown command "${name}"; mediadock --help lists them`)
+    const entry = commands[name]
+    if (!entry) throw new UsageError(`unknown command "${name}"; mediadock --help lists them`)
+    const command = await entry.load()
     if (args.includes('--help') || args.includes('-h')) {
       process.stdout.write(`${command.help.trim()}\n`)
       return 0

@@ -3,7 +3,6 @@ import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { listCommand } from './listing.ts'
 
 export const arrivalsCommand = listCommand({
-  summary: 'list HTTP arrivals, refused ones too, newest first',
   help: `
 mediadock arrivals [--outcome accepted|duplicate|parked|refused|unavailable] [--reason R] [--state S]
                    [--request-id ID] [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]

@@ -3,7 +3,6 @@ import { deliveryFiltersSchema } from '../receiver/queries/filters.ts'
 import { listCommand } from './listing.ts'
 
 export const deliveriesCommand = listCommand({
-  summary: 'list accepted deliveries, newest first',
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
                      [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]

@@ -1,25 +1,45 @@
-import { arrivalsCommand } from './arrivals.ts'
-import { deliveriesCommand } from './deliveries.ts'
-import { migrateCommand } from './migrate.ts'
-import { providerCommand } from './provider.ts'
-import { reconcileCommand } from './reconcile.ts'
-import { replayCommand } from './replay.ts'
-import { requestsCommand } from './requests.ts'
-import { startCommand } from './start.ts'
-import { triggerCommand } from './trigger.ts'
 import type { Command } from './usage.ts'
 
-/** Every command by its first word. */
-export const commands: Record<string, Command> = {
-  start: startCommand,
-  migrate: migrateCommand,
-  deliveries: deliveriesCommand,
-  requests: requestsCommand,
-  arrivals: arrivalsCommand,
-  replay: replayCommand,
-  reconcile: reconcileCommand,
-  trigger: triggerCommand,
-  provider: providerCommand,
+type Entry = { summary: string; load: () => Promise<Command> }
+
+/** Every command by its first word; only the one that is run is loaded. */
+export const commands: Record<string, Entry> = {
+  start: {
+    summary: 'start the receiver, the provider, or both',
+    load: async () => (await import('./start.ts')).startCommand,
+  },
+  migrate: {
+    summary: 'bring the database schema up to date',
+    load: async () => (await import('./migrate.ts')).migrateCommand,
+  },
+  deliveries: {
+    summary: 'list accepted deliveries, newest first',
+    load: async () => (await import('./deliveries.ts')).deliveriesCommand,
+  },
+  requests: {
+    summary: 'list tracked requests, newest first',
+    load: async () => (await import('./requests.ts')).requestsCommand,
+  },
+  arrivals: {
+    summary: 'list HTTP arrivals, refused ones too, newest first',
+    load: async () => (await import('./arrivals.ts')).arrivalsCommand,
+  },
+  replay: {
+    summary: 'process deliveries again',
+    load: async () => (await import('./replay.ts')).replayCommand,
+  },
+  reconcile: {
+    summary: 'ask the provider for what the webhooks missed',
+    load: async () => (await import('./reconcile.ts')).reconcileCommand,
+  },
+  trigger: {
+    summary: 'send a signed sample webhook to a receiver',
+    load: async () => (await import('./trigger.ts')).triggerCommand,
+  },
+  provider: {
+    summary: "the provider's developer console, on the command line",
+    load: async () => (await import('./provider.ts')).providerCommand,
+  },
 }
 
 export function usage(): string {

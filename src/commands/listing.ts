@@ -8,7 +8,6 @@ import { withDatabase } from './database.ts'
 import { printJson, printTable, UsageError, type Command } from './usage.ts'
 
 export type Listing<S extends z.ZodObject, T> = {
-  summary: string
   help: string
   /** The filters that the API has too; each is an option of its name, with dashes. */
   filters: S
@@ -20,9 +19,8 @@ export type Listing<S extends z.ZodObject, T> = {
 const defaultRows = 50
 
 /** A command that prints a list of the API: as a table, or one JSON line for each item. */
-export function listCommand<S extends z.ZodObject, T>({ summary, help, filters, list, headings, row }: Listing<S, T>): Command {
+export function listCommand<S extends z.ZodObject, T>({ help, filters, list, headings, row }: Listing<S, T>): Command {
   return {
-    summary,
     help,
     run: async (args, env) => {
       const { words, options } = readWords(args, { filters, switches: ['json'], valued: ['limit'] })

@@ -5,7 +5,6 @@ import { withDatabase } from './database.ts'
 import { UsageError, type Command } from './usage.ts'
 
 export const migrateCommand: Command = {
-  summary: 'bring the database schema up to date',
   help: `
 mediadock migrate [receiver|provider|all]
 

@@ -55,7 +55,6 @@ const actions: Record<string, Action> = {
 }
 
 export const providerCommand: Command = {
-  summary: "the provider's developer console, on the command line",
   help: `
 mediadock provider keys create --account A --name N --environment live|sandbox [--scopes generate,read] [--json]
 mediadock provider keys list [--account A] [--json]

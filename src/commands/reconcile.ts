@@ -5,7 +5,6 @@ import { withProcessing } from './processing.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 export const reconcileCommand: Command = {
-  summary: 'ask the provider for what the webhooks missed',
   help: `
 mediadock reconcile [request_id] [--json]
 

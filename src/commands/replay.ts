@@ -11,7 +11,6 @@ import { printJson, printTable, UsageError, type Command } from './usage.ts'
 type Options = { dryRun: boolean; interrupted: AbortSignal }
 
 export const replayCommand: Command = {
-  summary: 'process deliveries again',
   help: `
 mediadock replay <delivery id>… [--dry-run] [--json]
 mediadock replay --state parked [--reason R] [--key-name N] [--since T] [--until T] … [--dry-run] [--json]

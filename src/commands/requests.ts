@@ -6,7 +6,6 @@ import { listCommand } from './listing.ts'
 import type { Command } from './usage.ts'
 
 const listing = listCommand({
-  summary: 'list tracked requests, newest first',
   help: `
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
                    [--model M] [--key-name N] [--since T] [--until T] [--limit N] [--json]

@@ -2,7 +2,6 @@ import { start } from '../start.ts'
 import { UsageError, type Command } from './usage.ts'
 
 export const startCommand: Command = {
-  summary: 'start the receiver, the provider, or both',
   help: `
 mediadock start [receiver|provider|all]
 

@@ -28,7 +28,6 @@ const samples: Record<string, Sample> = {
 }
 
 export const triggerCommand: Command = {
-  summary: 'send a signed sample webhook to a receiver',
   help: `
 mediadock trigger <${Object.keys(samples).join('|')}>
                   [--url URL] [--secret SECRET] [--request-id UUID]

@@ -7,8 +7,6 @@ export class UsageError extends Error {
 }
 
 export type Command = {
-  /** One line for the list of commands. */
-  summary: string
   /** What `--help` prints: forms, options, examples. */
   help: string
   /** Answers the exit code. */

@@ -105,7 +105,7 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
     const wrongEnvironment = row.sandbox !== null && row.sandbox !== (environments[request.owner] === 'sandbox')
     if (row.confirmed_at !== null) holdTruth(row, request, state)
     // Only an ERROR that nothing contradicts is taken at its word; a stranger's key cannot ask.
-    else assert.ok(wrongEnvironment || (row.status === 'FAILED' && !contradicted), `${row.status} stands and nobody asked the provider`)
+    else assert.ok(wrongEnvironment || (row.status === 'FAILED' && !contradicted), `${row.status} stands and nobody asked the provider: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`)
 
     for (const { status, key_name: signer, parked_reason: reason } of state.deliveries.filter((delivery) => delivery.request_id === row.request_id)) {
       const foreign = status !== null && row.sandbox !== (environments[signer] === 'sandbox')
