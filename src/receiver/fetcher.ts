@@ -22,7 +22,16 @@ export type Asked = FetchOutcome | { kind: 'not_asked'; reason: string; retryAt:
 /** The answer, and the key that it was given to. */
 export type Fetched = { asked: Asked; keyName: string | undefined }
 
-export type Fetcher = (ask: { requestId: string; keyName: string | undefined; reserve: number; signal: AbortSignal }) => Promise<Fetched>
+export type Ask = {
+  requestId: string
+  keyName: string | undefined
+  reserve: number
+  signal: AbortSignal
+  /** Called once it is decided whether there is a call for it, before it is made: who comes first gets what is left. */
+  onDecided?: () => void
+}
+
+export type Fetcher = (ask: Ask) => Promise<Fetched>
 
 const unauthorizedPauseSeconds = 300
 const defaultRetryAfterSeconds = 30
@@ -35,10 +44,10 @@ const maxPauseSeconds = 3600
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   const breaker = createProviderBreaker()
-  return async ({ requestId, keyName, reserve, signal }) => {
+  return async ({ requestId, keyName, reserve, signal, onDecided = () => {} }) => {
     let last: Fetched | undefined
     for (const key of candidates(deps.keys(), keyName)) {
-      const asked = await askWith(deps, { requestId, key, reserve, signal, breaker })
+      const asked = await askWith(deps, { requestId, key, reserve, signal, onDecided, breaker })
       if (endsAsking(asked, key.name === keyName)) return { asked, keyName: key.name }
       if (last === undefined || last.asked.kind === 'not_found') last = { asked, keyName: key.name }
     }
@@ -61,9 +70,9 @@ function candidates(keys: Keys, keyName: string | undefined): GenerationKey[] {
   return sameEnvironment.toSorted((a, b) => Number(b.name === keyName) - Number(a.name === keyName))
 }
 
-type AskWith = { requestId: string; key: GenerationKey; reserve: number; signal: AbortSignal; breaker: ProviderBreaker }
+type AskWith = Required<Omit<Ask, 'keyName'>> & { key: GenerationKey; breaker: ProviderBreaker }
 
-async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal, breaker }: AskWith): Promise<Asked> {
+async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal, onDecided, breaker }: AskWith): Promise<Asked> {
   const now = deps.clock()
   const restsUntil = breaker.restsUntil(now)
   if (restsUntil) {
@@ -75,6 +84,7 @@ async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal, bre
     deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
     return { kind: 'not_asked', reason: grant.reason, retryAt: grant.retryAt }
   }
+  onDecided()
   const started = performance.now()
   const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
   const ms = Math.round(performance.now() - started)

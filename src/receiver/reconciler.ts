@@ -47,11 +47,19 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     const due = await claimDue(deps, resting)
     if (due.length === 0) break
     run.scanned += due.length
-    await Promise.all(
-      due.map(async (one) => {
-        if ((await poll(deps, one, run)) === 'postponed') resting.add(one.keyName ?? '')
-      }),
-    )
+    const polls: Promise<void>[] = []
+    for (const one of due) {
+      // In their order, one after the other, they are given the calls that are left; the calls themselves run side by side.
+      const decided = Promise.withResolvers<void>()
+      const polled = poll(deps, { one, run, onDecided: decided.resolve }).finally(decided.resolve)
+      polls.push(
+        polled.then((end) => {
+          if (end === 'postponed') resting.add(one.keyName ?? '')
+        }),
+      )
+      await decided.promise
+    }
+    await Promise.all(polls)
   }
   return run
 }
@@ -61,7 +69,7 @@ export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Pro
   const run: ReconcileRun = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
   const [one] = await claimWhere(deps, sql`request_id = ${requestId}`)
   if (!one) return undefined
-  await poll(deps, one, run)
+  await poll(deps, { one, run })
   return run
 }
 
@@ -86,7 +94,9 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
     set next_poll_at = ${now} + make_interval(secs => ${leaseSeconds}), polls = polls + 1
     from due where r.request_id = due.request_id
     returning r.request_id, r.key_name, r.polls, r.tracked_at, due.due_at`)
-  return rows.map((row) => ({
+  // What an update gives back has no order.
+  const oldestFirst = rows.toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
+  return oldestFirst.map((row) => ({
     requestId: row.request_id,
     keyName: row.key_name ?? undefined,
     polls: row.polls,
@@ -95,12 +105,15 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
   }))
 }
 
-async function poll(deps: ReconcilerDeps, one: Due, run: ReconcileRun): Promise<'polled' | 'postponed'> {
+type Poll = { one: Due; run: ReconcileRun; onDecided?: () => void }
+
+async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promise<'polled' | 'postponed'> {
   const { asked, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
     reserve: Math.floor(deps.fetchRatePerMinute / 5),
     signal: deps.cut,
+    ...(onDecided && { onDecided }),
   })
   switch (asked.kind) {
     case 'result':

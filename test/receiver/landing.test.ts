@@ -251,4 +251,20 @@ describe('reconciling', () => {
     expect(await Promise.all(ids.map(async (id) => (await resultOf(id))['status']))).toEqual(['COMPLETED', 'FAILED', 'CANCELED'])
     expect(await resultOf(ids[0]!)).toMatchObject({ source: 'reconciler' })
   })
+
+  it('gives the calls that are left to what is overdue longest', async () => {
+    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 5 } })
+    for (let round = 0; round < 8; round += 1) {
+      await database.sql`delete from mediadock.call_budgets`
+      const ids = Array.from({ length: 12 }, () => randomUUID())
+      const rows = ids.map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) }))
+      await database.sql`insert into mediadock.requests ${database.sql(rows.toSorted(() => Math.random() - 0.5))}`
+      await narrow.deps.background.reconcileNow()
+      // Five a minute, of which a fifth is left to landing.
+      const landed = await database.sql`select request_id from mediadock.results where request_id = any(${ids}) and landed_at is not null`
+      expect(new Set(landed.map((row) => row['request_id']))).toEqual(new Set(ids.slice(0, 4)))
+      await database.sql`delete from mediadock.requests where request_id = any(${ids})`
+    }
+    await narrow.stop()
+  })
 })
