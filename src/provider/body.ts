@@ -1,23 +1,17 @@
-import express, { type Request, type Response } from 'express'
+import type { Request, Response } from 'express'
 import type { z } from 'zod'
 import { HttpError } from '../runtime/http.ts'
+import { invalidBody, readJsonBody } from '../runtime/json-body.ts'
 
-const maxBodyBytes = 1_048_576
 /** The deepest input that a schema can ask for has three levels; far below what would overflow a recursive walk. */
 const maxDepth = 16
-
-const parseJson = express.json({ limit: maxBodyBytes, strict: false, type: isJson })
 
 /**
  * The JSON body of a request, as `schema` says. What is not JSON or has the
  * wrong outline is 400 invalid_body, over 1 MiB 413 (CONTRACT, body not JSON).
  */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
-  if (!isJson(req)) throw invalidBody('the Content-Type must be application/json')
-  await new Promise<void>((resolve, reject) => {
-    parseJson(req, res, (error?: unknown) => (error === undefined ? resolve() : reject(refusal(error))))
-  })
-  const body: unknown = req.body
+  const body = await readJsonBody(req, res)
   checkOutline(body)
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
@@ -25,22 +19,6 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   const member = issue?.path.join('.') ?? ''
   if (member === 'webhook_url') throw new HttpError(400, 'webhook_url_invalid', 'webhook_url must be a string')
   throw invalidBody(member === '' ? 'the body must be a JSON object' : `${member}: ${issue?.message ?? 'is invalid'}`)
-}
-
-function isJson(req: { headers: { 'content-type'?: string | undefined } }): boolean {
-  const mediaType = (req.headers['content-type'] ?? '').split(';', 1)[0] ?? ''
-  return /^application\/(?:[\w.-]+\+)?json$/i.test(mediaType.trim())
-}
-
-function invalidBody(message: string): HttpError {
-  return new HttpError(400, 'invalid_body', message)
-}
-
-function refusal(error: unknown): unknown {
-  if (!(error instanceof Error) || !('status' in error) || typeof error.status !== 'number' || error.status >= 500) return error
-  if (error.status === 413) return new HttpError(413, 'payload_too_large', `the body must have at most ${maxBodyBytes} bytes`)
-  if (error.status === 415) return new HttpError(415, 'unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br')
-  return invalidBody('the body is not valid JSON')
 }
 
 /**

@@ -57,15 +57,19 @@ describe('local-video', () => {
     const controller = new AbortController()
     const reason = new Error('taken away')
     const mediaDir = await temporaryFolder()
-    const started = performance.now()
-    const onReport = (progress: number) => progress > 25 && controller.abort(reason)
+    let last = 0
+    const onReport = (progress: number) => {
+      last = progress
+      if (progress > 25) controller.abort(reason)
+    }
     const run = engine.run(
       { requestId: 'abort-me', model: 'm', input: { prompt: 'a', duration: 30, resolution: '1080p' }, mediaDir, mediaUrl: '' },
       async (progress) => void onReport(progress),
       controller.signal,
     )
     await expect(run).rejects.toBe(reason)
-    expect(performance.now() - started).toBeLessThan(6000)
+    // Cut in the middle, not waited for.
+    expect(last).toBeLessThan(90)
     expect(await filesBelow(mediaDir)).toEqual([])
   })
 
