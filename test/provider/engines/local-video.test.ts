@@ -64,7 +64,7 @@ describe('local-video', () => {
     }
     const run = engine.run(
       { requestId: 'abort-me', model: 'm', input: { prompt: 'a', duration: 30, resolution: '1080p' }, mediaDir, mediaUrl: '' },
-      async (progress) => void onReport(progress),
+      async (progress) => onReport(progress),
       controller.signal,
     )
     await expect(run).rejects.toBe(reason)
