@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
-import { type Database, isAboutTheRow } from '../runtime/postgres.ts'
+import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
 import type { Delivery } from './delivery.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
@@ -56,7 +56,11 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       if (batch.length === 0) return
       inFlight += 1
       deps.onFlush?.(batch.length)
-      void flush(deps, batch).finally(() => {
+      // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
+      const settled = withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').catch((error: unknown) => {
+        deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
+      })
+      void settled.finally(() => {
         inFlight -= 1
         pump()
       })

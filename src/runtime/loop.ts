@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from './logger.ts'
+import { withDeadline } from './postgres.ts'
 
 export type Loop = {
   /** Runs the next round now instead of at the end of the pause. */
@@ -19,6 +20,8 @@ export type LoopOptions = {
 }
 
 const failurePauseMaxMs = 10_000
+/** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
+const roundDeadlineMs = 30_000
 
 /**
  * Drives one background role until the signal aborts. A round that throws is
@@ -47,7 +50,7 @@ export function startLoop({ name, runOnce, idleMs, logger, signal }: LoopOptions
     while (!signal.aborted) {
       woken = false
       try {
-        const { more } = await runOnce()
+        const { more } = await withDeadline(runOnce(), roundDeadlineMs, `a round of ${name}`)
         failures = 0
         if (!more) await sleep(jittered(idleMs))
       } catch (error) {
