@@ -35,6 +35,8 @@ export type BackgroundDeps = {
 /** A lane looks again by itself this often: for retries, and for what another replica accepted and lost. */
 const pollMs = 1000
 const drainDeadlineMs = 3000
+/** Ticks do not overlap, so a run that never ended would be the last one. */
+const runDeadlineMs = 600_000
 
 /** Starts every background role: two lanes of landing, the two logs, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
@@ -56,7 +58,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const reconcile = async () => {
     const started = performance.now()
     try {
-      const run = await reconciler.runOnce(reconcilerDeps, signal)
+      const run = await withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
       metrics.reconcileRuns.inc({ outcome: 'ok' })
       if (run.scanned > 0) logger.info({ ...run, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
     } catch (error) {
