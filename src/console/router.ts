@@ -1,30 +1,45 @@
+import { createRequire } from 'node:module'
+import path from 'node:path'
 import { Router } from 'express'
 import { apiRouter } from '../receiver/api/router.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
-import { readOverview } from '../receiver/overview.ts'
 import { guardAccess } from '../runtime/access.ts'
-import { page, pageAssets, pageHeaders, sendPage } from '../runtime/console-page.ts'
+import { pageAssets, pageHeaders } from '../runtime/console-page.ts'
+import { notFound } from '../runtime/http.ts'
+import { auditRoutes } from './audit-page.ts'
+import { deliveriesRoutes } from './deliveries-page.ts'
+import { failurePage } from './failures.ts'
+import { keysRoutes } from './keys-page.ts'
 import { linkPolicy } from './media-links.ts'
-import { nowPage, nowTiles } from './now-page.ts'
+import { nowRoutes } from './now-routes.ts'
+import { parkedRoutes } from './parked-page.ts'
+import { reconcilerRoutes } from './reconciler-page.ts'
+import { requestRoutes } from './request-page.ts'
+import { requestsRoutes } from './requests-page.ts'
+import type { ConsoleDeps } from './shell.ts'
 
-/** The internal listener: console pages and metrics. */
+const require = createRequire(import.meta.url)
+const assets = {
+  folders: [path.join(import.meta.dirname, 'assets')],
+  files: { 'uplot.js': require.resolve('uplot/dist/uPlot.esm.js'), 'uplot.css': require.resolve('uplot/dist/uPlot.min.css') },
+}
+
+const pages = [nowRoutes, deliveriesRoutes, requestsRoutes, requestRoutes, parkedRoutes, reconcilerRoutes, keysRoutes, auditRoutes]
+
+/** The internal listener: console pages, JSON API and metrics. */
 export function internalRouter(deps: ReceiverDeps): Router {
-  const { settings, db, clock } = deps
+  const { settings, clock, registry } = deps
   const router = Router()
-  const links = linkPolicy(settings)
-  router.use(pageHeaders({ mediaSources: links.sources }))
-  router.use(pageAssets())
+  const console: ConsoleDeps = { ...deps, links: linkPolicy(settings) }
+  router.use(pageHeaders({ mediaSources: console.links.sources }))
+  router.use(pageAssets(assets))
   router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', clock }))
   router.use(apiRouter(deps))
-
   router.get('/metrics', async (_req, res) => {
-    res.type(deps.registry.contentType).send(await deps.registry.metrics())
+    res.type(registry.contentType).send(await registry.metrics())
   })
-  const read = () => readOverview(db, { now: clock(), ...settings })
-  router.get('/', async (_req, res) => {
-    const body = nowPage(await read(), links)
-    sendPage(res, page({ title: 'Now', product: 'mediadock', nav: [{ href: '/', label: 'Now', current: true }], body, signOut: settings.internalToken !== undefined }))
-  })
-  router.get('/now', async (_req, res) => sendPage(res, nowTiles(await read(), links)))
+  for (const routes of pages) router.use(routes(console))
+  router.use(notFound)
+  router.use(failurePage(console))
   return router
 }

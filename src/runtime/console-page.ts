@@ -9,10 +9,21 @@ export type Markup = ReturnType<typeof html>
 
 export type NavItem = { href: string; label: string; current?: boolean }
 
-export type Page = { title: string; product: string; nav: readonly NavItem[]; body: Markup; signOut?: boolean }
+export type Page = {
+  title: string
+  product: string
+  nav: readonly NavItem[]
+  body: Markup
+  /** Stands below the main part, on every page: a footer, dialogs. */
+  below?: Markup
+  signOut?: boolean
+  /** Paths of further module scripts and style sheets, in the order in which they are loaded. */
+  scripts?: readonly string[]
+  styles?: readonly string[]
+}
 
 /** The frame around every page of both consoles. */
-export function page({ title, product, nav, body, signOut = false }: Page): Markup {
+export function page({ title, product, nav, body, below, signOut = false, scripts = [], styles = [] }: Page): Markup {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -23,7 +34,9 @@ export function page({ title, product, nav, body, signOut = false }: Page): Mark
         <title>${title} · ${product}</title>
         <link rel="icon" href="/assets/icon.svg" type="image/svg+xml" />
         <link rel="stylesheet" href="/assets/console.css" />
+        ${styles.map((href) => html`<link rel="stylesheet" href="${href}" />`)}
         <script src="/assets/htmx.min.js" defer></script>
+        ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}
       </head>
       <body>
         <a class="skip" href="#main">Skip to content</a>
@@ -37,6 +50,7 @@ export function page({ title, product, nav, body, signOut = false }: Page): Mark
           ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>
+        ${below ?? ''}
       </body>
     </html>`
 }
@@ -77,12 +91,18 @@ export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly str
 
 const require = createRequire(import.meta.url)
 
-/** Style, script and icon, served by ourselves: a console must work in a network without the outside. */
-export function pageAssets(): Router {
+/**
+ * Style, script and icon, served by ourselves: a console must work in a network
+ * without the outside. `folders`, and `files` by their name below /assets, are
+ * what one console has beyond both.
+ */
+export function pageAssets({ folders = [], files = {} }: { folders?: readonly string[]; files?: Record<string, string> } = {}): Router {
   const router = Router()
-  const options = { maxAge: '1h', index: false, fallthrough: true } as const
-  const htmxFile = require.resolve('htmx.org/dist/htmx.min.js')
-  router.get('/assets/htmx.min.js', (_req, res) => res.sendFile(path.basename(htmxFile), { root: path.dirname(htmxFile), maxAge: '1h' }))
-  router.use('/assets', express.static(path.join(import.meta.dirname, 'assets'), options))
+  for (const [name, file] of Object.entries({ 'htmx.min.js': require.resolve('htmx.org/dist/htmx.min.js'), ...files })) {
+    router.get(`/assets/${name}`, (_req, res) => res.sendFile(path.basename(file), { root: path.dirname(file), maxAge: '1h' }))
+  }
+  for (const folder of [path.join(import.meta.dirname, 'assets'), ...folders]) {
+    router.use('/assets', express.static(folder, { maxAge: '1h', index: false, fallthrough: true }))
+  }
   return router
 }

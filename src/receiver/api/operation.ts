@@ -31,12 +31,13 @@ export function handlerOf({ answer }: Operation, logger: Logger): RequestHandler
 /** What postgres.js, the network and a server that starts or stops say when there is no connection to be had. */
 const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EHOSTUNREACH|57P0|53)/
 
-function asHttpError(error: unknown, logger: Logger): unknown {
+/** What the queries throw, as the answer that it is; anything else as it is. */
+export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   if (!(cause instanceof Error) || !('code' in cause) || !noConnection.test(String(cause.code))) return error
-  logger.error({ err: error }, 'the API cannot reach Postgres')
+  logger.error({ err: error }, 'the internal listener cannot reach Postgres')
   return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
 }
 

@@ -1,0 +1,110 @@
+// Draws every [data-chart] of a page: its JSON is the Chart of chart.ts. Colours
+// come from the style sheet, so both schemes are right; times are UTC.
+import uPlot from './uplot.js'
+
+const drawn = new Map()
+const heightPixels = 160
+
+function colour(tone, element) {
+  const names = { good: '--good', warn: '--warn', bad: '--bad', accent: '--accent', idle: '--soft' }
+  return resolved(names[tone] ?? '--accent', element)
+}
+
+/** A custom property as a colour that a canvas understands: light-dark() is resolved by the element. */
+function resolved(name, element) {
+  const probe = element.appendChild(document.createElement('i'))
+  probe.style.color = `var(${name})`
+  const value = getComputedStyle(probe).color
+  probe.remove()
+  return value
+}
+
+function marksOf(marks, line) {
+  return {
+    hooks: {
+      draw: ({ ctx, bbox, valToPos }) => {
+        ctx.save()
+        ctx.strokeStyle = line
+        ctx.setLineDash([4, 4])
+        for (const { at } of marks) {
+          const x = Math.round(valToPos(at, 'x', true))
+          if (x < bbox.left || x > bbox.left + bbox.width) continue
+          ctx.beginPath()
+          ctx.moveTo(x, bbox.top)
+          ctx.lineTo(x, bbox.top + bbox.height)
+          ctx.stroke()
+        }
+        ctx.restore()
+      },
+    },
+  }
+}
+
+/** Bars stand on each other: each series is drawn with what lies below it, the highest first. */
+function stacked(series) {
+  const sums = series[0]?.values.map(() => 0) ?? []
+  return series.map(({ values }) => values.map((value, at) => (sums[at] += value ?? 0)))
+}
+
+function draw(element) {
+  const spec = JSON.parse(element.dataset.chart)
+  const bars = spec.kind === 'bars'
+  const shown = bars ? stacked(spec.series) : spec.series.map(({ values }) => values)
+  const order = spec.series.map((_, at) => at)
+  if (bars) order.reverse()
+  const [soft, line] = [resolved('--soft', element), resolved('--line', element)]
+  const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: '11px system-ui' }
+  const series = order.map((at) => {
+    const { label, tone, values } = spec.series[at]
+    const stroke = colour(tone, element)
+    const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '—' : (values[index] ?? '—'))
+    return { label, stroke, value, width: bars ? 0 : 1.5, points: { show: false }, ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }) }
+  })
+  const options = {
+    width: Math.max(200, element.clientWidth),
+    height: heightPixels,
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
+    cursor: { y: false, drag: { x: false, y: false } },
+    legend: { live: true },
+    scales: { y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] } },
+    axes: [{ ...axis, space: 70, values: timesOfDay }, { ...axis, size: 44 }],
+    series: [{ label: 'UTC', value: '{HH}:{mm}:{ss}' }, ...series],
+    plugins: [marksOf(spec.marks ?? [], soft)],
+  }
+  drawn.get(element)?.plot.destroy()
+  element.replaceChildren()
+  drawn.set(element, { plot: new uPlot(options, [spec.at, ...order.map((at) => shown[at])], element), text: element.dataset.chart, width: element.clientWidth })
+}
+
+function timesOfDay(_plot, splits) {
+  const days = splits.length > 1 && splits.at(-1) - splits[0] > 2 * 86_400
+  return splits.map((seconds) => {
+    const iso = new Date(seconds * 1000).toISOString()
+    return days ? iso.slice(5, 10) : iso.slice(11, 16)
+  })
+}
+
+const resize = new ResizeObserver((entries) => {
+  for (const { target } of entries) if (drawn.get(target)?.width !== target.clientWidth) draw(target)
+})
+
+/** Draws what is new or has other figures, and forgets what is gone from the page. */
+function drawAll() {
+  for (const [element, { plot }] of drawn) {
+    if (element.isConnected) continue
+    plot.destroy()
+    resize.unobserve(element)
+    drawn.delete(element)
+  }
+  for (const element of document.querySelectorAll('[data-chart]')) {
+    const known = drawn.get(element)
+    if (known?.text === element.dataset.chart && element.childElementCount > 0) continue
+    draw(element)
+    if (!known) resize.observe(element)
+  }
+}
+
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => [...drawn.keys()].forEach(draw))
+// Parts of a page that are fetched again bring their charts with them.
+document.addEventListener('htmx:after:swap', drawAll)
+drawAll()
