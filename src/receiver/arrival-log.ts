@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
+import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 
 const maxWaitingRows = 20_000
@@ -66,7 +67,9 @@ export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): 
 
 async function write(db: Database, rows: readonly Row[]): Promise<void> {
   const column = <T>(pick: (arrival: Arrival) => T) => sql.param(rows.map(({ arrival }) => pick(arrival)))
+  const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
   await db.execute(sql`
+    with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
                                     remote, bytes, skew_seconds, ack_ms, folded)
     select * from unnest(

@@ -4,18 +4,26 @@ import { withDeadline } from '../runtime/postgres.ts'
 import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Quarantine } from './quarantine.ts'
+import { noteStart, writeMinutes } from './minutes.ts'
+import type { PollLog } from './poll-log.ts'
 import type { Pressure } from './pressure.ts'
+import { recordRun, type EndedRun } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { pruneOnce } from './retention.ts'
 import type { Submitter } from './submit.ts'
 import * as worker from './worker.ts'
 
-export type Role = 'direct' | 'fetch' | 'arrivals' | 'quarantine' | 'submits'
+export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes'
 
 export type Background = {
   wake: (role: Role) => void
-  reconcileNow: (requestId?: string) => Promise<reconciler.ReconcileRun | undefined>
+  /** A whole run, now; answers what it did and the id of its row. */
+  reconcileNow: () => Promise<{ id: number; run: reconciler.ReconcileRun }>
+  /** Polls one request; undefined when nobody tracks it. */
+  reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
+  /** After this long without a run the reconciler counts as silent; undefined where it runs too seldom to tell. */
+  silentAfterSeconds: number | undefined
   /** After the signal: lets every round end, and writes what the logs still hold. */
   drain: () => Promise<void>
 }
@@ -26,6 +34,7 @@ export type BackgroundDeps = {
   submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
+  pollLog: PollLog
   pressure: Pressure
   quarantine: Quarantine
   /** No new round after this. */
@@ -37,8 +46,13 @@ const pollMs = 1000
 const drainDeadlineMs = 3000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
+const minutesMs = 20_000
+/** A run may take its time, and a tick be missed. */
+const silentAfterTicks = 3
+const minSilentSeconds = 300
+const maxSilentSeconds = 86_400
 
-/** Starts every background role: two lanes of landing, the two logs, the reconciler and the making of partitions. */
+/** Starts every background role: two lanes of landing, the logs, the minutes, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, metrics, pressure, signal } = deps
   const { db, clock, logger } = landing
@@ -47,28 +61,43 @@ export function startBackground(deps: BackgroundDeps): Background {
 
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, logger, signal })
+  const minute = async () => {
+    await writeMinutes(db, { now: clock(), stuckAfterSeconds })
+    return { more: false }
+  }
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
     arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(deps.arrivalLog.runOnce, signal), idleMs: pollMs, logger, signal }),
+    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, logger, signal }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
+    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
   }
 
-  const reconcile = async () => {
+  const reconcile = async (trigger: EndedRun['trigger']): Promise<{ id: number; run: reconciler.ReconcileRun }> => {
     const started = performance.now()
+    const startedAt = clock()
+    const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
     try {
       const run = await withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
       metrics.reconcileRuns.inc({ outcome: 'ok' })
-      if (run.scanned > 0) logger.info({ ...run, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
+      if (run.scanned > 0) logger.info({ ...run, trigger, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
+      return { id: await ended({ run }), run }
     } catch (error) {
       metrics.reconcileRuns.inc({ outcome: 'error' })
-      logger.error({ err: error }, 'reconcile run failed, the next tick tries again')
+      // Postgres itself may be what failed.
+      await ended({ run: undefined, error: error instanceof Error ? error.message : String(error) }).catch(() => {})
+      throw error
     }
   }
+  const tick = async () => {
+    await reconcile('cron').catch((error: unknown) => logger.error({ err: error }, 'reconcile run failed, the next tick tries again'))
+  }
   let running: Promise<void> = Promise.resolve()
+  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
   const tasks = [
-    cron.schedule(settings.reconcileCron, () => (running = reconcile()), { noOverlap: true }),
+    ticks,
     cron.schedule('11 * * * *', async () => {
       await ensurePartitions(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'making partitions failed'))
     }),
@@ -80,23 +109,32 @@ export function startBackground(deps: BackgroundDeps): Background {
   }
   let pruning: Promise<void> = Promise.resolve()
   tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true }))
+  noteStart(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
   signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
 
   return {
     wake: (role) => loops[role].wake(),
-    reconcileNow: (requestId) =>
-      requestId === undefined ? reconciler.runOnce(reconcilerDeps, signal) : reconciler.reconcileOne(reconcilerDeps, requestId),
+    reconcileNow: () => reconcile('manual'),
+    reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
+    silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
     drain: async () => {
       await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
-        logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')
+        logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')
       })
     },
   }
 }
 
-async function drainLogs({ arrivalLog, quarantine }: BackgroundDeps): Promise<void> {
+function silentAfter([next, after]: readonly Date[]): number | undefined {
+  if (!next || !after) return undefined
+  const seconds = ((after.getTime() - next.getTime()) / 1000) * silentAfterTicks
+  return seconds > maxSilentSeconds ? undefined : Math.max(minSilentSeconds, seconds)
+}
+
+async function drainLogs({ arrivalLog, pollLog, quarantine }: BackgroundDeps): Promise<void> {
   while ((await arrivalLog.runOnce()).more);
+  while ((await pollLog.runOnce()).more);
   while ((await quarantine.runOnce()).more);
 }

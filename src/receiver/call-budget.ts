@@ -55,12 +55,30 @@ export async function blockCalls(db: Database, block: { keyName: string; until: 
     where key_name = ${block.keyName} and coalesce(blocked_until < ${block.until.toISOString()}::timestamptz, true)`)
 }
 
-/** Calls that each key has left in the minute that ends now. */
-export async function remainingCalls(db: Database, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+export type CallBudget = {
+  /** Calls in the minute that ends now. */
+  calls: number
+  blockedUntil: Date | undefined
+  blockedReason: string | undefined
+}
+
+/** How much of its budget each key has spent, and whether it rests. */
+export async function callBudgets(db: Database, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const rows = await db.execute<{ key_name: string; used: number }>(sql`
-    select key_name, coalesce((
+  const rows = await db.execute<{ key_name: string; used: number; blocked_until: string | null; blocked_reason: string | null }>(sql`
+    select key_name, blocked_until, blocked_reason, coalesce((
       select sum(calls) from unnest(slots) with ordinality as s(calls, i) where slots_until - (i - 1) > ${oldest}::bigint), 0)::int as used
     from mediadock.call_budgets`)
-  return new Map(rows.map(({ key_name, used }) => [key_name, Math.max(0, limitPerMinute - used)]))
+  return new Map(
+    rows.map(({ key_name, used, blocked_until, blocked_reason }) => [
+      key_name,
+      { calls: used, blockedUntil: blocked_until === null ? undefined : new Date(blocked_until), blockedReason: blocked_reason ?? undefined },
+    ]),
+  )
+}
+
+/** Calls that each key has left in the minute that ends now. */
+export async function remainingCalls(db: Database, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+  const budgets = await callBudgets(db, now)
+  return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))
 }

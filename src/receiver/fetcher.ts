@@ -4,6 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { blockCalls, takeCall } from './call-budget.ts'
 import type { GenerationKey, Keys } from './keys.ts'
 import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
+import type { Poll } from './poll-log.ts'
 import type { FetchOutcome, ProviderClient } from './provider-client.ts'
 
 export type FetcherDeps = {
@@ -14,6 +15,8 @@ export type FetcherDeps = {
   clock: () => Date
   logger: Logger
   calls: Counter<'operation' | 'outcome'>
+  /** Told of every question that was put to the provider. */
+  onAsked?: (poll: Poll) => void
 }
 
 /** What the provider said, or why it was not asked. */
@@ -89,14 +92,34 @@ async function askWith(deps: FetcherDeps, { requestId, key, reserve, signal, onD
   const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
   const ms = Math.round(performance.now() - started)
   breaker.note(outcome.kind !== 'unreachable', deps.clock())
-  const detail = 'detail' in outcome ? outcome.detail : undefined
   deps.calls.inc({ operation: 'result', outcome: outcome.kind })
-  deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail, ms }, 'provider called')
+  deps.onAsked?.({ requestId, keyName: key.name, polledAt: deps.clock(), outcome: outcome.kind, detail: detailOf(outcome) })
+  deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail: detailOf(outcome), ms }, 'provider called')
 
   const block = pauseAfter(outcome, rate)
   // From the answer on, not from the question: up to 10 s may lie between them.
   if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return outcome
+}
+
+/** What is to be said of an answer besides its kind. */
+function detailOf(outcome: FetchOutcome): string | undefined {
+  switch (outcome.kind) {
+    case 'result':
+      return outcome.result.status
+    case 'running':
+      return outcome.status.status
+    case 'rate_limited':
+      return outcome.retryAfterSeconds === undefined ? undefined : `Retry-After: ${outcome.retryAfterSeconds} s`
+    case 'unreachable':
+    case 'invalid':
+      return outcome.detail
+    case 'not_found':
+    case 'unauthorized':
+      return undefined
+    default:
+      return outcome satisfies never
+  }
 }
 
 /** An answer of either operation. */

@@ -62,6 +62,7 @@ export function createReceiverMetrics({ registry, db, clock, fetchRatePerMinute,
     reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', ['outcome']),
     timestampMismatches: counter('mediadock_timestamp_mismatch_total', 'Deliveries whose X-Service-Timestamp differs from the signed t', []),
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
+    pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
   }
 }

@@ -14,6 +14,7 @@ import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import type { Keys } from './keys.ts'
+import { createPollLog } from './poll-log.ts'
 import { createPressure } from './pressure.ts'
 import { createProviderClient } from './provider-client.ts'
 import { createQuarantine } from './quarantine.ts'
@@ -38,6 +39,7 @@ export type ReceiverDeps = {
   background: Background
   /** Wakes the worker for deliveries that were just stored. */
   onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
+  startedAt: Date
   isReady: () => Promise<boolean>
   signal: AbortSignal
 }
@@ -79,7 +81,17 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds })
   const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
-  const fetcher = createFetcher({ db, client, keys: () => keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => background.wake('polls') })
+  const fetcher = createFetcher({
+    db,
+    client,
+    keys: () => keys,
+    fetchRatePerMinute,
+    clock,
+    logger,
+    calls: metrics.providerCalls,
+    onAsked: pollLog.record,
+  })
   const pressure = createPressure()
   const landing: WorkerDeps = {
     db,
@@ -110,7 +122,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
   })
-  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, quarantine, pressure, signal: stopping.signal })
+  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
@@ -131,7 +143,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   })
   const app = { logger, trustProxy: settings.trustProxy, isReady }
   const publicApp = createApp({ ...app, first: webhooks })
-  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, isReady, signal: stopping.signal }
+  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, startedAt: clock(), isReady, signal: stopping.signal }
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
 
   const listeners: Listener[] = []

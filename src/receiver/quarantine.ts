@@ -4,6 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { verify } from '../wire/signature.ts'
 import { storeDeliveries } from './accept.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './delivery.ts'
+import { noteKeyUses } from './key-uses.ts'
 import type { Keys } from './keys.ts'
 import type { Refused } from './webhook.ts'
 
@@ -91,6 +92,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps): Prom
     // One row for each key: the same delivery may have been refused six times.
     const deliveries = [...new Map(authentic.map(({ delivery }) => [delivery.id, delivery])).values()]
     if (authentic.length > 0) {
+      await noteKeyUses(db, authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })))
       await storeDeliveries(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),

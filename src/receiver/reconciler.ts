@@ -23,7 +23,7 @@ export type ReconcilerDeps = {
   cut: AbortSignal
 }
 
-export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number }
+export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number; rateLimited: number }
 
 type Due = { requestId: string; keyName: string | undefined; polls: number; trackedAt: Date; dueAt: string }
 
@@ -40,7 +40,7 @@ const lostAfterSeconds = 86_400
  * missed tick costs nothing and any number of replicas share the work.
  */
 export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
-  const run: ReconcileRun = { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
+  const run = newRun()
   // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
   const resting = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
@@ -66,11 +66,15 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 
 /** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
-  const run: ReconcileRun = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0 }
+  const run = { ...newRun(), scanned: 1 }
   const [one] = await claimWhere(deps, sql`request_id = ${requestId}`)
   if (!one) return undefined
   await poll(deps, { one, run })
   return run
+}
+
+function newRun(): ReconcileRun {
+  return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
 function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<Due[]> {
@@ -139,6 +143,7 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
     case 'rate_limited':
     case 'not_asked':
       run.postponed += 1
+      if (asked.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, asked)
       return 'postponed'
     default:

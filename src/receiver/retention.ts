@@ -4,22 +4,23 @@ import type { Database } from '../runtime/postgres.ts'
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 
-export type Pruned = { deliveries: number; quarantined: number; partitions: number }
+export type Pruned = { deliveries: number; quarantined: number; partitions: number; notes: number }
 
 /** Small, so that a batch never holds anyone up. */
 const batchRows = 1000
 
 /**
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
- * attempts, the quarantine, and the arrival log by whole days. What is not
+ * attempts, the quarantine, the notes on how things went, and the arrival log by whole days. What is not
  * processed, parked included, and all results stay.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
-  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: await dropOldDays(deps.db, cutoff) }
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: await dropOldDays(deps.db, cutoff), notes: 0 }
   pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
   pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
-  if (pruned.deliveries + pruned.quarantined + pruned.partitions > 0) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
+  for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
+  if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   return pruned
 }
 
@@ -56,6 +57,23 @@ async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
     )
     select count(*)::int as n from gone`)
   return row?.n ?? 0
+}
+
+/** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */
+const notes = [
+  { table: 'audit', at: 'at' },
+  { table: 'polls', at: 'polled_at' },
+  { table: 'reconcile_runs', at: 'ended_at' },
+  { table: 'minutes', at: 'minute' },
+  { table: 'process_starts', at: 'started_at' },
+] as const
+
+async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], cutoff: Date): Promise<number> {
+  const rows = await db.execute(sql`
+    delete from ${sql.raw(`mediadock.${table}`)} where ctid = any(array(
+      select ctid from ${sql.raw(`mediadock.${table}`)} where ${sql.raw(at)} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+    returning 1`)
+  return rows.length
 }
 
 /** Drops the days that ended before the cutoff, and empties the catch-all of what is as old. */

@@ -1,6 +1,5 @@
 import { sql } from 'drizzle-orm'
 import {
-  bigint,
   bigserial,
   boolean,
   check,
@@ -20,7 +19,7 @@ import {
 } from 'drizzle-orm/pg-core'
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' })
+export const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' })
 
 export const mediadock = pgSchema('mediadock')
 
@@ -79,7 +78,11 @@ export const attempts = mediadock.table(
     outcome: text('outcome').notNull(),
     detail: text('detail'),
   },
-  (table) => [primaryKey({ columns: [table.deliveryId, table.attemptedAt] })],
+  (table) => [
+    primaryKey({ columns: [table.deliveryId, table.attemptedAt] }),
+    // All but the ordinary end, so that landing a delivery writes nothing here.
+    index('attempts_unusual').on(table.outcome, table.deliveryId).where(sql`outcome <> 'landed'`),
+  ],
 )
 
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
@@ -104,7 +107,13 @@ export const arrivals = mediadock.table(
     /** How many like arrivals this row stands for besides itself: the log is bounded under a flood. */
     folded: integer('folded').notNull().default(0),
   },
-  (table) => [primaryKey({ columns: [table.arrivedAt, table.id] }), index('arrivals_delivery').on(table.deliveryId)],
+  (table) => [
+    primaryKey({ columns: [table.arrivedAt, table.id] }),
+    index('arrivals_delivery').on(table.deliveryId),
+    // What is accepted, as nearly everything is, writes to neither.
+    index('arrivals_outcome').on(table.outcome, table.arrivedAt, table.id).where(sql`outcome <> 'accepted'`),
+    index('arrivals_reason').on(table.reason, table.arrivedAt, table.id).where(sql`reason is not null`),
+  ],
 )
 
 /** Refused arrivals, whole, so that they can be verified again once a missing secret is there. */
@@ -161,6 +170,9 @@ export const requests = mediadock.table(
       .where(sql`landed_at is null or next_poll_at is not null`),
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
     index('requests_landed').on(table.landedAt.desc()).where(sql`landed_at is not null`),
+    index('requests_unusual')
+      .on(table.status, table.trackedAt.desc(), table.requestId.desc())
+      .where(sql`status in ('FAILED', 'CANCELED')`),
   ],
 )
 
@@ -211,19 +223,6 @@ export const generations = mediadock.table(
     index('generations_request').on(table.requestId),
   ],
 )
-
-/** What may still be asked of the provider, per key and over all replicas: see call-budget.ts. */
-export const callBudgets = mediadock.table('call_budgets', {
-  keyName: text('key_name').primaryKey(),
-  /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
-  slots: integer('slots').array().notNull(),
-  slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
-  /** Whether the last one who asked got a call; read back by the statement that asks. */
-  granted: boolean('granted').notNull(),
-  /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
-  blockedUntil: instant('blocked_until'),
-  blockedReason: text('blocked_reason'),
-})
 
 /** What internal services read. Its columns only grow. */
 export const results = mediadock.view('results', {

@@ -212,7 +212,7 @@ describe('order and contradiction', () => {
 
     stand.answer((id, _req, res) => json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }))
     receiver.setNow(new Date(Date.now() + 3600_000))
-    await receiver.deps.background.reconcileNow(requestId)
+    await receiver.deps.background.reconcileOne(requestId)
     receiver.setNow(undefined)
     expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED', error_message: 'no', output: null })
     expect(await mediaOf(requestId)).toEqual([])

@@ -53,7 +53,7 @@ it('every statement of docs/reading-results.md does what the page says', async (
   expect(await eventually(artwork)).toEqual({ request_id: requestId, order_id: '42', status: 'COMPLETED', urls: [`https://media.test/${requestId}.png`] })
 
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-  await receiver.deps.background.reconcileNow(requestId)
+  await receiver.deps.background.reconcileOne(requestId)
   expect(Object(await artwork()).urls).toEqual([`https://media.test/${requestId}-0.png`, `https://media.test/${requestId}-1.png`])
 
   const rows = await run('left join mediadock.media')

@@ -89,7 +89,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const run = await background.reconcileNow(id)
+      const run = await background.reconcileOne(id)
       const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
       if (!run || !request) throw unknown(req)
       const { scanned, landed, running, notFound, failed, postponed } = run

@@ -22,7 +22,7 @@ export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'u
 const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
 
 // Postgres stores no NUL, so nothing can match it.
-const textFilter = z.string().min(1, 'must not be empty').max(255, 'must have at most 255 characters').refine((text) => !text.includes('\0'), 'must not hold NUL')
+export const textFilter = z.string().min(1, 'must not be empty').max(255, 'must have at most 255 characters').refine((text) => !text.includes('\0'), 'must not hold NUL')
 const instantFilter = z.iso
   .datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' })
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
@@ -34,11 +34,11 @@ const limitFilter = z
   .pipe(z.int().min(1, `must be at least 1`).max(maxLimit, `must be at most ${maxLimit}`))
   .meta({ override: { type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit } })
 
-const paging = {
+export const paging = {
   limit: limitFilter.optional().meta({ description: 'How many items a page has.' }),
   cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the page before.' }),
 }
-const times = {
+export const times = {
   since: instantFilter.optional().meta({ description: 'From this time on.' }),
   until: instantFilter.optional().meta({ description: 'Before this time.' }),
 }

@@ -5,6 +5,7 @@ import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
+import { isoAlways } from './page.ts'
 import { findRequest, requestSchema, type Overdue, type Request } from './requests.ts'
 
 export const mediaSchema = z
@@ -22,6 +23,15 @@ export type Media = z.infer<typeof mediaSchema>
 
 const at = z.iso.datetime()
 
+export const pollSchema = z
+  .object({
+    key_name: z.string().nullable().meta({ description: 'Null where no call was made.' }),
+    outcome: z.string().meta({ description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where the provider was not asked.' }),
+    detail: z.string().nullable(),
+  })
+  .meta({ id: 'Poll' })
+type Poll = z.infer<typeof pollSchema> & { polled_at: string }
+
 /** Everything that is known of a request, in the order in which it happened. */
 export const timelineEntrySchema = z
   .discriminatedUnion('kind', [
@@ -31,7 +41,7 @@ export const timelineEntrySchema = z
     z.object({ at, kind: z.literal('arrival'), arrival: arrivalSchema }),
     z.object({ at, kind: z.literal('delivery'), delivery: deliverySchema }),
     z.object({ at, kind: z.literal('attempt'), attempt: attemptSchema.extend({ delivery_id: z.guid() }) }),
-    z.object({ at, kind: z.literal('poll'), poll: z.object({ number: z.int(), outcome: z.string().nullable() }) }),
+    z.object({ at, kind: z.literal('poll'), poll: pollSchema }),
     z.object({ at, kind: z.literal('landed'), status: z.string(), source: z.string().nullable() }),
     z.object({ at, kind: z.literal('media'), media: mediaSchema }),
   ])
@@ -57,7 +67,9 @@ export async function readRequest(db: Database, requestId: string, overdue: Over
     const ids = deliveries.map(({ id }) => id)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
     const attempts = await attemptsOf(tx, ids)
-    return { ...request, media: [...media], timeline: timelineOf(request, { media, deliveries, arrivals, attempts }) }
+    const polls = await tx.execute<Poll>(sql`
+      select key_name, outcome, detail, polled_at from mediadock.polls where request_id = ${requestId}::uuid order by polled_at desc limit ${maxRows}`)
+    return { ...request, media: [...media], timeline: timelineOf(request, { media, deliveries, arrivals, attempts, polls }) }
   })
 }
 
@@ -66,16 +78,21 @@ type Known = {
   deliveries: readonly Delivery[]
   arrivals: readonly Arrival[]
   attempts: readonly (Attempt & { delivery_id: string })[]
+  polls: readonly Poll[]
 }
 
-function timelineOf(request: Request, { media, deliveries, arrivals, attempts }: Known): TimelineEntry[] {
-  const { created_at, completed_at, polled_at, landed_at, confirmed_at } = request
+function timelineOf(request: Request, { media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {
+  const { created_at, completed_at, polled_at, poll_outcome, landed_at, confirmed_at } = request
   const entries: TimelineEntry[] = [{ at: request.tracked_at, kind: 'tracked' }]
   if (created_at !== null) entries.push({ at: created_at, kind: 'provider_created' })
   if (completed_at !== null) entries.push({ at: completed_at, kind: 'provider_completed' })
   for (const arrival of arrivals) entries.push({ at: arrival.arrived_at, kind: 'arrival', arrival })
   for (const delivery of deliveries) entries.push({ at: delivery.received_at, kind: 'delivery', delivery })
-  if (polled_at !== null) entries.push({ at: polled_at, kind: 'poll', poll: { number: request.polls, outcome: request.poll_outcome } })
+  for (const { polled_at: at, ...poll } of polls) entries.push({ at: isoAlways(at), kind: 'poll', poll })
+  const [, whyPostponed] = /^postponed: (.*)$/s.exec(poll_outcome ?? '') ?? []
+  if (polled_at !== null && whyPostponed !== undefined) {
+    entries.push({ at: polled_at, kind: 'poll', poll: { key_name: null, outcome: 'postponed', detail: whyPostponed } })
+  }
   for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
   if (landed_at !== null) entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
   // When each row was written is not kept: all of them are there since the result was whole.

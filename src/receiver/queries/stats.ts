@@ -1,12 +1,9 @@
-import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import { remainingCalls } from '../call-budget.ts'
 import { readOverview } from '../overview.ts'
 import { readWithin } from './deadline.ts'
-
-const recentMinutes = 5
-const recentRows = 200_000
+import { readRecent } from './recent.ts'
 
 const at = z.iso.datetime()
 
@@ -87,22 +84,4 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
       })),
     }
   })
-}
-
-/** Of the last minutes, and of the newest rows where those are more than a glance is worth. */
-async function readRecent(tx: Database, now: Date): Promise<Stats['recent']> {
-  const from = new Date(now.getTime() - recentMinutes * 60_000)
-  const newest = sql`(
-    select outcome, reason, ack_ms, status, 1 + folded as n from mediadock.arrivals
-    where arrived_at > ${from.toISOString()}::timestamptz order by arrived_at desc limit ${recentRows}) newest`
-  const groups = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
-    select outcome, reason, sum(n)::int as arrivals from ${newest} group by outcome, reason order by arrivals desc, outcome, reason`)
-  const [ack] = await tx.execute<{ p95: number | null }>(sql`
-    select percentile_cont(0.95) within group (order by ack_ms) as p95 from ${newest} where status = 200`)
-  return {
-    minutes: recentMinutes,
-    arrivals: groups.reduce((sum, { arrivals }) => sum + arrivals, 0),
-    ack_p95_ms: ack?.p95 ?? null,
-    by_outcome: [...groups],
-  }
 }

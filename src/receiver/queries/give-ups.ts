@@ -1,0 +1,119 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { giveUpClock, maxAttempts } from '../give-up.ts'
+import { readWithin } from './deadline.ts'
+import { isoAlways } from './page.ts'
+
+export const giveUpSchema = z
+  .object({
+    id: z.string().meta({ description: 'The webhook id that was claimed.' }),
+    webhook_id: z.string(),
+    request_id: z.guid().nullable().meta({ description: 'As the body claims, where it is known: nothing of a refused webhook is trusted.' }),
+    request_status: z.string().nullable().meta({ description: 'What is known of this request here: it may have landed by other ways.' }),
+    reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
+    outcome: z.enum(['refused', 'unavailable']),
+    attempts_seen: z.int(),
+    attempts_spent: z.int().meta({ description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.` }),
+    first_seen: z.iso.datetime(),
+    last_seen: z.iso.datetime(),
+    next_attempt_at: z.iso.datetime().nullable().meta({ description: 'At the earliest.' }),
+    last_attempt_at: z.iso.datetime().meta({ description: 'When the last of the attempts comes, at the earliest, or came.' }),
+    given_up: z.boolean(),
+  })
+  .meta({ id: 'GiveUp' })
+export type GiveUp = z.infer<typeof giveUpSchema>
+
+/** Somewhat longer than the quarter of an hour that six attempts take: what was given up is still to be seen in the morning. */
+const lookBackHours = 12
+const maxRows = 200
+/** Of the newest failures only: a flood of forged ids must not cost more. */
+const maxArrivals = 20_000
+const bodyBytes = 4096
+
+type Row = {
+  webhook_id: string
+  outcome: GiveUp['outcome']
+  reason: string | null
+  attempts: number
+  first_seen: string
+  last_seen: string
+  request_id: string | null
+  body: Buffer | null
+}
+
+/**
+ * The webhooks that failed here and have not been accepted since, as the
+ * provider's clock sees them: first those that it will still send, the one that
+ * ends soonest first; then those that it has given up, the newest first.
+ */
+export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
+  return readWithin(db, (tx) => giveUps(tx, now))
+}
+
+/** The same inside another read. */
+export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
+  const since = new Date(now.getTime() - lookBackHours * 3_600_000)
+  const rows = await tx.execute<Row>(sql`
+    with failed as materialized (
+      select webhook_id, outcome, reason, arrived_at, request_id from mediadock.arrivals
+      where outcome in ('refused', 'unavailable') and arrived_at >= ${since.toISOString()}::timestamptz and webhook_id is not null
+      order by arrived_at desc limit ${maxArrivals}
+    ),
+    webhooks as (
+      select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome, (array_agg(reason order by arrived_at desc))[1] as reason,
+        count(*)::int as attempts, min(arrived_at) as first_seen, max(arrived_at) as last_seen, (array_agg(request_id) filter (where request_id is not null))[1] as request_id,
+        left(encode(sha256(convert_to(webhook_id, 'UTF8')), 'hex'), 12) as prefix
+      from failed group by webhook_id
+    ),
+    open as (
+      select * from webhooks w
+      -- As deliveryIdRange() has it.
+      where not exists (
+        select from mediadock.deliveries d where d.webhook_id = w.webhook_id and d.id between rpad(w.prefix, 32, '0')::uuid and rpad(w.prefix, 32, 'f')::uuid)
+      order by last_seen desc limit ${maxRows}
+    )
+    select o.webhook_id, o.outcome, o.reason, o.attempts, o.first_seen, o.last_seen, o.request_id, kept.body
+    from open o left join (
+      select distinct on (webhook_id) webhook_id, substr(body, 1, ${bodyBytes}::int) as body from mediadock.quarantine
+      where webhook_id in (select webhook_id from open) order by webhook_id, arrived_at desc
+    ) as kept using (webhook_id)`)
+  const found = rows.map((row) => toGiveUp(row, now))
+  const statuses = await statusesOf(tx, found)
+  return found.map((one) => ({ ...one, request_status: statuses.get(one.request_id ?? '') ?? null })).toSorted(inOrder)
+}
+
+const claimedRequestId = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
+
+function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, body, ...row }: Row, now: Date): GiveUp {
+  const [first_seen, last_seen] = [isoAlways(row.first_seen), isoAlways(row.last_seen)]
+  const clock = giveUpClock({ attempts, lastSeenAt: new Date(last_seen), now })
+  return {
+    id: webhook_id,
+    webhook_id,
+    request_id: request_id ?? claimedRequestId.exec(body?.toString('latin1') ?? '')?.[1]?.toLowerCase() ?? null,
+    request_status: null,
+    reason,
+    outcome,
+    attempts_seen: attempts,
+    attempts_spent: clock.attemptsSpent,
+    first_seen,
+    last_seen,
+    next_attempt_at: clock.nextAttemptAt?.toISOString() ?? null,
+    last_attempt_at: clock.lastAttemptAt.toISOString(),
+    given_up: clock.givenUp,
+  }
+}
+
+async function statusesOf(tx: Database, found: readonly GiveUp[]): Promise<Map<string, string>> {
+  const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
+  const rows = await tx.execute<{ request_id: string; status: string }>(sql`
+    select request_id, status from mediadock.requests where request_id = any(${sql.param(ids)}::uuid[])`)
+  return new Map(rows.map(({ request_id, status }) => [request_id, status]))
+}
+
+function inOrder(a: GiveUp, b: GiveUp): number {
+  if (a.given_up !== b.given_up) return a.given_up ? 1 : -1
+  const sooner = Date.parse(a.last_attempt_at) - Date.parse(b.last_attempt_at)
+  return a.given_up ? -sooner : sooner
+}

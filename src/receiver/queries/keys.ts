@@ -1,0 +1,81 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { callBudgets } from '../call-budget.ts'
+import { sha256Hex } from '../delivery.ts'
+import type { Keys } from '../keys.ts'
+import { readWithin } from './deadline.ts'
+import { isoAlways } from './page.ts'
+
+const stillMatchesHours = 24
+const fingerprintDigits = 8
+
+export const keySchema = z
+  .object({
+    id: z.string().meta({ description: 'The name again.' }),
+    name: z.string(),
+    configured: z.boolean().meta({ description: 'False for a key that has matched and is not in GENERATION_KEYS any more.' }),
+    environment: z.enum(['live', 'sandbox']).nullable(),
+    retired: z.boolean(),
+    fingerprint: z.string().nullable().meta({ description: `The first ${fingerprintDigits} hex digits of SHA-256 of its signing secret.` }),
+    first_match_at: z.iso.datetime().nullable(),
+    last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret was last the one that matched.' }),
+    matches: z.int(),
+    still_matches: z.boolean().meta({ description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.` }),
+    calls: z.int().meta({ description: 'To the provider, in the minute that ends now.' }),
+    quota_left: z.int(),
+    blocked_until: z.iso.datetime().nullable(),
+    blocked_reason: z.string().nullable(),
+  })
+  .meta({ id: 'Key' })
+export type KeyState = z.infer<typeof keySchema>
+
+export type KeysOptions = { keys: Keys; fetchRatePerMinute: number; now: Date }
+
+/** Every key that is configured, and then those that have matched and are not any more. */
+export async function readKeys(db: Database, options: KeysOptions): Promise<KeyState[]> {
+  return readWithin(db, (tx) => keyStates(tx, options))
+}
+
+/** The same inside another read. */
+export async function keyStates(tx: Database, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
+  const budgets = await callBudgets(tx, now)
+  const uses = await tx.execute<{ key_name: string; first_match_at: string; last_match_at: string; matches: string }>(sql`
+    select key_name, first_match_at, last_match_at, matches from mediadock.key_uses order by last_match_at desc limit 1000`)
+  const useOf = new Map(uses.map((use) => [use.key_name, use]))
+  const names = [...keys.byName.keys(), ...uses.map(({ key_name }) => key_name).filter((name) => !keys.byName.has(name))]
+  return names.map((name) => {
+    const key = keys.byName.get(name)
+    const use = useOf.get(name)
+    const budget = budgets.get(name)
+    const lastMatchAt = use ? isoAlways(use.last_match_at) : null
+    const recent = lastMatchAt !== null && now.getTime() - Date.parse(lastMatchAt) < stillMatchesHours * 3_600_000
+    const blocked = budget?.blockedUntil !== undefined && budget.blockedUntil > now
+    const calls = budget?.calls ?? 0
+    return {
+      id: name,
+      name,
+      configured: key !== undefined,
+      environment: key?.environment ?? null,
+      retired: key?.retired ?? false,
+      fingerprint: key ? fingerprintOf(key.signingSecret) : null,
+      first_match_at: use ? isoAlways(use.first_match_at) : null,
+      last_match_at: lastMatchAt,
+      matches: Number(use?.matches ?? 0),
+      still_matches: (key === undefined || key.retired) && recent,
+      calls,
+      quota_left: Math.max(0, fetchRatePerMinute - calls),
+      blocked_until: blocked ? (budget.blockedUntil?.toISOString() ?? null) : null,
+      blocked_reason: blocked ? (budget.blockedReason ?? null) : null,
+    }
+  })
+}
+
+/**
+ * Tells two secrets apart without telling either: 32 bits of a hash say nothing
+ * that helps to guess a random secret of 128 bits or more, as the provider
+ * gives them. Of a short secret that somebody made up it would confirm a guess.
+ */
+function fingerprintOf(signingSecret: string): string {
+  return sha256Hex(signingSecret).slice(0, fingerprintDigits)
+}

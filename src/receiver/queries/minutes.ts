@@ -1,0 +1,95 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { readWithin } from './deadline.ts'
+import { InvalidFilterError, times } from './filters.ts'
+import { isoAlways } from './page.ts'
+
+export const minutesFiltersSchema = z.strictObject(times)
+export type MinutesFilters = z.infer<typeof minutesFiltersSchema>
+
+const nullableNumber = z.number().nullable()
+
+export const minutesSchema = z
+  .object({
+    since: z.iso.datetime(),
+    until: z.iso.datetime(),
+    step_minutes: z.int().meta({ description: 'How many minutes one point stands for: more the longer the time asked for.' }),
+    minutes: z.array(
+      z.object({
+        minute: z.iso.datetime(),
+        arrivals: z.record(z.string(), z.int()).meta({ description: 'By `outcome`, or `outcome/reason` where there is one.' }),
+        ack_p50_ms: nullableNumber,
+        ack_p95_ms: nullableNumber,
+        landed: z.int(),
+        landing_p50_seconds: nullableNumber,
+        landing_p95_seconds: nullableNumber,
+        inbox_pending: nullableNumber.meta({ description: 'The most that was seen.' }),
+        inbox_oldest_seconds: nullableNumber,
+        overdue: nullableNumber,
+      }),
+    ),
+    process_starts: z.array(z.object({ started_at: z.iso.datetime(), host: z.string(), pid: z.int(), version: z.string() })),
+  })
+  .meta({ id: 'Minutes' })
+export type Minutes = z.infer<typeof minutesSchema>
+export type MinutePoint = Minutes['minutes'][number]
+
+const defaultMinutes = 180
+const maxMinutes = 31 * 24 * 60
+const maxPoints = 1500
+const steps = [1, 5, 15, 30, 60]
+const maxStarts = 500
+
+/** What charts draw: by default the last three hours. A minute in which no receiver ran has no point. */
+export async function readMinutes(db: Database, { since, until }: MinutesFilters, now: Date): Promise<Minutes> {
+  const to = until === undefined ? now : new Date(until)
+  const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
+  const wanted = (to.getTime() - from.getTime()) / 60_000
+  if (wanted <= 0) throw new InvalidFilterError('until', 'must be later than since')
+  if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
+  const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
+  return readWithin(db, async (tx) => {
+    const between = (column: string) => sql`${sql.raw(column)} >= ${from.toISOString()}::timestamptz and ${sql.raw(column)} < ${to.toISOString()}::timestamptz`
+    const rows = await tx.execute<MinutePoint>(sql`
+      select minute, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue
+      from mediadock.minutes where ${between('minute')} order by minute`)
+    const starts = await tx.execute<Minutes['process_starts'][number]>(sql`
+      select started_at, host, pid, version from mediadock.process_starts where ${between('started_at')} order by started_at desc limit ${maxStarts}`)
+    return {
+      since: from.toISOString(),
+      until: to.toISOString(),
+      step_minutes: step,
+      minutes: inSteps(rows, step),
+      process_starts: starts.map((start) => ({ ...start, started_at: isoAlways(start.started_at) })).toReversed(),
+    }
+  })
+}
+
+function inSteps(rows: readonly MinutePoint[], stepMinutes: number): MinutePoint[] {
+  const stepMs = stepMinutes * 60_000
+  const groups = Map.groupBy(rows, ({ minute }) => Math.floor(Date.parse(minute) / stepMs) * stepMs)
+  return [...groups].map(([at, points]) => merge(new Date(at).toISOString(), points))
+}
+
+/** Sums of what is counted; of what is measured, the worst minute. */
+function merge(minute: string, points: readonly MinutePoint[]): MinutePoint {
+  const arrivals: Record<string, number> = {}
+  for (const point of points) for (const [what, n] of Object.entries(point.arrivals)) arrivals[what] = (arrivals[what] ?? 0) + n
+  const worst = (pick: (point: MinutePoint) => number | null) => {
+    const values = points.map(pick).filter((value) => value !== null)
+    return values.length === 0 ? null : Math.max(...values)
+  }
+  return {
+    minute,
+    arrivals,
+    ack_p50_ms: worst((p) => p.ack_p50_ms),
+    ack_p95_ms: worst((p) => p.ack_p95_ms),
+    landed: points.reduce((sum, { landed }) => sum + landed, 0),
+    landing_p50_seconds: worst((p) => p.landing_p50_seconds),
+    landing_p95_seconds: worst((p) => p.landing_p95_seconds),
+    inbox_pending: worst((p) => p.inbox_pending),
+    inbox_oldest_seconds: worst((p) => p.inbox_oldest_seconds),
+    overdue: worst((p) => p.overdue),
+  }
+}

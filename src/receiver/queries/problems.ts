@@ -1,0 +1,49 @@
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { depth } from '../inbox.ts'
+import { problemsOf, severities, type Failing, type Numbers, type Problem } from '../problems.ts'
+import { countOverdue } from '../reconciler.ts'
+import { parkedCauses } from './causes.ts'
+import { readWithin } from './deadline.ts'
+import { giveUps } from './give-ups.ts'
+import { keyStates, type KeysOptions } from './keys.ts'
+import { failingSince, readRecent, type Recent } from './recent.ts'
+import { reconcilerState, type ReconcilerOptions } from './reconciler.ts'
+
+export const problemSchema = z
+  .object({
+    severity: z.enum(severities),
+    text: z.string().meta({ description: 'What is wrong, in words.' }),
+    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
+    href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
+  })
+  .meta({ id: 'Problem' })
+
+export type ProblemsOptions = ReconcilerOptions & KeysOptions
+
+/** What is wrong now, the worst first. */
+export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
+  return problemsOf(await readWithin(db, (tx) => numbers(tx, options)))
+}
+
+async function numbers(tx: Database, options: ProblemsOptions): Promise<Numbers> {
+  const { now, stuckAfterSeconds } = options
+  const recent = await readRecent(tx, now)
+  return {
+    now,
+    recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing: failingOf(recent, await failingSince(tx, now)) },
+    inbox: await depth(tx, now),
+    parked: await parkedCauses(tx, new Date(now.getTime() - 3_600_000)),
+    overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
+    reconciler: await reconcilerState(tx, options),
+    keys: await keyStates(tx, options),
+    giveUps: await giveUps(tx, now),
+  }
+}
+
+function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>): Failing[] {
+  return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
+    if (outcome !== 'refused' && outcome !== 'unavailable') return []
+    return [{ outcome, reason, arrivals, since: since.get(reason === null ? outcome : `${outcome}/${reason}`) ?? null }]
+  })
+}

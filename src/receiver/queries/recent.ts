@@ -1,0 +1,70 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres.ts'
+import { settledAfterSeconds } from '../minutes.ts'
+
+export const recentMinutes = 5
+const ackSample = 5000
+
+export type Recent = {
+  minutes: number
+  arrivals: number
+  ack_p95_ms: number | null
+  by_outcome: { outcome: string; reason: string | null; arrivals: number }[]
+}
+
+/**
+ * The last five whole minutes and what there is of this one: from `minutes`
+ * where that is written for good, counted for the rest.
+ */
+export async function readRecent(tx: Database, now: Date): Promise<Recent> {
+  const current = Math.floor(now.getTime() / 60_000) * 60_000
+  const from = sql`${new Date(current - recentMinutes * 60_000).toISOString()}::timestamptz`
+  const byOutcome = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
+    with written as (
+      select minute, arrivals from mediadock.minutes
+      where minute >= ${from} and written_at >= minute + make_interval(secs => 60 + ${settledAfterSeconds})
+    ),
+    counted as (
+      select split_part(key, '/', 1) as outcome, nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
+      from written, jsonb_each_text(arrivals)
+      union all
+      select outcome, reason, 1 + folded from mediadock.arrivals a
+      where arrived_at >= ${from} and arrived_at >= coalesce((select max(minute) + interval '1 minute' from written), ${from})
+      union all
+      -- A minute between others that nobody wrote.
+      select outcome, reason, 1 + folded from generate_series(${from}, (select max(minute) from written), interval '1 minute') as missing (minute)
+      join mediadock.arrivals a on a.arrived_at >= missing.minute and a.arrived_at < missing.minute + interval '1 minute' and a.arrived_at >= ${from}
+      where not exists (select from written w where w.minute = missing.minute)
+    )
+    select outcome, reason, sum(n)::int as arrivals from counted group by outcome, reason order by arrivals desc, outcome, reason`)
+  const [ack] = await tx.execute<{ p95: number | null }>(sql`
+    select percentile_cont(0.95) within group (order by ack_ms) as p95 from (
+      select ack_ms, status from mediadock.arrivals where arrived_at >= ${from} order by arrived_at desc, id desc limit ${ackSample}) as newest
+    where status = 200`)
+  return {
+    minutes: recentMinutes,
+    arrivals: byOutcome.reduce((sum, { arrivals }) => sum + arrivals, 0),
+    ack_p95_ms: ack?.p95 ?? null,
+    by_outcome: [...byOutcome],
+  }
+}
+
+/** Since when arrivals have failed for this reason, without a pause of more than a few minutes; within the last day. */
+export async function failingSince(tx: Database, now: Date): Promise<Map<string, string>> {
+  const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
+    select key as what, array_agg(minute order by minute desc)::text[] as minutes from mediadock.minutes, jsonb_object_keys(arrivals) as key
+    where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
+    group by key`)
+  return new Map(rows.map(({ what, minutes }) => [what, beginOf(minutes.map((minute) => Date.parse(minute)))]))
+}
+
+const pauseMs = 5 * 60_000
+
+function beginOf([newest = 0, ...older]: readonly number[]): string {
+  let begin = newest
+  for (const minute of older) {
+    if (begin - minute > pauseMs) break
+    begin = minute
+  }
+  return new Date(begin).toISOString()
+}

@@ -1,0 +1,113 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres.ts'
+import { readBacklog } from '../backlog.ts'
+import { runTriggers } from '../reconcile-runs.ts'
+import { readWithin } from './deadline.ts'
+import { paging, times, type Paging } from './filters.ts'
+import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+
+const runOutcomes = ['ok', 'idle', 'error'] as const
+
+export const reconcileRunSchema = z
+  .object({
+    id: z.int(),
+    started_at: z.iso.datetime(),
+    ended_at: z.iso.datetime(),
+    duration_ms: z.int().meta({ description: 'Of idle runs that share a row: from the start of the first to the end of the last.' }),
+    trigger: z.enum(runTriggers),
+    outcome: z.enum(runOutcomes).meta({ description: 'idle: there was nothing to ask for.' }),
+    idle_runs: z.int().meta({ description: 'How many idle runs, one after the other, this row stands for.' }),
+    scanned: z.int(),
+    landed: z.int(),
+    running: z.int(),
+    not_found: z.int(),
+    failed: z.int(),
+    postponed: z.int(),
+    rate_limited: z.int().meta({ description: 'Calls that were answered 429.' }),
+    error: z.string().nullable(),
+  })
+  .meta({ id: 'ReconcileRun' })
+export type ReconcileRunRow = z.infer<typeof reconcileRunSchema>
+
+const runFiltersSchema = z.strictObject({
+  trigger: z.enum(runTriggers, `must be one of ${runTriggers.join(', ')}`).optional(),
+  outcome: z.enum(runOutcomes, `must be one of ${runOutcomes.join(', ')}`).optional(),
+  ...times,
+})
+export type RunFilters = z.infer<typeof runFiltersSchema>
+export const runListSchema = runFiltersSchema.extend(paging)
+
+// By id alone: the newest row may be one that idle runs go on writing to, and its place must not move.
+const order: Order = { at: sql`r.started_at`, id: sql`r.id`, idType: 'bigint' }
+
+type RunRow = Omit<ReconcileRunRow, 'id' | 'duration_ms'> & { id: string; micros: string }
+
+const columns = sql`r.id, ${microsOf(order.at)} as micros, r.started_at, r.ended_at, r.trigger, r.outcome, r.idle_runs, r.scanned, r.landed, r.running,
+  r.not_found, r.failed, r.postponed, r.rate_limited, r.error`
+
+/** Runs of the reconciler, newest first. */
+export async function listReconcileRuns(db: Database, { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging): Promise<Page<ReconcileRunRow>> {
+  const chosen = allOf([
+    trigger && sql`r.trigger = ${trigger}`,
+    outcome && sql`r.outcome = ${outcome}`,
+    within(order.at, { since, until }),
+    afterCursor(cursor, order),
+  ])
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<RunRow>(sql`
+      select ${columns} from mediadock.reconcile_runs r where ${chosen}
+      order by r.started_at desc nulls last, r.id desc nulls last limit ${limitOf({ limit })}`),
+  )
+  return toPage(rows, { limit }, toRun)
+}
+
+export async function findReconcileRun(tx: Database, id: number): Promise<ReconcileRunRow | undefined> {
+  const [row] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.id = ${id}::bigint`)
+  return row && toRun(row)
+}
+
+export const reconcilerSchema = z
+  .object({
+    silent: z.boolean().meta({ description: 'No run has ended for much longer than RECONCILE_CRON says, on any replica.' }),
+    silent_after_seconds: z.int().nullable().meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
+    last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
+    last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
+    backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What is to be asked for, and how long that takes within the budget of the keys.' }),
+  })
+  .meta({ id: 'Reconciler' })
+export type ReconcilerState = z.infer<typeof reconcilerSchema>
+
+export type ReconcilerOptions = {
+  now: Date
+  stuckAfterSeconds: number
+  fetchRatePerMinute: number
+  /** How long no run may end before that is a fault. */
+  silentAfterSeconds: number | undefined
+  /** When this process began to look: before that nothing can be said of silence. */
+  startedAt: Date
+}
+
+export async function readReconciler(db: Database, options: ReconcilerOptions): Promise<ReconcilerState> {
+  return readWithin(db, (tx) => reconcilerState(tx, options))
+}
+
+/** The same inside another read. */
+export async function reconcilerState(tx: Database, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
+  const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by r.id desc limit 1`)
+  const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.outcome <> 'idle' order by r.id desc limit 1`)
+  const lastRun = last ? toRun(last) : null
+  const heardAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
+  return {
+    silent: silentAfterSeconds !== undefined && options.now.getTime() - heardAt > silentAfterSeconds * 1000,
+    silent_after_seconds: silentAfterSeconds ?? null,
+    last_run: lastRun,
+    last_working_run: working ? toRun(working) : null,
+    backlog: await readBacklog(tx, options),
+  }
+}
+
+function toRun({ micros: _micros, ...row }: RunRow): ReconcileRunRow {
+  const [started_at, ended_at] = [isoAlways(row.started_at), isoAlways(row.ended_at)]
+  return { ...row, id: Number(row.id), started_at, ended_at, duration_ms: Date.parse(ended_at) - Date.parse(started_at) }
+}
