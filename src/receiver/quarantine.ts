@@ -71,6 +71,12 @@ async function trim(db: Database, { maxRows, maxBytes }: { maxRows: number; maxB
 
 export type VerifyDeps = { db: Database; keys: () => Keys; onStored: (lanes: ReadonlySet<Delivery['lane']>) => void }
 
+export type VerifyOptions = {
+  /** Only what was refused for this reason. */
+  reason?: string | undefined
+  onAccepted?: (deliveryIds: readonly string[]) => void
+}
+
 export type Verified = { checked: number; accepted: number; refused: number }
 
 /**
@@ -78,11 +84,11 @@ export type Verified = { checked: number; accepted: number; refused: number }
  * window judged against the time of arrival, and accepts what is authentic. An
  * arrival without a usable id is no delivery and stays.
  */
-export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps): Promise<Verified> {
+export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { reason, onAccepted }: VerifyOptions = {}): Promise<Verified> {
   const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
   let after = 0
   for (;;) {
-    const rows = await nextRows(db, after)
+    const rows = await nextRows(db, { after, reason })
     if (rows.length === 0) return verified
     after = rows.at(-1)?.id ?? after
     const authentic = rows.flatMap((row) => {
@@ -99,6 +105,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps): Prom
         authentic.map(({ id }) => id),
       )
       onStored(new Set(deliveries.map(({ lane }) => lane)))
+      onAccepted?.(deliveries.map(({ id }) => id))
     }
     verified.checked += rows.length
     verified.accepted += authentic.length
@@ -106,21 +113,23 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps): Prom
   }
 }
 
-type Kept = { id: number; arrivedAt: Date; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+/** A refused arrival as it lies in the quarantine. */
+export type Kept = { id: number; arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+export type KeptRow = { id: string; arrived_at: string; reason: string; webhook_id: string | null; headers: Record<string, string>; body: Buffer }
 
-async function nextRows(db: Database, after: number): Promise<Kept[]> {
-  const rows = await db.execute<{ id: string; arrived_at: string; webhook_id: string | null; headers: Record<string, string>; body: Buffer }>(sql`
-    select id, arrived_at, webhook_id, headers, body from mediadock.quarantine where id > ${after} order by id limit ${flushRows}`)
-  return rows.map((row) => ({
-    id: Number(row.id),
-    arrivedAt: new Date(row.arrived_at),
-    webhookId: row.webhook_id ?? undefined,
-    headers: row.headers,
-    body: row.body,
-  }))
+export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
+  return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
 }
 
-function authenticate({ arrivedAt, webhookId, headers, body }: Kept, { secrets }: Keys): Delivery | undefined {
+async function nextRows(db: Database, { after, reason }: { after: number; reason: string | undefined }): Promise<Kept[]> {
+  const rows = await db.execute<KeptRow>(sql`
+    select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine
+    where id > ${after} and (${reason ?? null}::text is null or reason = ${reason ?? null}) order by id limit ${flushRows}`)
+  return rows.map(toKept)
+}
+
+/** The delivery that it is with today's secrets; undefined while it is not authentic. */
+export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, { secrets }: Keys): Delivery | undefined {
   const signature = headers['x-service-signature']
   if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
   const verification = verify(body, signature, secrets, Math.floor(arrivedAt.getTime() / 1000))

@@ -1,0 +1,50 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres.ts'
+import type { Keys } from '../keys.ts'
+import { authenticate, toKept, type Kept, type KeptRow } from '../quarantine.ts'
+import { readWithin } from './deadline.ts'
+
+export type Quarantined = Kept & {
+  /** Whose secret matches today; undefined while it is not authentic. */
+  matchingKey: string | undefined
+}
+
+/** One refused arrival, whole but for its signature; undefined when there is none. */
+export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<Quarantined | undefined> {
+  const [row] = await readWithin(db, (tx) =>
+    tx.execute<KeptRow>(sql`select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id = ${id}::bigint`),
+  )
+  if (!row) return undefined
+  const kept = toKept(row)
+  const { 'x-service-signature': _signature, ...headers } = kept.headers
+  return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
+}
+
+/** What verifying again would accept of one cause, as far as it was tried. */
+export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
+
+const triedRows = 50
+const triedBytes = 1024 * 1024
+
+/**
+ * Tries the newest of each cause with today's secrets, and changes nothing:
+ * bounded, so that a page can afford it while the quarantine is full.
+ */
+export async function checkQuarantine(db: Database, keys: Keys, { reason }: { reason?: string | undefined } = {}): Promise<Map<string, Check>> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<KeptRow>(sql`
+      select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
+        select id from (
+          select id, row_number() over newest as place, sum(octet_length(body)) over newest as bytes
+          from mediadock.quarantine where ${reason ?? null}::text is null or reason = ${reason ?? null}
+          window newest as (partition by reason order by arrived_at desc, id desc)
+        ) some where place = 1 or (place <= ${triedRows} and bytes <= ${triedBytes}))`),
+  )
+  const tried = rows.map((row) => ({ reason: row.reason, keyName: authenticate(toKept(row), keys)?.keyName }))
+  return new Map(
+    [...Map.groupBy(tried, ({ reason }) => reason)].map(([cause, some]) => {
+      const matched = some.flatMap(({ keyName }) => keyName ?? [])
+      return [cause, { tried: some.length, acceptable: matched.length, keyNames: [...new Set(matched)] }]
+    }),
+  )
+}
