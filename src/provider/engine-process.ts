@@ -5,11 +5,11 @@ import { createEngines } from './engines/registry.ts'
 
 /**
  * The process that engines run in: started by engine-host.ts, told what to do
- * over its channel. Drawing and encoding take every core they get, so they get
- * what answering the API leaves over; and native code that crashes ends this
- * process, not the API.
+ * over its channel. Drawing and encoding take every core they get, so they have
+ * the least of all priorities: what answering the API leaves over. And native
+ * code that crashes ends this process, not the API.
  */
-const niceness = 10
+const niceness = 19
 
 function lowerPriority(): void {
   try {

@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import type { RequestStatus, StatusBody } from '../wire/schemas.ts'
 import { createNaturalBatch } from './natural-batch.ts'
+import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
 import type { Environment } from './schema.ts'
 
 export type StatusQuestion = {
@@ -16,88 +17,106 @@ export type StatusQuestion = {
 export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
 
 const maxBatch = 500
-/** One at a time: two half as large would walk the queue twice. */
-const batchesUnderWay = 1
-const walkFrom = 3
+const batchesUnderWay = 2
+/** As a share of a view's greatest age: early enough for the walk to end in time. */
+const refreshFrom = 0.7
 
 /** Reads statuses for all callers of this process, the ones that ask at the same time together. */
 export function createStatusReader(db: Database): StatusReader {
-  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, questions), maxBatch, parallel: batchesUnderWay })
+  const views: QueueViews = new Map()
+  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions), maxBatch, parallel: batchesUnderWay })
 }
 
-type Found = { n: number; id: string; status: RequestStatus; progress: number; logs: string[]; seq: string; environment: Environment }
-/** The waiting requests of an environment in the order in which they will be served, as `{7,3,9}`. */
-type Queue = { n: null; environment: Environment; queue: string }
-type Placed = { n: number; id: string; status: RequestStatus; progress: number; logs: string[]; place: number | null }
+/** The queues as this process has last seen them, and which of them it is looking at now. */
+export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolean }>
 
 /**
  * State, position and progress of requests (spec, Generation request), in one
- * statement and so of one moment. Position 0 is served next. One or two
- * requests have those before them counted; for more, one walk over the queue is cheaper.
+ * statement. Position 0 is served next. To tell positions the queue is walked
+ * in the same statement, and so at the same moment. A long queue is walked a few
+ * times a second for all callers together, beside what they ask: its positions
+ * are of the last half second, and states are always of now.
  */
-export async function readStatuses(db: Database, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
+export async function readStatuses(db: Database, views: QueueViews, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
   const answers: (StatusBody | null)[] = questions.map(() => null)
-  const placed = questions.length < walkFrom ? await countBefore(db, questions) : await walkQueues(db, questions)
-  for (const { n, id, status, place, progress, logs } of placed) {
+  const environments = [...new Set(questions.map(({ environment }) => environment))]
+  const walked = environments.filter((environment) => ageOf(views, environment) >= 1)
+  for (const environment of environments) if (!walked.includes(environment)) refreshInTime(db, views, environment)
+
+  const { found, seen } = await read(db, questions, walked)
+  for (const [environment, view] of seen) views.set(environment, { view })
+  // All that was read is brought into view before anything is counted.
+  for (const { environment, key, status } of found) {
+    const view = views.get(environment)?.view
+    if (view && key) amend(view, key, status === 'IN_QUEUE')
+  }
+  for (const { n, id, environment, key, status, progress, logs } of found) {
+    const view = views.get(environment)?.view
+    const place = view && key && status === 'IN_QUEUE' ? placeOf(view, key) : null
     answers[n - 1] = { request_id: id, status, queue_position: place, progress, logs }
   }
   return answers
 }
 
-async function countBefore(db: Database, questions: readonly StatusQuestion[]): Promise<Placed[]> {
-  return db.execute<Placed>(sql`
-    with ${found(questions)}
-    select f.n, f.id, f.status, f.progress, f.logs, case when f.status = 'IN_QUEUE' then (
-      select count(*)::int from provider.requests q
-      where q.status = 'IN_QUEUE' and q.environment = f.environment and (q.turn, q.seq) < (f.turn, f.seq)
-    ) end as place
-    from found f`)
+/** As a share of what it may be: from 1 on it is too old to be used. */
+function ageOf(views: QueueViews, environment: Environment): number {
+  const view = views.get(environment)?.view
+  return view === undefined || view.maxAgeMs === 0 ? Infinity : (performance.now() - view.readAtMs) / view.maxAgeMs
 }
 
-async function walkQueues(db: Database, questions: readonly StatusQuestion[]): Promise<Placed[]> {
-  const rows = await db.execute<Found | Queue>(sql`
-    with ${found(questions)}
-    select n, id, status, progress, logs, seq, environment, null as queue from found
-    union all
-    select null, null, null, null, null, null, waiting.environment, queue.seqs
-    from (select distinct environment from found where status = 'IN_QUEUE') waiting cross join lateral (
-      select array_agg(q.seq order by q.turn, q.seq)::text as seqs from provider.requests q
-      where q.status = 'IN_QUEUE' and q.environment = waiting.environment
-    ) queue`)
-  const asked = new Map(rows.flatMap((row) => (row.n !== null && row.status === 'IN_QUEUE' ? [[Number(row.seq), -1]] : [])))
-  for (const row of rows) if (row.n === null) findPlaces(asked, row.queue)
-  return rows.flatMap((row) => (row.n === null ? [] : [{ ...row, place: asked.get(Number(row.seq)) ?? null }]))
+/** Walks a long queue before its view is too old, so that nobody has to wait for it. */
+function refreshInTime(db: Database, views: QueueViews, environment: Environment): void {
+  const known = views.get(environment)
+  if (known === undefined || known.refreshing || ageOf(views, environment) < refreshFrom) return
+  known.refreshing = true
+  read(db, [], [environment]).then(
+    ({ seen }) => seen.forEach((view) => views.set(environment, { view })),
+    // Whoever asks when the view is too old walks the queue, and hears of the error.
+    () => void (known.refreshing = false),
+  )
 }
 
-/** Reads the numbers digit by digit: splitting ten thousand of them into strings would cost more than the query. */
-function findPlaces(asked: Map<number, number>, queue: string): void {
-  let seq = 0
-  let place = 0
-  for (let at = 1; at < queue.length; at += 1) {
-    const digit = queue.charCodeAt(at) - zero
-    if (digit >= 0 && digit <= 9) {
-      seq = seq * 10 + digit
-      continue
-    }
-    if (asked.has(seq)) asked.set(seq, place)
-    seq = 0
-    place += 1
+type Found = {
+  n: number
+  id: string
+  environment: Environment
+  status: RequestStatus
+  progress: number
+  logs: string[]
+  turn: string | null
+  seq: string
+}
+type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
+
+async function read(db: Database, questions: readonly StatusQuestion[], walked: readonly Environment[]) {
+  const readAtMs = performance.now()
+  const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
+  const found: SQL = sql`
+    select a.n::int, r.id, r.environment, r.status, r.progress, case when a.with_logs then r.logs else '{}' end as logs,
+      r.turn, r.seq, null::json as turns, null::json as seqs
+    from unnest(
+      ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
+      ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
+    ) with ordinality as a (id, account_id, environment, with_logs, n)
+    join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment`
+  // One walk for both lists: an aggregate takes its rows in the order in which they come.
+  const queues: SQL = sql`
+    select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns), array_to_json(queue.seqs)
+    from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
+      select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
+        select turn, seq from provider.requests where status = 'IN_QUEUE' and environment = w.environment order by turn, seq
+      ) q
+    ) queue`
+  const rows = await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`)
+
+  const took = { readAtMs, tookMs: performance.now() - readAtMs }
+  return {
+    // What never was in a queue has no turn.
+    found: rows.flatMap((row) => (row.n === null ? [] : [{ ...row, key: row.turn === null ? undefined : keyOf(row.turn, row.seq) }])),
+    seen: new Map(rows.flatMap((row) => (row.n === null ? [[row.environment, createQueueView(row.turns, row.seqs, took)] as const] : []))),
   }
 }
 
-const zero = '0'.charCodeAt(0)
-
-function found(questions: readonly StatusQuestion[]): SQL {
-  const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
-  return sql`
-    asked as (
-      select * from unnest(
-        ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
-        ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
-      ) with ordinality as a (id, account_id, environment, with_logs, n)
-    ), found as materialized (
-      select a.n::int, r.id, r.environment, r.status, r.progress, r.turn, r.seq,
-        case when a.with_logs then r.logs else '{}' end as logs
-      from asked a join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment
-    )`
+function keyOf(turn: string, seq: string): QueueKey {
+  return { turn: Number(turn), seq: Number(seq) }
 }
