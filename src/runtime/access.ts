@@ -70,7 +70,12 @@ const sameOriginActions: RequestHandler = (req, _res, next) => {
 
 function requireToken(options: Secured): RequestHandler {
   return (req, res, next) => {
-    if (hasBearer(req, options) || hasSession(req, options)) return next()
+    if (hasBearer(req, options)) return next()
+    const session = sessionOf(req, options)
+    if (session) {
+      res.locals['actor'] = session.name
+      return next()
+    }
     if (req.accepts(['json', 'html']) === 'html') return showSignIn(res, options, undefined)
     return sendError(res, new HttpError(401, 'unauthorized', 'send Authorization: Bearer with the token of this listener'))
   }
@@ -81,21 +86,43 @@ function hasBearer(req: Request, { token }: Secured): boolean {
   return given !== undefined && equal(given, token)
 }
 
-function hasSession(req: Request, { token, cookie, clock }: Secured): boolean {
-  const value = cookieOf(req, cookie)
-  const [expires, mac] = value?.split('.') ?? []
-  if (expires === undefined || mac === undefined || !equal(mac, sessionMac(token, expires))) return false
-  return Number(expires) > clock().getTime() / 1000
+/** What a session says of whoever opened it; the name is their own word for it. */
+type Session = { name: string | undefined }
+
+/** `<expires>.<name, base64url>.<mac>` */
+function sessionOf(req: Request, { token, cookie, clock }: Secured): Session | undefined {
+  const [expires, name, mac] = cookieOf(req, cookie)?.split('.') ?? []
+  if (expires === undefined || name === undefined || mac === undefined || !equal(mac, sessionMac(token, expires, name))) return undefined
+  if (Number(expires) <= clock().getTime() / 1000) return undefined
+  return { name: name === '' ? undefined : Buffer.from(name, 'base64url').toString() }
+}
+
+/** Who acts: the name given at the sign-in where there is one, else the address that it comes from. */
+export function actorOf(req: Request): string {
+  const name: unknown = req.res?.locals['actor']
+  return typeof name === 'string' ? name : (req.ip ?? 'unknown')
 }
 
 function signIn(options: Secured): RequestHandler {
   return (req, res) => {
     const given: unknown = req.body?.token
     if (typeof given !== 'string' || !equal(given, options.token)) return showSignIn(res, options, 'That is not the token.')
+    const name = nameOf(req.body.name)
+    if (name === undefined) return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)
     const expires = String(Math.floor(options.clock().getTime() / 1000) + sessionSeconds)
-    setCookie(req, res, { name: options.cookie, value: `${expires}.${sessionMac(options.token, expires)}`, seconds: sessionSeconds })
+    const encoded = Buffer.from(name).toString('base64url')
+    const value = `${expires}.${encoded}.${sessionMac(options.token, expires, encoded)}`
+    setCookie(req, res, { name: options.cookie, value, seconds: sessionSeconds })
     return res.redirect(303, localPath(req.body.next))
   }
+}
+
+const maxNameLength = 64
+
+/** Empty where none is given, undefined where it could not be shown as it is. */
+function nameOf(given: unknown): string | undefined {
+  const name = typeof given === 'string' ? given.trim() : ''
+  return name.length <= maxNameLength && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
 }
 
 function signOut(options: Secured): RequestHandler {
@@ -119,6 +146,7 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
     <h1>${title}</h1>
     ${problem ? html`<p class="problem" role="alert">${problem}</p>` : ''}
     <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus /></label>
+    <label>Your name, for the audit <input name="name" autocomplete="name" maxlength="${maxNameLength}" placeholder="optional" /></label>
     <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
     <button>Sign in</button>
   </form>`
@@ -128,14 +156,14 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
 function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
-    // As it is: a session is digits, a dot and hex, which no browser encodes.
+    // As it is: a session is base64url, hex and dots, which no browser encodes.
     if (at > 0 && pair.slice(0, at).trim() === name) return pair.slice(at + 1).trim()
   }
   return undefined
 }
 
-function sessionMac(token: string, expires: string): string {
-  return createHmac('sha256', token).update(`session ${expires}`).digest('hex')
+function sessionMac(token: string, expires: string, name: string): string {
+  return createHmac('sha256', token).update(`session ${expires} ${name}`).digest('hex')
 }
 
 /** Digests first, so that lengths may differ and the time taken tells nothing. */

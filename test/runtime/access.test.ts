@@ -62,9 +62,29 @@ describe('with a token', () => {
     const signedIn = await signIn(url, { token, next: '/page?a=b' })
     expect(signedIn).toMatchObject({ status: 303, headers: { location: '/page?a=b' } })
     const { whole, pair } = cookieOf(signedIn)
-    expect(whole).toMatch(/^mediadock_session=\d+\.[0-9a-f]{64}; Max-Age=43200; Path=\/; Expires=[^;]+; HttpOnly; SameSite=Strict$/)
+    expect(whole).toMatch(/^mediadock_session=\d+\.\.[0-9a-f]{64}; Max-Age=43200; Path=\/; Expires=[^;]+; HttpOnly; SameSite=Strict$/)
     expect(whole).not.toContain(token)
     expect(await call(url, { headers: { ...browser, cookie: `other=1; ${pair}; more=%` } })).toMatchObject({ status: 200, text: 'inside' })
+  })
+
+  it('a name that is given at the sign-in is who acts; without one, and with the bearer, it is the address', async () => {
+    const { url } = await startGuarded({ token })
+    const who = async (headers: http.OutgoingHttpHeaders) => (await call(url, { path: '/who', headers })).text
+    for (const name of ['Zoë O’Brien; <b>', '夜勤', 'x'.repeat(64)]) {
+      const { pair } = cookieOf(await signIn(url, { token, name: ` ${name} ` }))
+      expect(pair).toMatch(/^mediadock_session=\d+\.[\w-]+\.[0-9a-f]{64}$/)
+      expect(await who({ cookie: pair })).toBe(name)
+    }
+    expect(await who({ cookie: cookieOf(await signIn(url, { token, name: '  ' })).pair })).toBe('127.0.0.1')
+    expect(await who({ authorization: `Bearer ${token}` })).toBe('127.0.0.1')
+    expect(await who({ authorization: `Bearer ${token}`, 'x-forwarded-for': '203.0.113.9' })).toBe('203.0.113.9')
+  })
+
+  it.each([['too long', 'x'.repeat(65)], ['with a line break', 'a\nb'], ['that turns the text around', 'a\u202eb'], ['with NUL', 'a\0b']])('a name %s: the form again, no cookie', async (_what, name) => {
+    const { url } = await startGuarded({ token })
+    const refused = await signIn(url, { token, name })
+    expect(refused).toMatchObject({ status: 401, text: expect.stringContaining('at most 64 printable') })
+    expect(refused.headers['set-cookie']).toBeUndefined()
   })
 
   it('the cookie is Secure behind TLS', async () => {
@@ -113,21 +133,24 @@ describe('with a token', () => {
 
   it('a forged session is refused', async () => {
     const { url } = await startGuarded({ token })
-    const { pair } = cookieOf(await signIn(url, { token }))
-    const [name, expires = '', mac = ''] = pair.split(/[=.]/)
+    const { pair } = cookieOf(await signIn(url, { token, name: 'Ada' }))
+    const [name, expires = '', who = '', mac = ''] = pair.split(/[=.]/)
     const stranger = await startGuarded({ token: `${token}-of-another` })
-    const strangers = cookieOf(await signIn(stranger.url, { token: `${token}-of-another` })).pair
+    const strangers = cookieOf(await signIn(stranger.url, { token: `${token}-of-another`, name: 'Ada' })).pair
     const forged = [
-      `${name}=${Number(expires) + 1}.${mac}`,
-      `${name}=${expires}.${mac.replace(/.$/, (last) => (last === '0' ? '1' : '0'))}`,
-      `${name}=${expires}.`,
-      `${name}=${expires}`,
-      `${name}=.${mac}`,
+      `${name}=${Number(expires) + 1}.${who}.${mac}`,
+      `${name}=${expires}.${who}.${mac.replace(/.$/, (last) => (last === '0' ? '1' : '0'))}`,
+      `${name}=${expires}.${Buffer.from('Bob').toString('base64url')}.${mac}`,
+      `${name}=${expires}..${mac}`,
+      `${name}=${expires}.${mac}`,
+      `${name}=${expires}.${who}.`,
+      `${name}=${expires}.${who}`,
+      `${name}=.${who}.${mac}`,
       `${name}=`,
       `${name}=%`,
       `${name}=%E0%A4%A`,
-      `${name}=Infinity.${mac}`,
-      `provider_session=${expires}.${mac}`,
+      `${name}=Infinity.${who}.${mac}`,
+      `provider_session=${expires}.${who}.${mac}`,
       strangers,
     ]
     for (const cookie of forged) expect({ cookie, status: (await call(url, { headers: { cookie } })).status }).toEqual({ cookie, status: 401 })

@@ -1,6 +1,6 @@
 import express from 'express'
 import { onTestFinished } from 'vitest'
-import { guardAccess } from '../../../src/runtime/access.ts'
+import { actorOf, guardAccess } from '../../../src/runtime/access.ts'
 import { errorHandler, listen, notFound } from '../../../src/runtime/http.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 
@@ -11,6 +11,7 @@ export async function startGuarded({ token, clock = () => new Date(), name = 'me
   app.set('trust proxy', 'loopback')
   app.use(guardAccess({ token, name, title: 'the console', clock }))
   app.get('/page', (_req, res) => void res.send('inside'))
+  app.get('/who', (req, res) => void res.send(actorOf(req)))
   app.post('/action', (_req, res) => void res.send('done'))
   app.use(notFound)
   app.use(errorHandler(logger))
