@@ -35,7 +35,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
       case 'done':
         return run.resolve(heard.output)
       case 'failed':
-        return run.reject(heard.told ? new EngineError(heard.message) : new Error(heard.message))
+        return run.reject(engineErrorOf(heard))
       default:
         heard satisfies never
     }
@@ -75,6 +75,11 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
     }
   }
   return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
+}
+
+function engineErrorOf({ told, detail }: { told?: { message: string; transient: boolean } | undefined; detail: string }): Error {
+  const cause = new Error(detail)
+  return told ? new EngineError(told.message, { cause, transient: told.transient }) : new Error('an engine broke', { cause })
 }
 
 function tell(child: ChildProcess, order: Order): void {

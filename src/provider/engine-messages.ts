@@ -22,7 +22,12 @@ export type Order = z.infer<typeof orderSchema>
 export const reportSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('progress'), run: z.int(), percent: z.number(), line: z.string().optional() }),
   z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
-  /** `told` is whether the client may read the message. */
-  z.object({ kind: z.literal('failed'), run: z.int(), message: z.string(), told: z.boolean() }),
+  /** `told`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
+  z.object({
+    kind: z.literal('failed'),
+    run: z.int(),
+    detail: z.string(),
+    told: z.object({ message: z.string(), transient: z.boolean() }).optional(),
+  }),
 ])
 export type EngineReport = z.infer<typeof reportSchema>

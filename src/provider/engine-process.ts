@@ -1,4 +1,5 @@
 import os from 'node:os'
+import { inspect } from 'node:util'
 import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
 import { type Engine, EngineError } from './engines/engine.ts'
 import { createEngines } from './engines/registry.ts'
@@ -10,6 +11,7 @@ import { createEngines } from './engines/registry.ts'
  * code that crashes ends this process, not the API.
  */
 const niceness = 19
+const maxDetailLength = 8000
 
 function lowerPriority(): void {
   try {
@@ -34,9 +36,8 @@ async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name
     const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
     say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
   } catch (error) {
-    const message = error instanceof Error ? (error.stack ?? error.message) : String(error)
-    const told = error instanceof EngineError
-    say({ kind: 'failed', run: id, message: told ? error.message : message, told })
+    const told = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
+    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), told })
   } finally {
     running.delete(id)
   }

@@ -12,7 +12,7 @@ import { createJobProgress } from './job-progress.ts'
 import type { Ending } from './notification.ts'
 import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.ts'
 
-/** Runs that may break for a reason of ours before the request is FAILED and refunded. */
+/** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
 const maxAttempts = 3
 const jobTimeoutMs = 15 * 60_000
 const retryPause = { baseMs: 2000, capMs: 30_000 }
@@ -65,9 +65,13 @@ async function endingOf(
       if (signal.reason instanceof Error && signal.reason.name === 'TimeoutError') return failed('the generation took too long')
       throw error
     }
-    if (error instanceof EngineError) return failed(error.message)
-    deps.logger.error({ err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }, 'engine broke')
-    if (claimed.attempt >= maxAttempts) return failed('the generation could not be completed')
+    const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }
+    if (error instanceof EngineError) deps.logger.warn(facts, 'engine could not make it')
+    else deps.logger.error(facts, 'engine broke')
+    const isForGood = error instanceof EngineError && !error.transient
+    if (isForGood || claimed.attempt >= maxAttempts) {
+      return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
+    }
     return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempt, retryPause, deps.random) }
   }
 }
