@@ -1,8 +1,12 @@
+import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
+import { readBacklog } from '../backlog.ts'
 import { remainingCalls } from '../call-budget.ts'
-import { readOverview } from '../overview.ts'
+import { depth } from '../inbox.ts'
+import { countOverdue } from '../reconciler.ts'
 import { readWithin } from './deadline.ts'
+import { isoAlways } from './page.ts'
 import { readRecent } from './recent.ts'
 
 const at = z.iso.datetime()
@@ -16,9 +20,9 @@ export const statsSchema = z
     backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What the reconciler has to ask for, and how long that takes within the budget of the keys.' }),
     quota_remaining: z.record(z.string(), z.int()).meta({ description: 'Calls to the provider that each key has left in this minute.' }),
     recent: z.object({
-      minutes: z.int(),
+      minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
       arrivals: z.int(),
-      ack_p95_ms: z.number().nullable(),
+      ack_p95_ms: z.number().nullable().meta({ description: 'Of the newest 5,000 of them.' }),
       by_outcome: z.array(z.object({ outcome: z.string(), reason: z.string().nullable(), arrivals: z.int() })),
     }),
     arrivals: z.array(
@@ -53,35 +57,40 @@ export type StatsOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerM
 /** What the console's first page shows. */
 export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRatePerMinute }: StatsOptions): Promise<Stats> {
   return readWithin(db, async (tx) => {
-    const overview = await readOverview(tx, { now, stuckAfterSeconds, fetchRatePerMinute })
-    const quota = await remainingCalls(tx, fetchRatePerMinute, now)
+    const { pending, oldestSeconds } = await depth(tx, now)
     return {
-      pending: overview.pending,
-      oldest_seconds: overview.oldestSeconds,
-      parked: overview.parked,
-      overdue: overview.overdue,
-      backlog: overview.backlog,
-      quota_remaining: Object.fromEntries(quota),
+      pending,
+      oldest_seconds: oldestSeconds,
+      parked: await countParked(tx),
+      overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
+      backlog: await readBacklog(tx, { now, stuckAfterSeconds, fetchRatePerMinute }),
+      quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
       recent: await readRecent(tx, now),
-      arrivals: overview.arrivals.map((arrival) => ({
-        arrived_at: arrival.arrivedAt.toISOString(),
-        outcome: arrival.outcome,
-        reason: arrival.reason ?? null,
-        webhook_id: arrival.webhookId ?? null,
-        request_id: arrival.requestId ?? null,
-        key_name: arrival.keyName ?? null,
-        ack_ms: arrival.ackMs,
-        folded: arrival.folded,
-      })),
-      results: overview.results.map((result) => ({
-        request_id: result.requestId,
-        status: result.status,
-        model: result.model ?? null,
-        media_complete: result.mediaComplete,
-        error_message: result.errorMessage ?? null,
-        landed_at: result.landedAt.toISOString(),
-        media: result.media.map(({ kind, url }) => ({ kind, url })),
-      })),
+      arrivals: await latestArrivals(tx),
+      results: await latestResults(tx),
     }
   })
+}
+
+const newest = 20
+
+async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
+  const rows = await tx.execute<Stats['arrivals'][number]>(sql`
+    select arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded
+    from mediadock.arrivals order by arrived_at desc, id desc limit ${newest}`)
+  return rows.map((row) => ({ ...row, arrived_at: isoAlways(row.arrived_at) }))
+}
+
+async function latestResults(tx: Database): Promise<Stats['results']> {
+  const rows = await tx.execute<Stats['results'][number]>(sql`
+    select request_id, status, model, media_complete, error_message, landed_at, coalesce((
+      select json_agg(json_build_object('kind', kind, 'url', url) order by kind, position)
+      from mediadock.media where media.request_id = requests.request_id), '[]') as media
+    from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${newest}`)
+  return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
+}
+
+async function countParked(tx: Database): Promise<number> {
+  const [row] = await tx.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
+  return row?.n ?? 0
 }
