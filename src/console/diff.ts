@@ -1,4 +1,5 @@
 import { html } from 'hono/html'
+import type { Change } from '../receiver/fan-out.ts'
 import type { Markup } from '../runtime/console-page.ts'
 import { badge, shortId } from './parts.ts'
 
@@ -20,20 +21,31 @@ export function rowDiff(name: string, before: object | null, after: object | nul
   ${same > 0 ? html`<p class="soft">${same} other ${same === 1 ? 'column stays' : 'columns stay'} as ${same === 1 ? 'it is' : 'they are'}.</p>` : ''}`
 }
 
-export type ShownChange = {
-  request_id: string
-  outcome: string
-  request: { before: object | null; after: object | null }
-  media: { written: readonly object[]; removed: readonly object[] }
+/** What landings write, each request on its own: few in full, many to be opened. */
+export function changesView(changes: readonly Change[]): Markup {
+  return html`${changes.map((change) =>
+    changes.length <= shownInFull
+      ? html`<article class="change"><h3>${summary(change)}</h3>${details(change)}</article>`
+      : html`<details class="change"><summary>${summary(change)}</summary>${details(change)}</details>`,
+  )}`
 }
 
-/** What one landing writes: the request's row and its media. */
-export function changeDiff({ request_id, outcome, request, media }: ShownChange): Markup {
-  return html`<article class="change">
-    <h3>Request ${shortId('request', request_id)} ${badge(outcome)}</h3>
-    ${request.after === null ? html`<p class="soft">The row of the request stays as it is.</p>` : rowDiff('Request', request.before, request.after)}
-    ${media.removed.map((row) => rowDiff('Media', row, null))} ${media.written.map((row) => rowDiff('Media', null, row))}
-  </article>`
+const shownInFull = 3
+
+function summary({ request_id, outcome, request, media }: Change): Markup {
+  const [was, is] = [statusOf(request.before), statusOf(request.after)]
+  const status = is === undefined || was === is ? '' : `${was ?? 'new'} → ${is}`
+  const items = [media.written.length > 0 ? `${media.written.length} media written` : '', media.removed.length > 0 ? `${media.removed.length} media removed` : '']
+  return html`Request ${shortId('request', request_id)} ${badge(outcome)} <span class="soft">${[status, ...items].filter(Boolean).join(', ')}</span>`
+}
+
+function statusOf(row: object | null): string | undefined {
+  return row !== null && 'status' in row ? String(row.status) : undefined
+}
+
+function details({ request, media }: Change): Markup {
+  return html`${request.after === null ? html`<p class="soft">The row of the request stays as it is.</p>` : rowDiff('Request', request.before, request.after)}
+    ${media.removed.map((row) => rowDiff('Media', row, null))} ${media.written.map((row) => rowDiff('Media', null, row))}`
 }
 
 const maxShown = 400

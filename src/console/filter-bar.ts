@@ -8,6 +8,8 @@ export type Field = {
   label: string
   /** What may be chosen; without it any text. */
   options?: readonly string[]
+  /** What the browser proposes for a text. */
+  suggestions?: readonly string[]
   placeholder?: string
   /** Stands behind "More filters" until it is used. */
   more?: boolean
@@ -60,11 +62,13 @@ export function filterBar({ path, query, fields, keep = [], now, problem: wrong 
     ${wrong === undefined ? '' : problem(wrong)}`
 }
 
-function control({ name, label, options, placeholder = '', search }: Field, query: Query): Markup {
+function control({ name, label, options, suggestions, placeholder = '', search }: Field, query: Query): Markup {
   const value = query[name] ?? ''
   if (options === undefined) {
     return html`<label class="${search ? 'wide' : ''}"><span>${label}</span>
-      <input type="${search ? 'search' : 'text'}" name="${name}" value="${value}" placeholder="${placeholder}" autocomplete="off" spellcheck="false" ${search ? html`data-search` : ''} /></label>`
+      <input type="${search ? 'search' : 'text'}" name="${name}" value="${value}" placeholder="${placeholder}" autocomplete="off" spellcheck="false"
+        ${search ? html`data-search` : ''} ${suggestions === undefined ? '' : html`list="${name}-list"`} />
+      ${suggestions === undefined ? '' : html`<datalist id="${name}-list">${suggestions.map((value) => html`<option value="${value}"></option>`)}</datalist>`}</label>`
   }
   // A value that is no choice stays to be seen: the message below speaks of it.
   const choices = value === '' || options.includes(value) ? options : [value, ...options]

@@ -1,6 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../runtime/console-page.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
+import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 
@@ -55,9 +56,19 @@ const tones: Record<string, Tone> = {
   FAILED: 'bad',
 }
 
-/** An outcome, status or state of ours; its tone follows from the word. */
+/** An outcome, status or state of ours; its tone follows from the word, its meaning is in the title. */
 export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
-  return html`<span class="badge ${tone}">${word}</span>`
+  return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
+}
+
+/** A reason or another code of ours as text, with its meaning in the title. */
+export function code(word: string): Markup {
+  return html`<span ${titleOf(word)}>${word}</span>`
+}
+
+function titleOf(word: string): Markup | '' {
+  const meaning = meaningOf(word)
+  return meaning === undefined ? '' : html`title="${meaning}"`
 }
 
 /** With thin spaces between the thousands; what is not known is a dash. */

@@ -8,12 +8,14 @@ import { pageAssets, pageHeaders } from '../runtime/console-page.ts'
 import { notFound } from '../runtime/http.ts'
 import { auditRoutes } from './audit-page.ts'
 import { deliveriesRoutes } from './deliveries-page.ts'
+import { deliveryRoutes } from './delivery-page.ts'
 import { failurePage } from './failures.ts'
 import { keysRoutes } from './keys-page.ts'
 import { linkPolicy } from './media-links.ts'
 import { nowRoutes } from './now-routes.ts'
 import { parkedRoutes } from './parked-page.ts'
 import { reconcilerRoutes } from './reconciler-page.ts'
+import { replayRoutes } from './replay-pages.ts'
 import { requestRoutes } from './request-page.ts'
 import { requestsRoutes } from './requests-page.ts'
 import type { ConsoleDeps } from './shell.ts'
@@ -24,7 +26,8 @@ const assets = {
   files: { 'uplot.js': require.resolve('uplot/dist/uPlot.esm.js'), 'uplot.css': require.resolve('uplot/dist/uPlot.min.css') },
 }
 
-const pages = [nowRoutes, deliveriesRoutes, requestsRoutes, requestRoutes, parkedRoutes, reconcilerRoutes, keysRoutes, auditRoutes]
+// A fixed path before one that takes it for an id.
+const pages = [nowRoutes, deliveriesRoutes, replayRoutes, deliveryRoutes, requestsRoutes, requestRoutes, parkedRoutes, reconcilerRoutes, keysRoutes, auditRoutes]
 
 /** The internal listener: console pages, JSON API and metrics. */
 export function internalRouter(deps: ReceiverDeps): Router {

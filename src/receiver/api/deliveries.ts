@@ -1,4 +1,3 @@
-import type { Response } from 'express'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
@@ -7,7 +6,7 @@ import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFil
 import { decodeCursor, pageSchema } from '../queries/page.ts'
 import { replayDelivery } from '../replay.ts'
 import { readBody } from './body.ts'
-import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 import { replayMany } from './replay-many.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
@@ -120,10 +119,4 @@ function replayFiltered({ db, landing, signal }: ReceiverDeps): Operation {
       }
     },
   }
-}
-
-function gone(res: Response): AbortSignal {
-  const controller = new AbortController()
-  res.once('close', () => controller.abort())
-  return controller.signal
 }

@@ -53,6 +53,13 @@ export function unknown(req: Request): HttpError {
   return new HttpError(404, 'not_found', `there is nothing at ${req.baseUrl}${req.path}`)
 }
 
+/** Aborts when the client goes away, or has its answer. */
+export function gone(res: Response): AbortSignal {
+  const controller = new AbortController()
+  res.once('close', () => controller.abort())
+  return controller.signal
+}
+
 const errors = {
   400: 'invalid_filter, which names the parameter, or invalid_body',
   401: 'unauthorized: a token is set and was not sent',

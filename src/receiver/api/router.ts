@@ -5,6 +5,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
+import { exportOperations } from './export.ts'
 import { generationOperations } from './generations.ts'
 import { openApiDocument } from './openapi.ts'
 import { handlerOf, responses, type Operation } from './operation.ts'
@@ -19,6 +20,7 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...resultOperations(deps),
     ...deliveryOperations(deps),
     ...arrivalOperations(deps),
+    ...exportOperations(deps),
     statsOperation(deps),
   ]
   const document = openApiDocument([...operations, describeItself(() => document)])

@@ -6,6 +6,7 @@ import { readWithin } from './deadline.ts'
 import { idsInState } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
+import { arrivalFound } from './search.ts'
 
 export const arrivalSchema = z
   .object({
@@ -56,10 +57,11 @@ export type Told = { arrival: Arrival; cursor: string }
  * later: what bounds the look back is when a row was written, by its id.
  */
 export async function arrivalsSince(db: Database, filters: ArrivalFilters, { after, notBefore, idFloor, limit }: Since): Promise<Told[]> {
+  const since = filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime() ? filters.since : notBefore.toISOString()
   const rows = await readWithin(db, (tx) =>
     tx.execute<ArrivalRow>(sql`
       select ${columns} from mediadock.arrivals a
-      where ${allOf(matching(filters))} and a.arrived_at >= ${notBefore.toISOString()}::timestamptz and a.id > ${idFloor}::bigint
+      where ${allOf(matching({ ...filters, since }))} and a.id > ${idFloor}::bigint
         and (a.arrived_at, a.id) > (${instantOf(after.micros)}, ${after.id}::bigint)
       order by a.arrived_at desc, a.id desc limit ${limit}`),
   )
@@ -74,7 +76,7 @@ export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly s
   return rows.map(toArrival)
 }
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, since, until }: ArrivalFilters): (SQL | undefined)[] {
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, q, since, until }: ArrivalFilters): (SQL | undefined)[] {
   return [
     state && sql`a.delivery_id in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),
@@ -82,6 +84,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, si
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
     key_name === undefined ? undefined : sql`a.key_name = ${key_name}`,
+    q === undefined ? undefined : arrivalFound({ q, since, until }),
     within(order.at, { since, until }),
   ]
 }

@@ -5,6 +5,7 @@ import { deliveryIdRange } from '../delivery.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { deliveryFound } from './search.ts'
 
 export const deliverySchema = z
   .object({
@@ -87,7 +88,7 @@ export function selectDeliveries(which: SQL): SQL {
 
 const lastOutcome = sql`(select a.outcome from mediadock.attempts a where a.delivery_id = d.id order by a.attempted_at desc limit 1)`
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, since, until }: DeliveryFilters): (SQL | undefined)[] {
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, model, ids, q, since, until }: DeliveryFilters): (SQL | undefined)[] {
   return [
     state && stateIs(state),
     outcome && outcomeIs(outcome),
@@ -95,6 +96,9 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, si
     request_id === undefined ? undefined : sql`d.request_id = ${request_id}::uuid`,
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
     key_name === undefined ? undefined : sql`d.key_name = ${key_name}`,
+    model === undefined ? undefined : sql`d.request_id in (select r.request_id from mediadock.requests r where r.model = ${model})`,
+    ids && sql`d.id = any(${sql.param(ids)}::uuid[])`,
+    q === undefined ? undefined : deliveryFound({ q, since, until }),
     within(order.at, { since, until }),
   ]
 }

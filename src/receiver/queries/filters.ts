@@ -27,6 +27,12 @@ const instantFilter = z.iso
   .datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' })
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
 const idFilter = z.guid('must be a uuid')
+const maxIds = 200
+const idsFilter = z
+  .string()
+  .transform((text) => text.toLowerCase().split(','))
+  .pipe(z.array(z.guid('must be uuids with commas between them')).max(maxIds, `must be at most ${maxIds} uuids`))
+  .meta({ override: { type: 'string' } })
 const limitFilter = z
   .string()
   .regex(/^\d{1,3}$/, `must be a whole number from 1 to ${maxLimit}`)
@@ -48,17 +54,23 @@ const common = {
   request_id: idFilter.optional(),
   webhook_id: textFilter.optional(),
   key_name: textFilter.optional(),
+  q: textFilter
+    .min(4, 'must have at least 4 characters')
+    .optional()
+    .meta({ description: 'The whole or the beginning of a delivery id, request id or webhook id; beginnings of webhook ids are looked for among the newest 50,000 of the range of time.' }),
   ...times,
 }
 
-const anyOutcome = [...arrivalOutcomes, ...processingOutcomes] as const
+export const deliveryOutcomes = [...arrivalOutcomes, ...processingOutcomes] as const
 
 export const deliveryFiltersSchema = z.strictObject({
   ...common,
   outcome: z
-    .enum(anyOutcome, `must be one of ${anyOutcome.join(', ')}`)
+    .enum(deliveryOutcomes, `must be one of ${deliveryOutcomes.join(', ')}`)
     .optional()
     .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate, refused, unavailable).' }),
+  model: textFilter.optional().meta({ description: 'Of its request.' }),
+  ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
 })
 export const arrivalFiltersSchema = z.strictObject({
   ...common,
@@ -69,6 +81,11 @@ export const requestFiltersSchema = z.strictObject({
   model: textFilter.optional(),
   key_name: textFilter.optional(),
   overdue: z.enum(['true', 'false'], 'must be true or false').optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+  q: z
+    .string()
+    .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or how one begins, with at least 4 characters')
+    .optional()
+    .meta({ description: 'The whole or the beginning of a request id.' }),
   ...times,
 })
 const quarantineFiltersSchema = z.strictObject({ reason: textFilter.optional(), webhook_id: textFilter.optional(), ...times })

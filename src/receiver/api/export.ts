@@ -1,0 +1,98 @@
+import { once } from 'node:events'
+import type { Request, Response } from 'express'
+import { z } from 'zod'
+import type { ReceiverDeps } from '../program.ts'
+import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
+import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
+import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
+import type { Page } from '../queries/page.ts'
+import { gone, responses, type Operation } from './operation.ts'
+
+/** Rows of one query: what is in memory at a time, however many match. */
+const rowsAtOnce = 1000
+
+const formats = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
+type Format = keyof typeof formats
+
+type Item = Record<string, unknown>
+type Exportable = { filters: z.ZodObject; columns: readonly string[]; list: (deps: ReceiverDeps, query: Item, paging: Paging) => Promise<Page<Item>> }
+
+const exportable = {
+  deliveries: {
+    filters: deliveryFiltersSchema,
+    columns: Object.keys(deliverySchema.shape),
+    list: ({ db }, query, paging) => listDeliveries(db, { ...query, ...paging }),
+  },
+  arrivals: {
+    filters: arrivalFiltersSchema,
+    columns: Object.keys(arrivalSchema.shape),
+    list: ({ db }, query, paging) => listArrivals(db, { ...query, ...paging }),
+  },
+} satisfies Record<string, Exportable>
+
+export type Exported = { what: keyof typeof exportable; format: Format }
+
+/** Everything that can be asked for, in each format. */
+export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as const).flatMap((what) => (['ndjson', 'csv'] as const).map((format) => ({ what, format })))
+
+/**
+ * All that the filters match, newest first, page after page by the cursor of
+ * the list: rows that come meanwhile shift nothing. Ends when the client goes.
+ * What fails on the way cuts the connection: half of a file must not look whole.
+ */
+export async function sendExport(deps: ReceiverDeps, { what, format }: Exported, { req, res, query }: { req: Request; res: Response; query: unknown }): Promise<void> {
+  const { filters, columns, list }: Exportable = exportable[what]
+  const wanted = parseFilters(filters, query)
+  const stop = AbortSignal.any([deps.signal, gone(res)])
+  let page = await list(deps, wanted, { limit: rowsAtOnce })
+  res.set({ 'content-type': `${formats[format]}; charset=utf-8`, 'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"` })
+  if (format === 'csv') res.write(`${columns.join(',')}\r\n`)
+  try {
+    for (;;) {
+      const lines = page.data.map((item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`)).join('')
+      if (lines !== '' && !res.write(lines)) await once(res, 'drain', { signal: stop })
+      if (page.next_cursor === null) return void res.end()
+      stop.throwIfAborted()
+      page = await list(deps, wanted, { limit: rowsAtOnce, cursor: page.next_cursor })
+    }
+  } catch (error) {
+    if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export ended before it was whole')
+    res.destroy()
+  }
+}
+
+/** The calls of the API that export. */
+export function exportOperations(deps: ReceiverDeps): Operation[] {
+  return exportedFiles.map((exported): Operation => {
+    const { what, format } = exported
+    return {
+      method: 'get',
+      path: `/${what}.${format}`,
+      document: {
+        operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
+        summary: `All ${what} that the filters match, newest first, as a file`,
+        description: format === 'csv' ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.' : 'One JSON object a line.',
+        requestParams: { query: exportable[what].filters },
+        responses: { ...responses({}, 400), 200: { description: 'The file', content: { [formats[format]]: { schema: z.string() } } } },
+      },
+      answer: (req, res) => sendExport(deps, exported, { req, res, query: req.query }),
+    }
+  })
+}
+
+function fileTime(now: Date): string {
+  return now.toISOString().slice(0, 19).replaceAll(/[-:]/g, '')
+}
+
+function csvLine(item: Item, columns: readonly string[]): string {
+  return `${columns.map((column) => csvCell(item[column])).join(',')}\r\n`
+}
+
+function csvCell(value: unknown): string {
+  if (value === null || value === undefined) return ''
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value)
+  const text = Array.isArray(value) ? value.join(' ') : typeof value === 'string' ? value : JSON.stringify(value)
+  // A spreadsheet runs what begins like this.
+  const inert = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert
+}

@@ -1,0 +1,56 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { deliveryIdRange } from '../delivery.ts'
+import { within } from './page.ts'
+
+/** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */
+export const searchedRows = 50_000
+/** More than these are no answer to a search. */
+const maxFound = 1000
+
+type Search = { q: string; since?: string | undefined; until?: string | undefined }
+
+/** Deliveries whose own id, request id or webhook id is or begins with the text. */
+export function deliveryFound({ q, ...range }: Search): SQL {
+  const { first, last } = deliveryIdRange(q)
+  const ids = sql`select id from mediadock.deliveries`
+  const branches = [
+    sql`(${ids} where id between ${first}::uuid and ${last}::uuid and webhook_id = ${q})`,
+    sql`(select id from (
+        select n.id, n.webhook_id from mediadock.deliveries n ${whereWithin(sql`n.received_at`, range)}
+        order by n.received_at desc nulls last, n.id desc nulls last limit ${searchedRows}) newest
+      where starts_with(webhook_id, ${q}) limit ${maxFound})`,
+    ...uuidRange(q).flatMap((range) => [sql`(${ids} where id ${range} limit ${maxFound})`, sql`(${ids} where request_id ${range} limit ${maxFound})`]),
+  ]
+  return sql`d.id = any(array(${sql.join(branches, sql` union all `)}))`
+}
+
+/** Arrivals of such deliveries, and those that claimed such a webhook id and were refused. */
+export function arrivalFound({ q, ...range }: Search): SQL {
+  const { first, last } = deliveryIdRange(q)
+  const places = sql`select arrived_at, id from mediadock.arrivals`
+  const newestFirst = sql`order by arrived_at desc limit ${maxFound}`
+  const branches = [
+    sql`(${places} where delivery_id between ${first}::uuid and ${last}::uuid and webhook_id = ${q} ${newestFirst})`,
+    sql`(select arrived_at, id from (
+        select n.arrived_at, n.id, n.webhook_id from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)}
+        order by n.arrived_at desc, n.id desc limit ${searchedRows}) newest
+      where starts_with(webhook_id, ${q}) limit ${maxFound})`,
+    ...uuidRange(q).flatMap((range) => [
+      sql`(${places} where delivery_id ${range} ${newestFirst})`,
+      sql`(${places} where delivery_id = any(array(select id from mediadock.deliveries where request_id ${range} limit ${maxFound})) ${newestFirst})`,
+    ]),
+  ]
+  return sql`(a.arrived_at, a.id) in (${sql.join(branches, sql` union `)})`
+}
+
+function whereWithin(at: SQL, range: Omit<Search, 'q'>): SQL {
+  const given = within(at, range)
+  return given === undefined ? sql`` : sql`where ${given}`
+}
+
+/** All uuids that begin with the text, as a range of an index; none where it is no beginning of a uuid. */
+export function uuidRange(q: string): SQL[] {
+  const hex = q.toLowerCase().replaceAll('-', '')
+  if (!/^[0-9a-f]{4,32}$/.test(hex)) return []
+  return [sql`between ${hex.padEnd(32, '0')}::uuid and ${hex.padEnd(32, 'f')}::uuid`]
+}

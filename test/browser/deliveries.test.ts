@@ -1,0 +1,260 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, failed, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
+import { deliverAndSettle } from '../receiver/api/calls.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+/** Of the deliveries that every test finds: one that landed, one that failed, one parked, one with flags. */
+const known = { landed: '', failed: '', parked: '', image: okImage(), error: failed() }
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const to = { receiver, database }
+  known.landed = await deliverAndSettle(to, known.image, { webhookId: 'wh_landed', t: nowSeconds() - 7 })
+  known.failed = await deliverAndSettle(to, known.error, { webhookId: 'wh_failed', secret: sandboxKey.signing_secret })
+  known.parked = await deliverAndSettle(to, { requestId: '', body: Buffer.from('not json at all') }, { webhookId: 'wh_parked' })
+  await deliverAndSettle(to, okAudio(known.error.requestId), { webhookId: 'wh_contradicts', secret: sandboxKey.signing_secret })
+  await deliver(receiver.webhookUrl, known.image.body, { webhookId: 'wh_landed' })
+  await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_forged', secret: 'whsec_forged' })
+  await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_old', t: nowSeconds() - 301 })
+  await logged(7)
+})
+afterAll(async () => {
+  await browser.close()
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+async function logged(count: number): Promise<void> {
+  await eventually(async () => Number((await database.sql`select count(*) as n from mediadock.arrivals`)[0]?.['n']) >= count)
+}
+
+const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
+const shownIds = (page: Awaited<ReturnType<typeof open>>) => page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
+
+describe('the list of deliveries', () => {
+  it('shows each delivery with what became of it', async () => {
+    const page = await open('deliveries')
+    const row = page.locator(`[data-row="${known.landed}"]`)
+    expect((await row.locator('td').allInnerTexts()).slice(2)).toEqual([
+      'landed', '—', 'wh_landed', known.image.requestId.slice(0, 8), 'aurora-image', 'live', expect.stringMatching(/^[78]\u00a0s$/), '2', 'processed', expect.stringMatching(/^\d+\.\d\u00a0ms$/),
+    ])
+    expect(await page.locator(`[data-row="${known.parked}"]`).innerText()).toMatch(/parked\s+not_json/)
+    expect(await page.locator('tbody').innerText()).not.toContain('wh_forged')
+    await shoot(page, 'deliveries')
+  })
+
+  it.each([
+    ['state=parked', ['wh_parked']],
+    ['outcome=landed', ['wh_failed', 'wh_landed']],
+    ['reason=not_json', ['wh_parked']],
+    ['key_name=sandbox', ['wh_contradicts', 'wh_failed']],
+    ['model=aurora-image', ['wh_landed']],
+    ['webhook_id=wh_failed', ['wh_failed']],
+    ['q=wh_la', ['wh_landed']],
+    ['q=wh_landed', ['wh_landed']],
+    ['since=2020-01-01', ['wh_contradicts', 'wh_parked', 'wh_failed', 'wh_landed']],
+    ['until=2020-01-01', []],
+  ])('filters by %s', async (query, webhookIds) => {
+    const page = await open(`deliveries?${query}`)
+    expect(await page.locator('[data-row] td:nth-child(5)').allInnerTexts()).toEqual(webhookIds)
+  })
+
+  it('finds a request and a delivery by the beginning of their ids', async () => {
+    const byRequest = await open(`deliveries?q=${known.error.requestId.slice(0, 13)}`)
+    expect(await shownIds(byRequest)).toHaveLength(2)
+    const byDelivery = await open(`deliveries?q=${known.parked.slice(0, 10).toUpperCase()}`)
+    expect(await shownIds(byDelivery)).toEqual([known.parked])
+  })
+
+  it('keeps what is chosen in the address, without the fields that were left empty', async () => {
+    const page = await open('deliveries')
+    await page.getByLabel('State').selectOption('parked')
+    await page.waitForURL('**/deliveries?state=parked')
+    await page.getByRole('link', { name: '24 h' }).click()
+    await page.waitForURL(/since=\d{4}-/)
+    await page.keyboard.press('j')
+    await page.waitForURL(/open=/)
+    const pasted = await openPage(browser, page.url())
+    expect(await shownIds(pasted)).toEqual([known.parked])
+    expect(await pasted.locator('[data-row].marked').getAttribute('data-row')).toBe(known.parked)
+    expect(await pasted.getByRole('combobox', { name: 'State' }).inputValue()).toBe('parked')
+    await pasted.getByRole('link', { name: /^Take off State/ }).click()
+    await pasted.waitForURL((url) => !url.searchParams.has('state') && url.searchParams.has('since'))
+  })
+
+  it('names a filter that is wrong, in words, with the form kept', async () => {
+    const page = await open('deliveries?since=yesterday&key_name=live', { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toMatch(/The filter since: must be an ISO 8601 time/)
+    expect(await page.getByRole('textbox', { name: 'Since (UTC)' }).inputValue()).toBe('yesterday')
+    expect(await page.getByRole('combobox', { name: 'Key' }).inputValue()).toBe('live')
+    const answer = await page.request.get(page.url())
+    expect(answer.status()).toBe(400)
+    const unknown = await open('deliveries?colour=red', { expectProblems: true })
+    expect(await unknown.getByRole('alert').innerText()).toMatch(/colour: is not a parameter/)
+  })
+
+  it('says what it means that there is nothing', async () => {
+    const page = await open('deliveries?q=wh_forged')
+    await page.getByText('No delivery matches these filters.').waitFor()
+    await page.getByRole('link', { name: 'arrivals', exact: true }).click()
+    await page.getByText('no_matching_secret').waitFor()
+  })
+
+  it('walks with j, k, Enter, selects with x and goes to the search with /', async () => {
+    const page = await open('deliveries')
+    const rows = await shownIds(page)
+    const marked = () => page.locator('[data-row].marked').getAttribute('data-row')
+    for (const [key, at] of [['j', 0], ['j', 1], ['k', 0], ['k', 0], ['j', 1]] as const) {
+      await page.keyboard.press(key)
+      expect(await marked()).toBe(rows[at])
+    }
+    await page.keyboard.press('x')
+    await page.getByText('Replay selected (1)').waitFor()
+    await page.keyboard.press('/')
+    await page.keyboard.type('wh_x j')
+    expect(await page.getByLabel('Search').inputValue()).toBe('wh_x j')
+    await page.keyboard.press('Escape')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(`**/deliveries/${rows[1]}`)
+  })
+
+  it('shows the keys on ? and copies the link on c', async () => {
+    const page = await open('deliveries?state=parked', { permissions: ['clipboard-read', 'clipboard-write'] })
+    await page.keyboard.press('?')
+    await page.getByRole('dialog').getByText('Mark the next row').waitFor()
+    await page.keyboard.press('Escape')
+    await page.keyboard.press('c')
+    await page.getByText('The link is copied.').waitFor()
+    expect(await page.evaluate('navigator.clipboard.readText()')).toBe(page.url())
+  })
+
+  it('pages through without a row lost or twice, while new ones come', async () => {
+    const page = await open('deliveries?limit=2')
+    const seen = await shownIds(page)
+    await deliverAndSettle({ receiver, database }, failed(), { webhookId: `wh_new_${randomUUID()}` })
+    await page.getByRole('link', { name: 'Older →' }).click()
+    await page.waitForURL(/cursor=/)
+    seen.push(...(await shownIds(page)))
+    expect(seen).toHaveLength(4)
+    expect(new Set(seen).size).toBe(4)
+    await page.getByRole('link', { name: '← Newest' }).click()
+    expect(await shownIds(page)).not.toEqual(seen.slice(0, 2))
+  })
+})
+
+describe('replaying many', () => {
+  it('shows what the selection would change, changes it on confirmation, and tells how it ended', async () => {
+    const sample = failed()
+    await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
+    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), secret: sandboxKey.signing_secret })
+    await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
+    const page = await open('deliveries?reason=key_mismatch')
+    await page.keyboard.press('j')
+    await page.keyboard.press('r')
+    await page.waitForURL(/\/deliveries\/replay\?id=/)
+    await page.getByText('1 would change what is stored').waitFor()
+    expect(await page.locator('table.diff').first().innerText()).toMatch(/status\s+IN_QUEUE\s+FAILED/)
+    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({ status: 'IN_QUEUE' })
+    await shoot(page, 'replay-preview')
+    await expectAccessible(page)
+    await page.keyboard.press('r')
+    await page.getByText('1 replayed, 1 changed something.').waitFor()
+    await shoot(page, 'replay-result')
+    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({ status: 'FAILED' })
+    const [audit] = await eventually(async () => {
+      const rows = await database.sql`select via, action, target, detail from mediadock.audit order by id desc limit 1`
+      return rows.length === 1 && rows
+    })
+    expect(audit).toEqual({ via: 'console', action: 'replay', target: `ids=${id}`, detail: { count: 1, replayed: 1, changed: 1, failed: 0, end: 'done' } })
+  })
+
+  it('counts first what the filters match, and replays all of it', async () => {
+    const page = await open('deliveries?key_name=live')
+    const [row] = await database.sql`select count(*)::int as n from mediadock.deliveries where key_name = 'live'`
+    await page.getByRole('link', { name: 'Replay all that match…' }).click()
+    await page.getByRole('heading', { name: `Replay ${row?.['n']} deliveries?` }).waitFor()
+    await page.getByRole('button', { name: `Replay ${row?.['n']}` }).click()
+    await page.getByText(`${row?.['n']} replayed, 0 changed something.`).waitFor()
+    expect(await page.locator('[hx-get]').count()).toBe(0)
+  })
+
+  it('refuses to replay everything, and a replay that it does not know', async () => {
+    const all = await open('deliveries/replay', { expectProblems: true })
+    expect(await all.getByRole('alert').innerText()).toMatch(/everything is replayed only when it is said/)
+    const lost = await open(`deliveries/replays/${randomUUID()}`, { expectProblems: true })
+    expect(await lost.getByRole('alert').innerText()).toMatch(/not known here/)
+  })
+})
+
+describe('arrivals', () => {
+  it('shows those that were refused, with the cause', async () => {
+    const page = await open('deliveries?view=arrivals&outcome=refused')
+    await expect.poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts()).toEqual(['timestamp_too_old', 'no_matching_secret'])
+    await page.getByRole('link', { name: 'wh_forged' }).click()
+    await page.waitForURL('**/deliveries?view=arrivals&webhook_id=wh_forged')
+    await shoot(page, 'arrivals-refused')
+  })
+
+  it('finds an arrival by the webhook id that it claimed, its delivery and its request', async () => {
+    for (const [q, rows] of [['wh_forg', 1], ['wh_landed', 2], [known.landed, 2], [known.error.requestId.slice(0, 13), 2], ['ffff-nothing', 0]] as const) {
+      const page = await open(`deliveries?view=arrivals&q=${q}`)
+      expect([q, (await shownIds(page)).length]).toEqual([q, rows])
+    }
+  })
+
+  it('tails on t, only what the filters match, and stops', async () => {
+    const page = await open('deliveries?view=arrivals&outcome=refused')
+    const before = (await shownIds(page)).length
+    await page.keyboard.press('t')
+    await page.getByText('Tail is on').waitFor()
+    expect(new URL(page.url()).searchParams.get('tail')).toBe('on')
+    await deliver(receiver.webhookUrl, failed().body, { webhookId: 'wh_tail_good' })
+    await deliver(receiver.webhookUrl, failed().body, { webhookId: 'wh_tail_bad', secret: 'whsec_forged' })
+    await page.getByText('wh_tail_bad').waitFor()
+    expect((await shownIds(page)).length).toBe(before + 1)
+    expect(await page.locator('tbody').innerText()).not.toContain('wh_tail_good')
+    await page.keyboard.press('t')
+    await page.getByText('Tail is off.').waitFor()
+    expect(new URL(page.url()).searchParams.has('tail')).toBe(false)
+  })
+
+  it('tails at once where the link says so, into an empty table too', async () => {
+    const page = await open('deliveries?view=arrivals&tail=on&q=wh_first')
+    await page.getByText('Tail is on').waitFor()
+    await page.getByText('No arrival matches').waitFor()
+    await deliver(receiver.webhookUrl, failed().body, { webhookId: 'wh_first_of_all' })
+    await page.getByText('wh_first_of_all').waitFor()
+    expect(await page.getByText('No arrival matches').count()).toBe(0)
+  })
+})
+
+describe('how it looks', () => {
+  it.each(schemes)('has no serious fault that axe finds, and fits a phone, in the %s scheme', async (colorScheme) => {
+    for (const [name, path] of [['deliveries', 'deliveries?since=2020-01-01'], ['arrivals', 'deliveries?view=arrivals']] as const) {
+      const wide = await open(path, { colorScheme })
+      await wide.keyboard.press('j')
+      await expectAccessible(wide)
+      await shoot(wide, `${name}-${colorScheme}`)
+      const narrow = await open(path, { colorScheme, viewport: phone })
+      await expectNoOverflow(narrow)
+      await expectAccessible(narrow)
+      await shoot(narrow, `${name}-${colorScheme}-phone`)
+    }
+  })
+})
