@@ -1,4 +1,5 @@
-import { sql } from 'drizzle-orm'
+import { isUtf8 } from 'node:buffer'
+import { sql, type SQL } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
 import type { Delivery } from './delivery.ts'
@@ -136,33 +137,26 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
  * statement. Answers the ids that were new.
  */
 export async function storeDeliveries(db: Database, rows: readonly Delivery[], quarantineIds: readonly number[] = []): Promise<Set<string>> {
-  const column = <T>(pick: (delivery: Delivery) => T) => sql.param(rows.map(pick))
   const released =
     quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
-  // The bodies go as one value that is cut up over there: an array of them would be quoted and parsed byte by byte.
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const headers = `[${rows.map((row) => JSON.stringify(row.headers)).join()}]`
-  let end = 0
-  const starts = rows.map(({ body }) => (end += body.length) - body.length + 1)
   const stored = await db.execute<{ id: string }>(sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
+    bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
-      select * from rows from (
-        unnest(${column((d) => d.id)}::uuid[], ${column((d) => d.webhookId)}::text[], ${column((d) => d.requestId ?? null)}::uuid[],
-          ${column((d) => d.status ?? null)}::text[], ${column((d) => d.keyName)}::text[],
-          ${column((d) => d.signedAt.getTime() / 1000)}::float8[], ${column((d) => d.receivedAt.getTime() / 1000)}::float8[],
-          ${sql.param(starts)}::int[], ${column((d) => d.body.length)}::int[],
-          ${column((d) => d.parkReason ?? null)}::text[], ${column((d) => d.lane)}::text[]),
-        jsonb_array_elements(${headers}::jsonb)
-      ) as a (id, webhook_id, request_id, status, key_name, signed_at, received_at, start, bytes, parked_reason, lane, headers)
+      select * from json_to_recordset(${JSON.stringify(itemsOf(rows))}::json) as a (
+        id uuid, webhook_id text, request_id uuid, status text, key_name text, signed_at float8, received_at float8,
+        headers jsonb, parked_reason text, lane text, start int, length int)
+      -- As many as there are: it tells the planner, who would expect 100.
+      limit ${rows.length}
     ),
     stored as (
       insert into mediadock.deliveries
         (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason)
       select id, webhook_id, request_id, status, key_name, to_timestamp(signed_at), to_timestamp(received_at), headers,
-        substring(${bodies}::bytea from start for bytes), parked_reason
-      from arrived, durable
+        substring(bodies.bytes from start for length), parked_reason
+      from arrived, bodies, durable
       on conflict (id) do nothing
       returning id
     ),
@@ -172,4 +166,32 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
     )
     select id from stored`)
   return new Set(stored.map(({ id }) => id))
+}
+
+/**
+ * All bodies of a batch as one value that is cut up over there. As text
+ * wherever they can be one: the driver writes a bytea as hex, twice as long.
+ */
+function bytesOf(bodies: Buffer): SQL {
+  const storableAsText = isUtf8(bodies) && !bodies.includes(0)
+  return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
+}
+
+/** The rows of a batch, each with where its body begins (from 1) among all of them. */
+function itemsOf(rows: readonly Delivery[]): Record<string, unknown>[] {
+  let end = 0
+  return rows.map((row) => ({
+    id: row.id,
+    webhook_id: row.webhookId,
+    request_id: row.requestId,
+    status: row.status,
+    key_name: row.keyName,
+    signed_at: row.signedAt.getTime() / 1000,
+    received_at: row.receivedAt.getTime() / 1000,
+    headers: row.headers,
+    parked_reason: row.parkReason,
+    lane: row.lane,
+    start: (end += row.body.length) - row.body.length + 1,
+    length: row.body.length,
+  }))
 }
