@@ -2,6 +2,7 @@ import { isProduction, programs, readConfig } from '../config.ts'
 import { laptopEnvironment, readLocalSecrets } from '../local.ts'
 import { createFetcher } from '../receiver/fetcher.ts'
 import { createReceiverMetrics } from '../receiver/metrics.ts'
+import { createPollLog } from '../receiver/poll-log.ts'
 import { createProviderClient } from '../receiver/provider-client.ts'
 import type { ReconcilerDeps } from '../receiver/reconciler.ts'
 import { createLogger } from '../runtime/logger.ts'
@@ -22,16 +23,21 @@ export async function withProcessing<T>(env: Environment, work: (deps: Reconcile
   try {
     return await withDatabase(env, 'receiver', async (databaseUrl) => {
       const settings = await readSettings(env, databaseUrl)
-      return withPool(databaseUrl, (db) => {
+      return withPool(databaseUrl, async (db) => {
         const clock = () => new Date()
         const logger = createLogger('silent')
         const keys = () => settings.keys
         const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings
-        const metrics = createReceiverMetrics({ registry: createRegistry({ processDefaults: false }), db, clock, fetchRatePerMinute, stuckAfterSeconds })
+        const metrics = createReceiverMetrics({ registry: createRegistry({ processDefaults: false }), db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
         const client = createProviderClient({ baseUrl, fetch, clock })
-        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls })
+        const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
+        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls, onAsked: pollLog.record })
         const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
-        return work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interruption.signal)
+        try {
+          return await work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interruption.signal)
+        } finally {
+          while ((await pollLog.runOnce()).more);
+        }
       })
     })
   } finally {

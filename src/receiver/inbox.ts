@@ -114,3 +114,8 @@ export async function depth(db: Database, now: Date): Promise<InboxDepth> {
     from mediadock.inbox join mediadock.deliveries on deliveries.id = inbox.delivery_id`)
   return { pending: Number(row?.pending ?? 0), oldestSeconds: Math.max(0, Number(row?.oldest ?? 0)) }
 }
+
+export async function countParked(db: Database): Promise<number> {
+  const [row] = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
+  return row?.n ?? 0
+}

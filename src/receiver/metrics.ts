@@ -1,7 +1,9 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
-import type { Database } from '../runtime/postgres.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { withDeadline, type Database } from '../runtime/postgres.ts'
 import { remainingCalls } from './call-budget.ts'
-import { depth } from './inbox.ts'
+import { countParked, depth } from './inbox.ts'
+import { lastRunEndedAt } from './reconcile-runs.ts'
 import { countOverdue } from './reconciler.ts'
 
 export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
@@ -12,34 +14,67 @@ export type MetricsDeps = {
   clock: () => Date
   fetchRatePerMinute: number
   stuckAfterSeconds: number
+  logger: Logger
 }
 
-/** The metrics of CONTRACT. Those that tell of Postgres are read from it when they are scraped. */
-export function createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
+/** Well below the 10 s after which Prometheus gives up a scrape. */
+const readDeadlineMs = 3000
+
+/**
+ * The metrics of CONTRACT. Those that tell of Postgres are read from it when they
+ * are scraped. While it cannot be read they are absent, and all others are told:
+ * that is when they are needed.
+ */
+export function createReceiverMetrics(deps: MetricsDeps) {
+  const { registry } = deps
   const registers = [registry]
   const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) => new Counter({ name, help, labelNames: [...labelNames], registers })
 
-  const gauge = (name: string, help: string, read: () => Promise<number>) =>
+  let reading: Promise<Readings | undefined> | undefined
+  // One reading for all gauges of a scrape, which are collected at the same time.
+  const read = () => {
+    reading ??= withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
+      .catch((error: unknown) => void deps.logger.warn({ err: error }, 'metrics of Postgres are left out'))
+      .finally(() => (reading = undefined))
+    return reading
+  }
+  const gauge = (name: string, help: string, pick: (readings: Readings) => number) =>
     new Gauge({
       name,
       help,
       registers,
       async collect() {
-        this.set(await read())
+        const readings = await read()
+        if (readings === undefined) this.remove()
+        else this.set(pick(readings))
       },
     })
-  gauge('mediadock_inbox_pending', 'Deliveries that are accepted and not yet processed', async () => (await depth(db, clock())).pending)
-  gauge('mediadock_inbox_oldest_seconds', 'Age of the oldest delivery that is not yet processed', async () => (await depth(db, clock())).oldestSeconds)
-  gauge('mediadock_requests_overdue', 'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS', () =>
-    countOverdue(db, { now: clock(), stuckAfterSeconds }),
+  gauge('mediadock_inbox_pending', 'Deliveries that are accepted and not yet processed', ({ pending }) => pending)
+  gauge('mediadock_inbox_oldest_seconds', 'Age of the oldest delivery that is not yet processed', ({ oldestSeconds }) => oldestSeconds)
+  gauge('mediadock_requests_overdue', 'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS', ({ overdue }) => overdue)
+  gauge('mediadock_deliveries_parked', 'Deliveries that are kept and were not understood or not landed', ({ parked }) => parked)
+  gauge(
+    'mediadock_reconcile_last_run_timestamp_seconds',
+    'When a run of the reconciler last ended, on any replica; 0 before the first',
+    ({ lastRunAt }) => (lastRunAt?.getTime() ?? 0) / 1000,
   )
+  void new Gauge({
+    name: 'mediadock_postgres_up',
+    help: '1 when this scrape could read Postgres, else 0',
+    registers,
+    async collect() {
+      this.set((await read()) === undefined ? 0 : 1)
+    },
+  })
   void new Gauge({
     name: 'mediadock_quota_remaining',
     help: 'Calls to the provider that a key has left in this minute',
     labelNames: ['key_name'],
     registers,
     async collect() {
-      for (const [key_name, left] of await remainingCalls(db, fetchRatePerMinute, clock())) this.set({ key_name }, left)
+      const readings = await read()
+      this.reset()
+      for (const [key_name, left] of readings?.quota ?? []) this.set({ key_name }, left)
     },
   })
 
@@ -64,5 +99,18 @@ export function createReceiverMetrics({ registry, db, clock, fetchRatePerMinute,
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
+  }
+}
+
+type Readings = Awaited<ReturnType<typeof readPostgres>>
+
+async function readPostgres({ db, clock, fetchRatePerMinute, stuckAfterSeconds }: MetricsDeps) {
+  const now = clock()
+  return {
+    ...(await depth(db, now)),
+    overdue: await countOverdue(db, { now, stuckAfterSeconds }),
+    parked: await countParked(db),
+    lastRunAt: await lastRunEndedAt(db),
+    quota: await remainingCalls(db, fetchRatePerMinute, now),
   }
 }

@@ -79,7 +79,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
-  const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds })
+  const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
   const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => background.wake('polls') })
   const fetcher = createFetcher({

@@ -4,8 +4,10 @@ import type { ReconcileRun } from './reconciler.ts'
 
 export const runTriggers = ['cron', 'manual'] as const
 
-export type EndedRun = {
-  trigger: (typeof runTriggers)[number]
+export type RunTrigger = (typeof runTriggers)[number]
+
+type EndedRun = {
+  trigger: RunTrigger
   startedAt: Date
   endedAt: Date
   /** What it did, as far as it came, or why it failed. */
@@ -13,12 +15,31 @@ export type EndedRun = {
   error?: string | undefined
 }
 
+/** Runs and writes it down, also where it fails; answers what it did and the id of its row. */
+export async function recorded(
+  { db, clock }: { db: Database; clock: () => Date },
+  trigger: RunTrigger,
+  work: () => Promise<ReconcileRun>,
+): Promise<{ id: number; run: ReconcileRun }> {
+  const startedAt = clock()
+  const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
+  let run: ReconcileRun
+  try {
+    run = await work()
+  } catch (error) {
+    // Postgres itself may be what failed.
+    await ended({ run: undefined, error: error instanceof Error ? error.message : String(error) }).catch(() => {})
+    throw error
+  }
+  return { id: await ended({ run }), run }
+}
+
 /**
  * Writes down a run, as one statement; answers the id of its row. Runs that
  * found nothing to do share the row of the run before, if that found nothing
  * either: a run every 30 s must not fill the table, and yet be seen.
  */
-export async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
+async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
   const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
   const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
   const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
@@ -38,4 +59,10 @@ export async function recordRun(db: Database, { trigger, startedAt, endedAt, run
     )
     select id from counted union all select id from written`)
   return Number(row?.id)
+}
+
+/** When a run last ended, on any replica and whatever came of it; undefined before the first. */
+export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
+  const [row] = await db.execute<{ ended_at: string }>(sql`select ended_at from mediadock.reconcile_runs order by id desc limit 1`)
+  return row && new Date(row.ended_at)
 }

@@ -165,7 +165,7 @@ async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; 
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
   if (outcome === 'key_mismatch') await reschedule(deps, one, { outcome })
-  deps.logger.info({ request_id: one.requestId, status: landing.status, outcome }, 'request reconciled')
+  deps.logger.info({ request_id: one.requestId, key_name: keyName, status: landing.status, outcome }, 'request reconciled')
   deps.onLanded({ landing, outcome, receivedAt: undefined })
 }
 

@@ -48,6 +48,7 @@ async function prepare(deps: WorkerDeps, claimed: Claimed): Promise<Ready | 'par
   const parsed = parseNotification(claimed.body)
   if (!parsed.ok) {
     await park(deps.db, { claimed, reason: parsed.reason, detail: 'not a notification', now: deps.clock() })
+    deps.logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason: parsed.reason }, 'delivery processed')
     return 'parked'
   }
   return { claimed, landing: await landingOf(deps, claimed, parsed.notification) }
@@ -110,7 +111,7 @@ async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
 async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
   const detail = error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error)
   const end = await retryOrPark(deps.db, { claimed, reason: 'landing_failed', detail: detail.slice(0, 500), now: deps.clock() })
-  deps.logger.error({ err: error, delivery_id: claimed.deliveryId, request_id: landing.requestId, end }, 'a delivery could not be landed')
+  deps.logger.error({ err: error, delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, request_id: landing.requestId, end }, 'a delivery could not be landed')
   return 1
 }
 

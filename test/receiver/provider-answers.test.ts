@@ -52,7 +52,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const logger = createLogger('silent')
   const clock = () => new Date(nowMs)
   const parsed = keysOf(...keys)
-  const metrics = createReceiverMetrics({ registry, db: pool.db, clock, fetchRatePerMinute: limit, stuckAfterSeconds: 120 })
+  const metrics = createReceiverMetrics({ registry, db: pool.db, clock, fetchRatePerMinute: limit, stuckAfterSeconds: 120, logger })
   const client = createProviderClient({ baseUrl: url, fetch: globalThis.fetch, clock })
   const fetch = createFetcher({ db: pool.db, client, keys: () => parsed, fetchRatePerMinute: limit, clock, logger, calls: metrics.providerCalls })
   const cut = new AbortController()

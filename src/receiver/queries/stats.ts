@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import { readBacklog } from '../backlog.ts'
 import { remainingCalls } from '../call-budget.ts'
-import { depth } from '../inbox.ts'
+import { countParked, depth } from '../inbox.ts'
 import { countOverdue } from '../reconciler.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
@@ -88,9 +88,4 @@ async function latestResults(tx: Database): Promise<Stats['results']> {
       from mediadock.media where media.request_id = requests.request_id), '[]') as media
     from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${newest}`)
   return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
-}
-
-async function countParked(tx: Database): Promise<number> {
-  const [row] = await tx.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
-  return row?.n ?? 0
 }
