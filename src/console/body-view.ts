@@ -10,7 +10,7 @@ export type BodyView = (typeof bodyViews)[number]
 /** The bytes as they came, with what cannot be seen made visible: nothing in them turns a line around or hides. */
 export function bodyView(body: Buffer, view: BodyView): Markup {
   const shown = body.subarray(0, shownBytes)
-  if (view === 'hex') return box(html`${hexLines(shown)}`)
+  if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
   const text = view === 'formatted' ? formatted(body) : undefined
   return box(visible(text ?? shown.toString('utf8')))
 }
@@ -25,8 +25,8 @@ function formatted(body: Buffer): string | undefined {
   }
 }
 
-function box(content: Markup): Markup {
-  return html`<pre class="body" tabindex="0" role="region" aria-label="Body">${content}</pre>`
+function box(content: Markup, kind = ''): Markup {
+  return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`
 }
 
 // Controls but tab and line feed, marks of direction and other formats, separators, and what was no UTF-8.

@@ -20,7 +20,7 @@ export function chart(spec: Chart): Markup {
     <figcaption>${spec.label}${spec.unit === '' ? '' : html` <span class="soft">${spec.unit}</span>`}</figcaption>
     <div class="plot" data-chart="${JSON.stringify(spec)}" aria-hidden="true"></div>
     <details><summary>As a table</summary>
-      <div class="scroll" tabindex="0" role="region" aria-label="${spec.label}, as a table"><table>
+      <div class="scroll" tabindex="0" role="group" aria-label="${spec.label}, as a table"><table>
         <thead><tr><th scope="col">From</th>${spec.series.map(({ label }) => html`<th scope="col" class="number">${label}</th>`)}</tr></thead>
         <tbody>${spec.at.map((at, row) => html`<tr><td>${time(new Date(at * 1000))}</td>${spec.series.map(({ values }) => html`<td class="number">${values[row] ?? '—'}</td>`)}</tr>`)}</tbody>
       </table></div>

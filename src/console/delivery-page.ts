@@ -41,7 +41,7 @@ function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup 
       <h1>Delivery <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
       ${badge(state)} ${outcome === state ? '' : badge(outcome)}
       <span class="spacer"></span>
-      <a class="button" href="${linkTo('/deliveries/replay', { ids: id })}" data-key-action="replay">Replay… <kbd>r</kbd></a>
+      <a class="button ${state === 'parked' ? '' : 'quiet'}" href="${linkTo('/deliveries/replay', { ids: id })}" data-key-action="replay">Replay… <kbd>r</kbd></a>
     </div>
     <p class="lead">${nextStep(delivery)}</p>
     <div class="columns">

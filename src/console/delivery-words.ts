@@ -34,7 +34,9 @@ const remedies: Record<string, string> = {
 export function verificationSteps({ verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail, keys: Keys): Markup[] {
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
-  const refusedBefore = arrival_log.some(({ outcome }) => outcome === 'refused')
+  // What comes out of the quarantine is received when it was refused.
+  const verifiedAgain = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at)
+  const refusedLater = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at > received_at)
   return [
     html`X-Service-Signature came once and named one time, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and one to eight signatures.`,
     html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
@@ -42,7 +44,8 @@ export function verificationSteps({ verification, body_sha256, bytes, id, receiv
     html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
     html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>; the same again is a duplicate.`,
-    ...(refusedBefore ? [html`It was refused before, as its arrivals below tell, and accepted when it came or was verified again.`] : []),
+    ...(verifiedAgain ? [html`It was refused as it came, and accepted when the quarantine was verified again; the window is judged by when it came.`] : []),
+    ...(refusedLater ? [html`It came again and was refused then, as its arrivals below tell: that changes nothing of this one.`] : []),
   ]
 }
 

@@ -11,7 +11,7 @@ export function rowDiff(name: string, before: object | null, after: object | nul
   const names = [...new Set([...Object.keys(old), ...Object.keys(fresh)])]
   const differing = names.filter((column) => text(old[column]) !== text(fresh[column]))
   const same = names.length - differing.length
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="${name}, before and after"><table class="diff">
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="${name}, before and after"><table class="diff">
     <caption>${name} ${before === null ? badge('new', 'good') : after === null ? badge('removed', 'bad') : ''}</caption>
     <thead><tr><th scope="col">Column</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
     <tbody>

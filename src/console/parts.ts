@@ -109,7 +109,7 @@ export type Table = { label: string; columns: readonly Column[]; rows: readonly 
 /** A table whose rows the keyboard can walk: the first link of a row is what Enter opens. */
 export function table({ label, columns, rows, empty, rowsId }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
     <table>
       <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
       <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>

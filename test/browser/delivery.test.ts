@@ -1,0 +1,208 @@
+import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { sha256Hex } from '../../src/receiver/delivery.ts'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, failed, headersFor, nowSeconds, okAudio, okImage, type Sample } from '../support/webhooks.ts'
+import { deliverAndSettle } from '../receiver/api/calls.ts'
+import { eventually } from '../support/eventually.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+afterAll(async () => {
+  await browser.close()
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
+const settle = (sample: Sample, webhookId: string = randomUUID()) => deliverAndSettle({ receiver, database }, sample, { webhookId })
+const raw = (text: string | Buffer): Sample => ({ requestId: '', body: Buffer.from(text) })
+
+describe('the page of a delivery', () => {
+  it('shows what it is, how it was verified, its attempts, arrivals and what its request is now', async () => {
+    const sample = okImage()
+    const t = nowSeconds() - 42
+    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_page', t, headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' } })
+    const signature = headersFor(sample.body, { t })['x-service-signature'].slice(-20)
+    const page = await open(`deliveries/${id}`)
+    const text = await page.locator('main').innerText()
+    expect(text).toContain('Processed: its result was written. Nothing is to be done.')
+    expect(text).toContain('wh_page')
+    expect(text).toContain(sha256Hex(sample.body))
+    expect(text).toContain(`t=${t}`)
+    expect(text).toMatch(/was 4[23]\ss at .* within the window of ±300\ss with 25[78]\ss to spare/s)
+    expect(text).toMatch(/The secret of key live matched/)
+    expect(text).toMatch(/Configured today: live\s+sandbox/)
+    expect(await page.getByRole('region', { name: 'Attempts' }).innerText()).toMatch(/landed/)
+    expect(await page.getByRole('region', { name: 'Arrivals' }).innerText()).toMatch(/accepted/)
+    const request = page.getByRole('region', { name: 'Its request now' })
+    expect(await request.innerText()).toMatch(/Status\s+COMPLETED.*Media\s+2/s)
+    expect(await request.locator(`a[href="https://media.test/${sample.requestId}-0.png"]`).count()).toBe(1)
+    expect(text).toContain('x-extra')
+    const markup = await page.content()
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, signature, 'of-the-sender']) expect(markup).not.toContain(secret)
+    await shoot(page, 'delivery')
+  })
+
+  it('shows the bytes as text, formatted and in hex, and gives them whole', async () => {
+    const sample = okImage()
+    const page = await open(`deliveries/${await settle(sample)}`)
+    const body = page.locator('pre.body')
+    expect(await body.innerText()).toBe(sample.body.toString())
+    await page.getByRole('link', { name: 'Formatted' }).click()
+    await page.waitForURL(/body=formatted/)
+    expect(JSON.parse(await body.innerText())).toEqual(JSON.parse(sample.body.toString()))
+    expect((await body.innerText()).split('\n').length).toBeGreaterThan(5)
+    await page.getByRole('link', { name: 'Hex' }).click()
+    await page.waitForURL(/body=hex/)
+    expect((await body.innerText()).split('\n')[0]).toBe('000000  7b 22 72 65 71 75 65 73  74 5f 69 64 22 3a 22 ' + `${sample.body.subarray(15, 16).toString('hex')}  {"request_id":"${sample.requestId[0]}`)
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: /^Download the bytes/ }).click()])
+    expect(await readFile(await download.path())).toEqual(sample.body)
+  })
+
+  it('says what is to be done with one that is parked, and that a replay cannot help', async () => {
+    const page = await open(`deliveries/${await settle(raw('not json'))}`)
+    expect(await page.locator('.lead').innerText()).toMatch(/^Parked: /)
+    await page.getByText('It was parked as it came, and never processed.').waitFor()
+    await page.getByText('It names no request, so it changed none.').waitFor()
+    await page.keyboard.press('r')
+    await page.waitForURL(/\/deliveries\/replay\?ids=/)
+    await page.getByText('Its bytes cannot be understood today either').waitFor()
+    expect(await page.getByRole('button', { name: /^Replay/ }).count()).toBe(0)
+    await page.getByRole('link', { name: 'Back' }).click()
+    await page.waitForURL(/\/deliveries\/[0-9a-f-]{36}$/)
+  })
+
+  it('shows each failed attempt with its error, and until when it waits', async () => {
+    const id = await settle(failed())
+    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, failures) values (${id}, 'direct', now() + interval '1 day', 3)`
+    await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail) values (${id}, now(), 'retry', 'landing_failed: value out of range')`
+    const page = await open(`deliveries/${id}`)
+    expect(await page.locator('.lead').innerText()).toMatch(/It failed 3 of 5 times/)
+    await page.getByText('landing_failed: value out of range').waitFor()
+    await database.sql`delete from mediadock.inbox where delivery_id = ${id}`
+  })
+
+  it('previews a replay on r, and shows what it changed', async () => {
+    const sample = failed()
+    const id = await settle(sample)
+    await database.sql`delete from mediadock.requests where request_id = ${sample.requestId}`
+    const page = await open(`deliveries/${id}`)
+    await page.getByText('No row of requests has this id').waitFor()
+    await page.keyboard.press('r')
+    await page.getByText('1 would change what is stored').waitFor()
+    expect(await database.sql`select from mediadock.requests where request_id = ${sample.requestId}`).toHaveLength(0)
+    await page.getByRole('button', { name: 'Replay it' }).click()
+    await page.getByText('1 replayed, 1 changed something.').waitFor()
+    expect(await database.sql`select from mediadock.requests where request_id = ${sample.requestId}`).toHaveLength(1)
+    await page.getByRole('link', { name: 'To the delivery' }).click()
+    expect(await page.getByRole('region', { name: 'Attempts' }).innerText()).toMatch(/replay/)
+  })
+
+  it('answers 404 in words for one that is not there', async () => {
+    for (const id of [randomUUID(), 'nonsense']) {
+      const page = await open(`deliveries/${id}`, { expectProblems: true })
+      expect(await page.getByRole('heading', { level: 1 }).innerText()).toBe('Not found')
+      expect((await page.request.get(page.url())).status()).toBe(404)
+      expect((await page.request.get(`${page.url()}/body`)).status()).toBe(404)
+    }
+  })
+})
+
+const markup = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
+
+describe('hostile payloads', () => {
+  it('stay text, on the list and on the page', async () => {
+    const requestId = randomUUID()
+    const payload = { model: markup, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 }
+    const id = await settle({ requestId, body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload })) }, markup.replaceAll(' ', ''))
+    for (const path of [`deliveries/${id}`, `deliveries/${id}?body=formatted`, `deliveries?request_id=${requestId}`, 'deliveries?view=arrivals', `deliveries/replay?ids=${id}`, `deliveries?q=${encodeURIComponent(markup)}`]) {
+      const page = await open(path)
+      expect(await page.title()).not.toBe('owned')
+      expect(await page.locator('main img, main script, [onerror]').count()).toBe(0)
+      expect(await page.locator('[src^="javascript:"], [href^="javascript:"]').count()).toBe(0)
+      await page.context().close()
+    }
+    const page = await open(`deliveries/${id}`)
+    await page.getByText('(no link: not https').waitFor()
+    await page.getByText(markup.slice(0, 80)).first().waitFor()
+  })
+
+  it('cannot turn a line around, nor hide in it', async () => {
+    const requestId = randomUUID()
+    const message = 'see \u202Egnp.exe\u202C \u0007\u200B end'
+    const id = await settle({ requestId, body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message } }).replace('\\u0007', '\\u0007')) })
+    const page = await open(`deliveries/${id}`)
+    expect(await page.locator('pre.body .hidden-char').allInnerTexts()).toEqual(['U+202E', 'U+202C', 'U+200B'])
+    expect(await page.locator('pre.body').innerText()).not.toMatch(/[\u202E\u200B]/)
+    // In our own lines such text is isolated from what stands around it.
+    expect(await page.locator('dd bdi', { hasText: 'gnp.exe' }).count()).toBe(1)
+    await shoot(page, 'delivery-hidden')
+  })
+
+  it('are cut at 64 KiB where they are long, and stay whole in the download', async () => {
+    const requestId = randomUUID()
+    const start = JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: '' } })
+    const body = Buffer.from(start.replace('"message":""', `"message":"${'w'.repeat(1_000_000)}"`))
+    const id = await settle({ requestId, body })
+    for (const view of ['text', 'formatted', 'hex']) {
+      const page = await open(`deliveries/${id}?body=${view}`)
+      await page.getByText('The first 64.0\u00a0KiB of 976').waitFor()
+      expect((await page.locator('pre.body').innerText()).length).toBeLessThan(400_000)
+      expect((await page.content()).length).toBeLessThan(500_000)
+      await expectNoOverflow(page)
+      await page.context().close()
+    }
+    const answer = await fetch(`${receiver.internalUrl}deliveries/${id}/body`)
+    expect(answer.headers.get('content-type')).toBe('application/octet-stream')
+    expect(answer.headers.get('content-disposition')).toBe(`attachment; filename="${id}.bin"`)
+    expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
+    expect(Buffer.from(await answer.arrayBuffer()).equals(body)).toBe(true)
+  })
+
+  it('that are no text are shown as far as they are', async () => {
+    const id = await settle(raw(Buffer.from([0xff, 0xfe, 0x00, 0x41])))
+    const page = await open(`deliveries/${id}`)
+    expect(await page.locator('pre.body').innerText()).toBe('U+FFFDU+FFFDU+0000A')
+    await page.getByRole('link', { name: 'Hex' }).click()
+    expect(await page.locator('pre.body').innerText()).toMatch(/^000000 {2}ff fe 00 41 .* \.\.\.A$/)
+    const empty = await open(`deliveries/${await settle(raw(''))}`)
+    await empty.getByText('The body is empty.').waitFor()
+  })
+})
+
+describe('how it looks', () => {
+  it.each(schemes)('has no serious fault that axe finds, and fits a phone, in the %s scheme', async (colorScheme) => {
+    const sample = okImage()
+    const id = await settle(sample, `wh_looks_${colorScheme}`)
+    await settle(okAudio(sample.requestId))
+    await deliver(receiver.webhookUrl, sample.body, { webhookId: `wh_looks_${colorScheme}`, secret: 'whsec_forged' })
+    await eventually(async () => (await database.sql`select from mediadock.arrivals where delivery_id = ${id}`).length === 2)
+    for (const view of ['text', 'hex']) {
+      const wide = await open(`deliveries/${id}?body=${view}`, { colorScheme })
+      await expectAccessible(wide)
+      await shoot(wide, `delivery-${view}-${colorScheme}`)
+      const narrow = await open(`deliveries/${id}?body=${view}`, { colorScheme, viewport: phone })
+      await expectNoOverflow(narrow)
+      await expectAccessible(narrow)
+      await shoot(narrow, `delivery-${view}-${colorScheme}-phone`)
+    }
+  })
+})
