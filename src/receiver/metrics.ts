@@ -35,7 +35,9 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   const read = () => {
     reading ??= withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
       .catch((error: unknown) => void deps.logger.warn({ err: error }, 'metrics of Postgres are left out'))
-      .finally(() => (reading = undefined))
+      .finally(() => {
+        reading = undefined
+      })
     return reading
   }
   const gauge = (name: string, help: string, pick: (readings: Readings) => number) =>
