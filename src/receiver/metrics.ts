@@ -31,15 +31,18 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) => new Counter({ name, help, labelNames: [...labelNames], registers })
 
   let reading: Promise<Readings | undefined> | undefined
-  // One reading for all gauges of a scrape, which are collected at the same time.
-  const read = () => {
-    reading ??= withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
-      .catch((error: unknown) => void deps.logger.warn({ err: error }, 'metrics of Postgres are left out'))
-      .finally(() => {
-        reading = undefined
-      })
-    return reading
+  const readOrTell = async () => {
+    try {
+      return await withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
+    } catch (error) {
+      deps.logger.warn({ err: error }, 'metrics of Postgres are left out')
+      return undefined
+    } finally {
+      reading = undefined
+    }
   }
+  // One reading for all gauges of a scrape, which are collected at the same time.
+  const read = () => (reading ??= readOrTell())
   const gauge = (name: string, help: string, pick: (readings: Readings) => number) =>
     new Gauge({
       name,
