@@ -6,11 +6,11 @@ import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
 import { isoAlways } from './page.ts'
-import { findRequest, requestSchema, type Overdue, type Request } from './requests.ts'
+import { findRequest, mediaKindSchema, requestSchema, type Overdue, type Request } from './requests.ts'
 
 export const mediaSchema = z
   .object({
-    kind: z.enum(['image', 'video', 'audio']),
+    kind: mediaKindSchema,
     position: z.int(),
     url: z.string(),
     original_url: z.string().nullable(),
@@ -32,9 +32,22 @@ export const pollSchema = z
   .meta({ id: 'Poll' })
 type Poll = z.infer<typeof pollSchema> & { polled_at: string }
 
+const submitSchema = z
+  .object({
+    idempotency_key: z.guid(),
+    state: z.enum(['pending', 'submitted', 'refused', 'expired']),
+    attempts: z.int().meta({ description: 'How often it was posted to the provider.' }),
+    last_error: z.string().nullable(),
+    created_at: at.meta({ description: 'When we were asked to submit it.' }),
+    input: z.unknown(),
+  })
+  .meta({ id: 'Submit' })
+export type Submit = z.infer<typeof submitSchema>
+
 /** Everything that is known of a request, in the order in which it happened. */
 export const timelineEntrySchema = z
   .discriminatedUnion('kind', [
+    z.object({ at, kind: z.literal('submit') }),
     z.object({ at, kind: z.literal('tracked') }),
     z.object({ at, kind: z.literal('provider_created') }),
     z.object({ at, kind: z.literal('provider_completed') }),
@@ -48,7 +61,14 @@ export const timelineEntrySchema = z
   .meta({ id: 'TimelineEntry' })
 export type TimelineEntry = z.infer<typeof timelineEntrySchema>
 
-export const requestDetailSchema = requestSchema.extend({ media: z.array(mediaSchema), timeline: z.array(timelineEntrySchema) }).meta({ id: 'RequestDetail' })
+export const requestDetailSchema = requestSchema
+  .extend({
+    output: z.unknown().meta({ description: 'In the shape of the result endpoint; null where there is none.' }),
+    submit: submitSchema.nullable().meta({ description: 'Of a generation that was submitted through us.' }),
+    media: z.array(mediaSchema),
+    timeline: z.array(timelineEntrySchema),
+  })
+  .meta({ id: 'RequestDetail' })
 export type RequestDetail = z.infer<typeof requestDetailSchema>
 
 /** Of each kind: a timeline is read by a person. */
@@ -69,11 +89,22 @@ export async function readRequest(db: Database, requestId: string, overdue: Over
     const attempts = await attemptsOf(tx, ids)
     const polls = await tx.execute<Poll>(sql`
       select key_name, outcome, detail, polled_at from mediadock.polls where request_id = ${requestId}::uuid order by polled_at desc limit ${maxRows}`)
-    return { ...request, media: [...media], timeline: timelineOf(request, { media, deliveries, arrivals, attempts, polls }) }
+    const [stored] = await tx.execute<{ output: unknown }>(sql`select output from mediadock.requests where request_id = ${requestId}::uuid`)
+    const submit = await submitOf(tx, requestId)
+    const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
+    return { ...request, output: stored?.output ?? null, submit, media: [...media], timeline }
   })
 }
 
+async function submitOf(tx: Database, requestId: string): Promise<Submit | null> {
+  const [row] = await tx.execute<Submit>(sql`
+    select idempotency_key, state, attempts, last_error, created_at, input from mediadock.generations
+    where request_id = ${requestId}::uuid order by created_at limit 1`)
+  return row ? { ...row, created_at: isoAlways(row.created_at) } : null
+}
+
 type Known = {
+  submit: Submit | null
   media: readonly Media[]
   deliveries: readonly Delivery[]
   arrivals: readonly Arrival[]
@@ -81,9 +112,10 @@ type Known = {
   polls: readonly Poll[]
 }
 
-function timelineOf(request: Request, { media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {
+function timelineOf(request: Request, { submit, media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {
   const { created_at, completed_at, polled_at, poll_outcome, landed_at, confirmed_at } = request
-  const entries: TimelineEntry[] = [{ at: request.tracked_at, kind: 'tracked' }]
+  const entries: TimelineEntry[] = submit === null ? [] : [{ at: submit.created_at, kind: 'submit' }]
+  entries.push({ at: request.tracked_at, kind: 'tracked' })
   if (created_at !== null) entries.push({ at: created_at, kind: 'provider_created' })
   if (completed_at !== null) entries.push({ at: completed_at, kind: 'provider_completed' })
   for (const arrival of arrivals) entries.push({ at: arrival.arrived_at, kind: 'arrival', arrival })

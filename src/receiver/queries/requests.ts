@@ -5,6 +5,9 @@ import { requestStatusSchema } from '../../wire/schemas.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import { afterCursor, allOf, iso, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { uuidRange } from './search.ts'
+
+export const mediaKindSchema = z.enum(['image', 'video', 'audio'])
 
 export const requestSchema = z
   .object({
@@ -17,7 +20,8 @@ export const requestSchema = z
     sandbox: z.boolean().nullable(),
     metadata: z.unknown().meta({ description: "The submitter's own." }),
     media_items: z.int(),
-    media_complete: z.boolean(),
+    media_complete: z.boolean().meta({ description: 'False while only what the webhook carried is known.' }),
+    first_media: z.object({ kind: mediaKindSchema, url: z.string() }).nullable(),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
@@ -26,6 +30,8 @@ export const requestSchema = z
     created_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
     completed_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
     landed_at: z.iso.datetime().nullable(),
+    webhook_at: z.iso.datetime().nullable().meta({ description: 'When the first of its deliveries came; null too once they are pruned.' }),
+    contradiction: z.boolean().meta({ description: 'One of its deliveries says another end than the one that stands.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
     polled_at: z.iso.datetime().nullable(),
@@ -42,30 +48,39 @@ export type Overdue = { now: Date; stuckAfterSeconds: number }
 
 const order: Order = { at: sql`r.tracked_at`, id: sql`r.request_id`, idType: 'uuid' }
 
+const newestFirst = sql`order by r.tracked_at desc nulls last, r.request_id desc nulls last`
+
 /** Newest first, by when they were tracked. */
 export async function listRequests(db: Database, { limit, cursor, ...filters }: RequestFilters & Paging, overdue: Overdue): Promise<Page<Request>> {
   const chosen = allOf([...matching(filters, overdue), afterCursor(cursor, order)])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<RequestRow>(sql`
-      ${selectRequests(overdue)} where ${chosen}
-      order by r.tracked_at desc nulls last, r.request_id desc nulls last limit ${limitOf({ limit })}`),
-  )
+  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`, overdue)))
   return toPage(rows, { limit }, toRequest)
 }
 
 /** One request; undefined when nobody tracks it. */
 export async function findRequest(tx: Database, requestId: string, overdue: Overdue): Promise<Request | undefined> {
-  const [row] = await tx.execute<RequestRow>(sql`${selectRequests(overdue)} where r.request_id = ${requestId}::uuid`)
+  const [row] = await tx.execute<RequestRow>(selectRequests(sql`where r.request_id = ${requestId}::uuid`, overdue))
   return row && toRequest(row)
 }
 
-function selectRequests(overdue: Overdue): SQL {
+/** What stands beside a request is only looked up for the rows that are shown. */
+function selectRequests(which: SQL, overdue: Overdue): SQL {
   return sql`
+    with chosen as (select r.* from mediadock.requests r ${which})
     select r.request_id as id, r.request_id, ${microsOf(order.at)} as micros, r.status, ${isOverdue(overdue)} as overdue, r.model, r.key_name,
       r.sandbox, r.metadata, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media_items,
-      r.media_complete, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at, r.landed_at,
-      r.confirmed_at, r.polls, r.polled_at, r.poll_outcome, r.next_poll_at
-    from mediadock.requests r`
+      r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
+      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.polled_at, r.poll_outcome, r.next_poll_at
+    from chosen r
+    left join lateral (
+      select min(d.received_at) as webhook_at, coalesce(bool_or('contradiction' = any(d.flags)), false) as contradiction
+      from mediadock.deliveries d where d.request_id = r.request_id
+    ) told on true
+    left join lateral (
+      select jsonb_build_object('kind', m.kind, 'url', m.url) as media
+      from mediadock.media m where m.request_id = r.request_id order by m.kind, m.position limit 1
+    ) first on true
+    ${newestFirst}`
 }
 
 /** As reconciler.ts counts them. */
@@ -73,12 +88,13 @@ function isOverdue({ now, stuckAfterSeconds }: Overdue): SQL {
   return sql`(r.landed_at is null and r.tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
 }
 
-function matching({ status, model, key_name, overdue, since, until }: RequestFilters, when: Overdue): (SQL | undefined)[] {
+function matching({ status, model, key_name, overdue, q, since, until }: RequestFilters, when: Overdue): (SQL | undefined)[] {
   return [
     status && statusIs(status),
     model === undefined ? undefined : sql`r.model = ${model}`,
     key_name === undefined ? undefined : sql`r.key_name = ${key_name}`,
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : sql`not ${isOverdue(when)}`,
+    ...(q === undefined ? [] : uuidRange(q).map((range) => sql`r.request_id ${range}`)),
     within(order.at, { since, until }),
   ]
 }
@@ -97,6 +113,7 @@ function toRequest({ micros: _micros, ...row }: RequestRow): Request {
     created_at: iso(row.created_at),
     completed_at: iso(row.completed_at),
     landed_at: iso(row.landed_at),
+    webhook_at: iso(row.webhook_at),
     confirmed_at: iso(row.confirmed_at),
     polled_at: iso(row.polled_at),
     next_poll_at: iso(row.next_poll_at),
