@@ -124,7 +124,7 @@ export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
 async function nextRows(db: Database, { after, reason }: { after: number; reason: string | undefined }): Promise<Kept[]> {
   const rows = await db.execute<KeptRow>(sql`
     select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine
-    where id > ${after} and (${reason ?? null}::text is null or reason = ${reason ?? null}) order by id limit ${flushRows}`)
+    where id > ${after} and ${reason === undefined ? sql`true` : sql`reason = ${reason}`} order by id limit ${flushRows}`)
   return rows.map(toKept)
 }
 

@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { internalRouter } from '../../src/console/router.ts'
-import { parseKeys } from '../../src/receiver/keys.ts'
+import { parseKeys, type Keys } from '../../src/receiver/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
@@ -14,6 +14,8 @@ export type TestReceiver = {
   internalUrl: string
   deps: ReceiverDeps
   setNow: (now: Date | undefined) => void
+  /** As SIGHUP does. */
+  setKeys: (keys: Keys) => void
   stop: () => Promise<void>
 }
 
@@ -41,10 +43,14 @@ export function testSettings({ databaseUrl, providerUrl, settings = {} }: TestRe
 export async function startTestReceiver(options: TestReceiverOptions): Promise<TestReceiver> {
   let now: Date | undefined
   let deps: ReceiverDeps | undefined
+  let setKeys: (keys: Keys) => void = () => {}
   const program = await startReceiver({
     settings: testSettings(options),
     logger: createLogger(options.logLevel ?? 'silent'),
     clock: () => now ?? new Date(),
+    onKeysReload: (replace) => {
+      setKeys = replace
+    },
     internal: (given) => {
       deps = given
       return Router().use(internalRouter(given))
@@ -60,6 +66,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     setNow: (at) => {
       now = at
     },
+    setKeys,
     stop: () => program.stop(2000),
   }
 }

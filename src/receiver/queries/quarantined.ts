@@ -36,9 +36,9 @@ export async function checkQuarantine(db: Database, keys: Keys, { reason }: { re
       select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
         select id from (
           select id, row_number() over newest as place, sum(octet_length(body)) over newest as bytes
-          from mediadock.quarantine where ${reason ?? null}::text is null or reason = ${reason ?? null}
+          from mediadock.quarantine where ${reason === undefined ? sql`true` : sql`reason = ${reason}`}
           window newest as (partition by reason order by arrived_at desc, id desc)
-        ) some where place = 1 or (place <= ${triedRows} and bytes <= ${triedBytes}))`),
+        ) ranked where place = 1 or (place <= ${triedRows} and bytes <= ${triedBytes}))`),
   )
   const tried = rows.map((row) => ({ reason: row.reason, keyName: authenticate(toKept(row), keys)?.keyName }))
   return new Map(
