@@ -1,6 +1,8 @@
 import { parseArgs } from 'node:util'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { reconcileOne, runOnce } from '../receiver/reconciler.ts'
+import { recorded } from '../receiver/reconcile-runs.ts'
+import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
@@ -22,7 +24,16 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
     if (requestId?.success === false) throw new UsageError('the request_id must be a uuid')
 
     return withProcessing(env, async (deps, interrupted) => {
-      const run = requestId === undefined ? await runOnce(deps, interrupted) : await reconcileOne(deps, requestId.data)
+      const run = await auditedCommand({
+        db: deps.db,
+        action: requestId === undefined ? 'reconcile_run' : 'reconcile',
+        target: requestId?.data,
+        detailOf: (counts) => counts,
+        work: async () => {
+          if (requestId) return reconcileOne(deps, requestId.data)
+          return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
+        },
+      })
       if (!run) throw new Error(`nobody tracks request ${requestId?.data}`)
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }

@@ -1,9 +1,11 @@
 import { z } from 'zod'
+import { filtersAsTarget } from '../receiver/audit.ts'
 import { replayMany, type ReplayedMany } from '../receiver/api/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
 import { replayDelivery } from '../receiver/replay.ts'
 import type { WorkerDeps } from '../receiver/worker.ts'
+import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, readWords } from './listing.ts'
 import { withProcessing } from './processing.ts'
 import { printJson, printTable, UsageError, type Command } from './usage.ts'
@@ -34,12 +36,20 @@ what is in progress. Exit 1 when something could not be replayed.
 
     return withProcessing(env, async (deps, interrupted) => {
       const how = { dryRun: dryRun === true, interrupted }
-      const replayed = filtered ? await replayFiltered(deps, filters, how) : await replayEach(deps, ids, how)
+      const work = () => (filtered ? replayFiltered(deps, filters, how) : replayEach(deps, ids, how))
+      const target = filtered ? filtersAsTarget(filters) : ids.join(',')
+      const action = filtered || ids.length > 1 ? 'replay_many' : 'replay'
+      const replayed = how.dryRun ? await work() : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
       if (json) printJson(replayed)
       else print(replayed, how)
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
     })
   },
+}
+
+/** What the audit keeps of it. */
+function countsOf({ replayed, changes, failed }: ReplayedMany) {
+  return { replayed, changed: changes.length, failed: failed.length }
 }
 
 async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryRun, interrupted }: Options): Promise<ReplayedMany> {

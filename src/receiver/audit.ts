@@ -1,5 +1,4 @@
 import { sql } from 'drizzle-orm'
-import type { Logger } from '../runtime/logger.ts'
 import { withDeadline, type Database } from '../runtime/postgres.ts'
 
 export const auditChannels = ['console', 'api', 'cli'] as const
@@ -17,6 +16,11 @@ export type Deed = {
 
 export type Detail = Record<string, unknown>
 
+/** Filters as the target of a deed: what would stand in the link of the same list. */
+export function filtersAsTarget(filters: object): string {
+  return new URLSearchParams(Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)]))).toString()
+}
+
 const writeWithinMs = 2000
 const maxTextLength = 1000
 
@@ -27,7 +31,7 @@ export async function writeAudit(db: Database, { via, actor, action, target, det
       ${detail === undefined ? null : JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value))}::jsonb)`)
 }
 
-export type AuditDeps = { db: Database; clock: () => Date; logger: Logger }
+export type AuditDeps = { db: Database; clock: () => Date; logger: { error: (fields: object, message: string) => void } }
 
 /**
  * Does the work and writes down that it was done, or that it failed and why.

@@ -7,7 +7,7 @@ import type { Quarantine } from './quarantine.ts'
 import { noteStart, writeMinutes } from './minutes.ts'
 import type { PollLog } from './poll-log.ts'
 import type { Pressure } from './pressure.ts'
-import { recordRun, type EndedRun } from './reconcile-runs.ts'
+import { recorded, type RunTrigger } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { pruneOnce } from './retention.ts'
@@ -75,25 +75,29 @@ export function startBackground(deps: BackgroundDeps): Background {
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
   }
 
-  const reconcile = async (trigger: EndedRun['trigger']): Promise<{ id: number; run: reconciler.ReconcileRun }> => {
-    const started = performance.now()
-    const startedAt = clock()
-    const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
-    try {
-      const run = await withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
-      metrics.reconcileRuns.inc({ outcome: 'ok' })
-      if (run.scanned > 0) logger.info({ ...run, trigger, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
-      return { id: await ended({ run }), run }
-    } catch (error) {
-      metrics.reconcileRuns.inc({ outcome: 'error' })
-      // Postgres itself may be what failed.
-      await ended({ run: undefined, error: error instanceof Error ? error.message : String(error) }).catch(() => {})
-      throw error
-    }
-  }
+  const reconcile = (trigger: RunTrigger) =>
+    recorded({ db, clock }, trigger, async () => {
+      const started = performance.now()
+      try {
+        const run = await withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
+        metrics.reconcileRuns.inc({ outcome: 'ok' })
+        if (run.scanned > 0) logger.info({ ...run, trigger, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
+        return run
+      } catch (error) {
+        metrics.reconcileRuns.inc({ outcome: 'error' })
+        throw error
+      }
+    })
   const tick = async () => {
-    await reconcile('cron').catch((error: unknown) => logger.error({ err: error }, 'reconcile run failed, the next tick tries again'))
+    // It has told of its failure itself.
+    await reconcile('cron').catch(() => {})
   }
+  let asked: ReturnType<typeof reconcile> | undefined
+  // Whoever asks while one runs that was asked for gets that one.
+  const reconcileNow = () =>
+    (asked ??= reconcile('manual').finally(() => {
+      asked = undefined
+    }))
   let running: Promise<void> = Promise.resolve()
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
   const tasks = [
@@ -114,11 +118,11 @@ export function startBackground(deps: BackgroundDeps): Background {
 
   return {
     wake: (role) => loops[role].wake(),
-    reconcileNow: () => reconcile('manual'),
+    reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
     silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
     drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning])
+      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, asked?.catch(() => {})])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
         logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')

@@ -131,10 +131,11 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
   if (key.configured && !key.retired && key.quota_left === 0) {
     return problem('warning', 'quota_spent', `The quota of the key ${key.name} is used up: ${count(key.calls, 'call', 'calls')} in the last minute.`)
   }
-  if (key.still_matches && key.last_match_at !== null) {
-    return problem('notice', 'retired_key_matches', `The retired key ${key.name} still signs deliveries, last at ${clockTime(key.last_match_at, now)}: keep its secret.`)
-  }
-  return []
+  if (!key.still_matches || key.last_match_at === null) return []
+  const last = clockTime(key.last_match_at, now)
+  return key.configured
+    ? problem('notice', 'retired_key_matches', `The retired key ${key.name} still signs deliveries, last at ${last}: keep its secret.`)
+    : problem('notice', 'removed_key_matched', `The key ${key.name} signed deliveries until ${last} and is not configured any more: what it signs now is refused.`)
 }
 
 function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {

@@ -20,7 +20,7 @@ beforeAll(async () => {
 beforeEach(async () => {
   stand.calls.length = 0
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-  await database.sql`truncate mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts, mediadock.inbox`
+  await database.sql`truncate mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts, mediadock.inbox, mediadock.audit, mediadock.polls, mediadock.reconcile_runs`
 })
 afterAll(async () => {
   await stand.close()
@@ -44,6 +44,13 @@ async function statusOf(requestId: string): Promise<string | undefined> {
   return row?.['status']
 }
 
+/** What the audit has, oldest first. */
+async function audit(): Promise<object[]> {
+  return [...(await database.sql`select via, actor, action, target, detail from mediadock.audit order by id`)]
+}
+
+const actor = expect.stringMatching(/^\S+@\S+$/)
+
 describe('mediadock replay', () => {
   it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
     const [one, two] = [okImage(), failed()]
@@ -55,11 +62,14 @@ describe('mediadock replay', () => {
     expect(dry.stdout).toMatch(new RegExp(`${one.requestId} +landed +- +COMPLETED +\\+2 -0`))
     expect(dry.stdout).toContain('2 would be replayed, 2 would change, 0 failed')
     expect(await statusOf(one.requestId)).toBeUndefined()
+    expect(await audit()).toEqual([])
 
     const real = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
     expect(real.code).toBe(0)
     expect(linesOf(real.stdout)).toMatchObject([{ replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] }])
     expect([await statusOf(one.requestId), await statusOf(two.requestId)]).toEqual(['COMPLETED', 'FAILED'])
+    const detail = { replayed: 2, changed: 2, failed: 0 }
+    expect(await audit()).toEqual([{ via: 'cli', actor, action: 'replay_many', target: 'state=parked&reason=landing_failed', detail }])
   })
 
   it('takes ids; one that is unknown does not keep the others back', async () => {
@@ -104,6 +114,11 @@ describe('mediadock reconcile', () => {
     expect({ code, stdout }).toEqual({ code: 0, stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n' })
     expect(stand.calls).toEqual([{ path: `/v1/requests/${overdue}`, authorization: `Bearer ${liveKey.api_key}` }])
     expect([await statusOf(overdue), await statusOf(fresh)]).toEqual(['COMPLETED', 'IN_QUEUE'])
+    expect(await audit()).toMatchObject([{ via: 'cli', actor, action: 'reconcile_run', target: null, detail: { scanned: 1, landed: 1 } }])
+    expect(await database.sql`select trigger, outcome, landed from mediadock.reconcile_runs`).toMatchObject([{ trigger: 'manual', outcome: 'ok', landed: 1 }])
+    expect(await database.sql`select request_id, key_name, outcome, detail from mediadock.polls`).toMatchObject([
+      { request_id: overdue, key_name: 'live', outcome: 'result', detail: 'COMPLETED' },
+    ])
   })
 
   it('polls one request now, whatever its age', async () => {
@@ -111,6 +126,7 @@ describe('mediadock reconcile', () => {
     const { code, stdout } = await run('reconcile', id.toUpperCase(), '--json')
     expect({ code, lines: linesOf(stdout) }).toEqual({ code: 0, lines: [{ scanned: 1, landed: 1, running: 0, not_found: 0, failed: 0, postponed: 0 }] })
     expect(await statusOf(id)).toBe('COMPLETED')
+    expect(await audit()).toMatchObject([{ action: 'reconcile', target: id, detail: { landed: 1 } }])
   })
 
   it('ends with 1 when the provider cannot be asked, or nobody tracks it, and with 2 for what is no uuid', async () => {

@@ -5,6 +5,7 @@ import { pageSchema } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { verifyQuarantine } from '../quarantine.ts'
 import { z } from 'zod'
+import { auditedCall } from './audited-call.ts'
 import { createArrivalTail } from './arrival-tail.ts'
 import { responses, type Operation } from './operation.ts'
 
@@ -56,9 +57,10 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       summary: "Verify refused arrivals again with today's secrets, and accept what is authentic",
       responses: responses({ 200: { description: 'How many', schema: verifiedSchema } }),
     },
-    answer: async (_req, res) => {
+    answer: async (req, res) => {
       const onStored = (lanes: ReadonlySet<'direct' | 'fetch'>) => lanes.forEach((lane) => background.wake(lane))
-      res.json(await verifyQuarantine({ db, keys, onStored }))
+      const work = () => verifyQuarantine({ db, keys, onStored })
+      res.json(await auditedCall(deps, req, { action: 'verify_quarantine', detailOf: (verified) => verified, work }))
     },
   }
   return [list, quarantine, verify]

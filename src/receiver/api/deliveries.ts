@@ -1,13 +1,15 @@
 import { z } from 'zod'
+import { filtersAsTarget, type Detail } from '../audit.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
 import { decodeCursor, pageSchema } from '../queries/page.ts'
-import { replayDelivery } from '../replay.ts'
+import { replayDelivery, type Replay } from '../replay.ts'
+import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
-import { replayMany } from './replay-many.ts'
+import { replayMany, type ReplayedMany } from './replay-many.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
 const maxReplays = 1000
@@ -68,7 +70,7 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
   return [list, replayFiltered(deps), show, replayOne(deps)]
 }
 
-function replayOne({ landing }: ReceiverDeps): Operation {
+function replayOne(deps: ReceiverDeps): Operation {
   return {
     method: 'post',
     path: '/deliveries/{id}/replay',
@@ -82,14 +84,20 @@ function replayOne({ landing }: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const replay = await replayDelivery(landing, id, { dryRun: body.dry_run })
+      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run })
+      const replay = await (body.dry_run ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
       if (!replay) throw unknown(req)
       res.json(replay)
     },
   }
 }
 
-function replayFiltered({ db, landing, signal }: ReceiverDeps): Operation {
+/** What the audit keeps of a replay. */
+function countsOf({ replayed, changes }: Replay): Detail {
+  return { replayed, changed: changes.length }
+}
+
+function replayFiltered(deps: ReceiverDeps): Operation {
   return {
     method: 'post',
     path: '/deliveries/replay',
@@ -105,12 +113,16 @@ function replayFiltered({ db, landing, signal }: ReceiverDeps): Operation {
       const filters = parseFilters(deliveryFiltersSchema, body.filter)
       if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'must name at least one parameter: everything is replayed only when it is said')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
+      const { db, landing, signal } = deps
       const count = await countDeliveries(db, filters)
       const stop = AbortSignal.any([signal, gone(res)])
       // The count is on its way while the rest is still being done.
       res.type('json').write(`{"count":${count},`)
       try {
-        const replay = await replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+        const work = () => replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+        const target = filtersAsTarget(filters)
+        const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
+        const replay = await (body.dry_run ? work() : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
         landing.logger.error({ err: error }, 'replaying many deliveries failed')

@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { generationBodySchema } from '../submit.ts'
+import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 
@@ -25,7 +27,8 @@ const generationSchema = z
   .meta({ id: 'Generation' })
 
 /** Submitting through us: the intent first, then the call. */
-export function generationOperations({ submitter }: ReceiverDeps): Operation[] {
+export function generationOperations(deps: ReceiverDeps): Operation[] {
+  const { submitter } = deps
   const submit: Operation = {
     method: 'post',
     path: '/generations',
@@ -40,7 +43,14 @@ export function generationOperations({ submitter }: ReceiverDeps): Operation[] {
       },
     },
     answer: async (req, res) => {
-      const { status, body } = await submitter.submit(await readBody(req, res, generationBodySchema))
+      const given = await readBody(req, res, generationBodySchema)
+      const wanted = { ...given, idempotency_key: given.idempotency_key ?? randomUUID() }
+      const { status, body } = await auditedCall(deps, req, {
+        action: 'generate',
+        target: wanted.idempotency_key,
+        detailOf: (answer) => ({ model: wanted.model, status: answer.status }),
+        work: () => submitter.submit(wanted),
+      })
       res.status(status).json(body)
     },
   }

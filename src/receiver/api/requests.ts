@@ -7,6 +7,7 @@ import { pageSchema } from '../queries/page.ts'
 import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { z } from 'zod'
+import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 import { trackBodySchema, trackRequest } from './track.ts'
@@ -47,7 +48,12 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const body = await readBody(req, res, trackBodySchema)
       if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
-      const created = await trackRequest(db, body, { environment, now: clock() })
+      const created = await auditedCall(deps, req, {
+        action: 'track',
+        target: body.request_id,
+        detailOf: (isNew) => ({ created: isNew }),
+        work: () => trackRequest(db, body, { environment, now: clock() }),
+      })
       const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
       res.status(created ? 201 : 200).json(request)
     },
@@ -89,7 +95,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const run = await background.reconcileOne(id)
+      const run = await auditedCall(deps, req, { action: 'reconcile', target: id, detailOf: (counts) => counts, work: () => background.reconcileOne(id) })
       const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
       if (!run || !request) throw unknown(req)
       const { scanned, landed, running, notFound, failed, postponed } = run

@@ -7,8 +7,10 @@ import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
 import { generationOperations } from './generations.ts'
+import { onCallOperations } from './on-call.ts'
 import { openApiDocument } from './openapi.ts'
 import { handlerOf, responses, type Operation } from './operation.ts'
+import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
 
@@ -21,6 +23,8 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...deliveryOperations(deps),
     ...arrivalOperations(deps),
     ...exportOperations(deps),
+    ...reconcilerOperations(deps),
+    ...onCallOperations(deps),
     statsOperation(deps),
   ]
   const document = openApiDocument([...operations, describeItself(() => document)])

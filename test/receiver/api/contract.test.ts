@@ -83,19 +83,31 @@ const promised = [
   'GET /api/arrivals',
   'GET /api/quarantine',
   'POST /api/quarantine/verify',
+  'GET /api/quarantine/causes',
+  'GET /api/parked/causes',
+  'GET /api/reconciler',
+  'GET /api/reconciler/runs',
+  'POST /api/reconciler/run',
+  'GET /api/problems',
+  'GET /api/keys',
+  'GET /api/give-ups',
+  'GET /api/minutes',
+  'GET /api/audit',
   'GET /api/stats',
   'GET /api/openapi.json',
 ]
+/** The same lists as files; not JSON, so not for the proxy. */
+const files = ['GET /api/deliveries.ndjson', 'GET /api/deliveries.csv', 'GET /api/arrivals.ndjson', 'GET /api/arrivals.csv']
 
 describe('the OpenAPI document', () => {
   it('is OpenAPI 3.1 and names every call that is promised, and no other', async () => {
     const { json } = await authorized(receiver, 'GET /api/openapi.json')
     expect(json.openapi).toMatch(/^3\.1\./)
     const named = Object.entries<object>(json.paths).flatMap(([where, item]) => Object.keys(item).map((method) => `${method.toUpperCase()} ${where}`))
-    expect(new Set(named)).toEqual(new Set(promised))
+    expect(new Set(named)).toEqual(new Set([...promised, ...files]))
     const { parameters } = json.paths['/api/deliveries'].get
     expect(parameters.map(({ name }: { name: string }) => name).toSorted()).toEqual(
-      ['cursor', 'key_name', 'limit', 'outcome', 'reason', 'request_id', 'since', 'state', 'until', 'webhook_id'],
+      ['cursor', 'ids', 'key_name', 'limit', 'model', 'outcome', 'q', 'reason', 'request_id', 'since', 'state', 'until', 'webhook_id'],
     )
     for (const { schema } of parameters) expect(schema).toMatchObject({ type: expect.any(String) })
     expect(json.components.schemas.DeliveryFilters.properties.state).toMatchObject({ enum: ['pending', 'processed', 'parked'] })
@@ -142,7 +154,10 @@ describe('through a validating proxy', () => {
     await through('GET /api/arrivals', '/api/arrivals')
     await through('GET /api/quarantine', '/api/quarantine')
     await through('POST /api/quarantine/verify', '/api/quarantine/verify')
-    await through('GET /api/stats', '/api/stats')
+    await through('POST /api/reconciler/run', '/api/reconciler/run')
+    for (const name of ['reconciler', 'reconciler/runs', 'keys', 'give-ups', 'minutes', 'problems', 'audit', 'quarantine/causes', 'parked/causes', 'stats']) {
+      expect((await through(`GET /api/${name}`, `/api/${name}`)).status, name).toBe(200)
+    }
     await through('GET /api/openapi.json', '/api/openapi.json')
   })
 

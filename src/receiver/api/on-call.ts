@@ -1,0 +1,73 @@
+import { z } from 'zod'
+import type { ReceiverDeps } from '../program.ts'
+import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
+import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
+import { keySchema, readKeys } from '../queries/keys.ts'
+import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
+import { pageSchema } from '../queries/page.ts'
+import { problemSchema, readProblems } from '../queries/problems.ts'
+import { readingOptions } from '../reading.ts'
+import { responses, type Operation } from './operation.ts'
+
+/** What somebody who has been woken asks first. */
+export function onCallOperations(deps: ReceiverDeps): Operation[] {
+  const { db, clock } = deps
+  return [
+    whole('/problems', { operationId: 'listProblems', summary: 'What is wrong now, in words, the worst first', item: problemSchema, read: () => readProblems(db, readingOptions(deps)) }),
+    whole('/keys', { operationId: 'listKeys', summary: 'The keys: when each matched last, and what is left of its quota', item: keySchema, read: () => readKeys(db, readingOptions(deps)) }),
+    whole('/give-ups', {
+      operationId: 'listGiveUps',
+      summary: 'Webhooks that failed here and have not been accepted since, and when the provider gives them up',
+      item: giveUpSchema,
+      read: () => listGiveUps(db, clock()),
+    }),
+    whole('/quarantine/causes', { operationId: 'listQuarantineCauses', summary: 'Why what lies in the quarantine was refused', item: causeSchema, read: () => readQuarantineCauses(db) }),
+    whole('/parked/causes', { operationId: 'listParkedCauses', summary: 'Why deliveries are parked', item: causeSchema, read: () => readParkedCauses(db) }),
+    auditOperation(deps),
+    minutesOperation(deps),
+  ]
+}
+
+type Whole<T> = { operationId: string; summary: string; item: z.ZodType<T>; read: () => Promise<readonly T[]> }
+
+/** A list that is short by its nature, and so has no pages. */
+function whole<T>(path: string, { operationId, summary, item, read }: Whole<T>): Operation {
+  const schema = z.object({ data: z.array(item) })
+  return {
+    method: 'get',
+    path,
+    document: { operationId, summary, responses: responses({ 200: { description: 'All of them', schema } }) },
+    answer: async (_req, res) => res.json({ data: await read() }),
+  }
+}
+
+function auditOperation({ db }: ReceiverDeps): Operation {
+  return {
+    method: 'get',
+    path: '/audit',
+    document: {
+      operationId: 'listAudit',
+      summary: 'Who did what from the console, the API and the command line, newest first',
+      requestParams: { query: auditListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(auditEntrySchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listAudit(db, parseFilters(auditListSchema, req.query))),
+  }
+}
+
+function minutesOperation({ db, clock }: ReceiverDeps): Operation {
+  return {
+    method: 'get',
+    path: '/minutes',
+    document: {
+      operationId: 'listMinutes',
+      summary: 'What each minute was like, for charts, oldest first',
+      description: 'By default the last three hours, at most 31 days.',
+      requestParams: { query: minutesFiltersSchema },
+      responses: responses({ 200: { description: 'The points, and the starts of receivers', schema: minutesSchema } }, 400),
+    },
+    answer: async (req, res) => res.json(await readMinutes(db, parseFilters(minutesFiltersSchema, req.query), clock())),
+  }
+}

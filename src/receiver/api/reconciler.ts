@@ -1,0 +1,70 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { z } from 'zod'
+import type { ReceiverDeps } from '../program.ts'
+import { readWithin } from '../queries/deadline.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { pageSchema } from '../queries/page.ts'
+import { findReconcileRun, listReconcileRuns, readReconciler, reconcilerSchema, reconcileRunSchema, runListSchema } from '../queries/reconciler.ts'
+import { readingOptions } from '../reading.ts'
+import { auditedCall } from './audited-call.ts'
+import { responses, type Operation } from './operation.ts'
+
+/** A call does not wait longer for the end of a run; the run goes on. */
+const waitMs = 20_000
+
+const startedRunSchema = z
+  .object({ state: z.enum(['ended', 'running']), run: reconcileRunSchema.nullable().meta({ description: 'Null while it runs.' }) })
+  .meta({ id: 'StartedRun' })
+
+/** What the reconciler does, and having it run now. */
+export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
+  const { db, background } = deps
+  const show: Operation = {
+    method: 'get',
+    path: '/reconciler',
+    document: {
+      operationId: 'showReconciler',
+      summary: 'Whether the reconciler runs, and what it still has to do',
+      responses: responses({ 200: { description: 'Its state', schema: reconcilerSchema } }),
+    },
+    answer: async (_req, res) => res.json(await readReconciler(db, readingOptions(deps))),
+  }
+  const runs: Operation = {
+    method: 'get',
+    path: '/reconciler/runs',
+    document: {
+      operationId: 'listReconcileRuns',
+      summary: 'Runs of the reconciler, newest first',
+      requestParams: { query: runListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listReconcileRuns(db, parseFilters(runListSchema, req.query))),
+  }
+  const run: Operation = {
+    method: 'post',
+    path: '/reconciler/run',
+    document: {
+      operationId: 'runReconciler',
+      summary: 'Ask the provider now for all that is due',
+      responses: responses({
+        200: { description: 'The run has ended', schema: startedRunSchema },
+        202: { description: 'It still runs, and will stand in the list of runs', schema: startedRunSchema },
+      }),
+    },
+    answer: async (req, res) => {
+      const ended = auditedCall(deps, req, {
+        action: 'reconcile_run',
+        detailOf: ({ run: counts }) => counts,
+        work: background.reconcileNow,
+      })
+      const waited = new AbortController()
+      const first = await Promise.race([ended, delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() => waited.abort())
+      // Nobody waits any more for an end that comes later; it is in the log and in the audit.
+      ended.catch(() => {})
+      const row = first && (await readWithin(db, (tx) => findReconcileRun(tx, first.id)))
+      if (first) res.json({ state: 'ended', run: row ?? null })
+      else res.status(202).json({ state: 'running', run: null })
+    },
+  }
+  return [show, runs, run]
+}

@@ -1,0 +1,218 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, nowSeconds, okImage } from '../../support/webhooks.ts'
+import { call, deliverAndSettle, follow } from './calls.ts'
+
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+beforeEach(async () => {
+  receiver.setNow(undefined)
+  stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+  await database.sql`truncate mediadock.audit, mediadock.quarantine, mediadock.arrivals, mediadock.minutes, mediadock.deliveries, mediadock.requests, mediadock.inbox, mediadock.call_budgets, mediadock.key_uses`
+})
+afterAll(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const get = async (path: string) => (await call(receiver, `GET ${path}`)).json
+const audit = async () => (await get('/api/audit')).data.map(({ id: _id, at: _at, ...entry }: Record<string, unknown>) => entry)
+const causes = async () => (await get('/api/problems')).data.map(({ cause }: { cause: string }) => cause)
+const track = (requestId: string) => database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
+
+async function refuse(webhookId: string = randomUUID(), body = failed().body): Promise<void> {
+  const logged = async () => (await database.sql`select from mediadock.arrivals where webhook_id = ${webhookId}`).length
+  const before = await logged()
+  expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_nobody' })).status).toBe(401)
+  await eventually(async () => (await logged()) > before)
+  await eventually(async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > before)
+}
+
+describe('the audit', () => {
+  it('has each call that changes something, with who asked and what came of it', async () => {
+    const sample = okImage()
+    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
+    await refuse()
+    const open = randomUUID()
+    await call(receiver, 'POST /api/requests', { body: { request_id: open } })
+    await call(receiver, `POST /api/requests/${open}/reconcile`, { headers: { 'x-forwarded-for': '203.0.113.7' } })
+    await call(receiver, `POST /api/deliveries/${id}/replay`)
+    await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { state: 'processed', key_name: 'live' } } })
+    await call(receiver, 'POST /api/quarantine/verify')
+    await call(receiver, 'POST /api/reconciler/run')
+    const key = randomUUID()
+    await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a secret plan' }, idempotency_key: key } })
+    const entries = await audit()
+    expect(entries).toMatchObject([
+      { action: 'generate', target: key, detail: { model: 'aurora-image', status: 202 } },
+      { action: 'reconcile_run', target: null, detail: { scanned: 0 } },
+      { action: 'verify_quarantine', detail: { checked: 1, accepted: 0, refused: 1 } },
+      { action: 'replay_many', target: 'state=processed&key_name=live', detail: { replayed: 1, changed: 0, failed: 0 } },
+      { action: 'replay', target: id, detail: { replayed: 1, changed: 0 } },
+      { action: 'reconcile', target: open, actor: '203.0.113.7', detail: { scanned: 1, landed: 1 } },
+      { action: 'track', target: open, actor: '127.0.0.1', detail: { created: true } },
+    ])
+    expect(new Set(entries.map(({ via }: { via: string }) => via))).toEqual(new Set(['api']))
+    expect(JSON.stringify(entries)).not.toContain('a secret plan')
+    expect((await get(`/api/audit?action=replay&target=${id}`)).data).toHaveLength(1)
+    expect(await follow(receiver, '/api/audit?limit=2')).toHaveLength(7)
+    expect(await call(receiver, 'GET /api/audit?via=door')).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter', message: expect.stringContaining('via') } } })
+  })
+
+  it('has nothing of what changed nothing: a dry run, an unknown id, a body that is wrong', async () => {
+    const id = await deliverAndSettle({ receiver, database }, failed(), { webhookId: randomUUID() })
+    await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
+    await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { state: 'processed' }, dry_run: true } })
+    await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`)
+    await call(receiver, `POST /api/requests/${randomUUID()}/reconcile`)
+    await call(receiver, 'POST /api/requests', { body: { request_id: 'x' } })
+    expect(await audit()).toEqual([])
+  })
+
+  it('keeps what failed, with its error; and what is done is answered though the audit cannot be written', async () => {
+    await database.sql`alter table mediadock.audit rename to audit_away`
+    const requestId = randomUUID()
+    try {
+      expect((await call(receiver, 'POST /api/requests', { body: { request_id: requestId } })).status).toBe(201)
+    } finally {
+      await database.sql`alter table mediadock.audit_away rename to audit`
+    }
+    await database.sql`alter table mediadock.quarantine rename to quarantine_away`
+    try {
+      expect((await call(receiver, 'POST /api/quarantine/verify')).status).toBe(500)
+    } finally {
+      await database.sql`alter table mediadock.quarantine_away rename to quarantine`
+    }
+    expect(await audit()).toMatchObject([{ action: 'verify_quarantine', detail: { error: expect.stringContaining('mediadock.quarantine') } }])
+  })
+})
+
+describe('the reconciler', () => {
+  it('runs when it is asked to, and the run stands in the list with what came of it', async () => {
+    const [found, lost, limited] = [randomUUID(), randomUUID(), randomUUID()]
+    for (const id of [found, lost, limited]) await track(id)
+    stand.answer((id, _req, res) => {
+      if (id === found) json(res, 200, imageResult(id))
+      else if (id === lost) json(res, 404, {})
+      else json(res, 429, {}, { 'retry-after': '1' })
+    })
+    const { status, json: started } = await call(receiver, 'POST /api/reconciler/run')
+    expect(status).toBe(200)
+    expect(started).toMatchObject({ state: 'ended', run: { trigger: 'manual', outcome: 'ok', error: null } })
+    expect(started.run.landed).toBe(1)
+    expect(started.run.rate_limited).toBeGreaterThan(0)
+    expect((await get('/api/reconciler/runs')).data[0]).toEqual(started.run)
+    expect(await get('/api/reconciler')).toMatchObject({ last_run: { id: started.run.id }, silent: false, backlog: { due: expect.any(Number) } })
+  })
+
+  it('tells how long the backlog takes, by the budget of the keys', async () => {
+    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 10 } })
+    for (let n = 0; n < 17; n += 1) await track(randomUUID())
+    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({ due: 17, minutes: 3 })
+    await narrow.stop()
+  })
+})
+
+describe('the keys', () => {
+  it('are told with a fingerprint and never with a secret; a retired one that still matches is flagged, one that is gone too', async () => {
+    const old = { name: 'old', signing_secret: 'whsec_of_an_old_key', retired: true }
+    await database.sql`insert into mediadock.key_uses values ('gone', now() - interval '2 days', now() - interval '1 hour', 7), ('long gone', now() - interval '3 days', now() - interval '2 days', 7)`
+    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { keys: keysOf(liveKey, old), fetchRatePerMinute: 5 } })
+    await deliver(narrow.webhookUrl, failed().body, { secret: old.signing_secret })
+    await eventually(async () => (await database.sql`select from mediadock.key_uses where key_name = 'old'`).length > 0)
+    const requestId = randomUUID()
+    await track(requestId)
+    stand.answer((_id, _req, res) => json(res, 401, {}))
+    await call(narrow, `POST /api/requests/${requestId}/reconcile`)
+    const { json: keys, text } = await call(narrow, 'GET /api/keys')
+    expect(keys.data).toMatchObject([
+      { name: 'live', configured: true, retired: false, still_matches: false, calls: 1, quota_left: 4, blocked_until: expect.any(String), blocked_reason: 'unauthorized' },
+      // The first 8 hex digits of SHA-256 of the secret.
+      { name: 'old', retired: true, environment: null, matches: 1, still_matches: true, fingerprint: 'dae768f9' },
+      { name: 'gone', configured: false, still_matches: true, fingerprint: null, matches: 7 },
+      { name: 'long gone', configured: false, still_matches: false },
+    ])
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, old.signing_secret]) expect(text).not.toContain(secret)
+    expect((await call(narrow, 'GET /api/problems')).json.data.map(({ cause }: { cause: string }) => cause)).toEqual(['key_refused:live', 'overdue', 'retired_key_matches:old', 'removed_key_matched:gone'])
+    await narrow.stop()
+  })
+})
+
+describe('the give-up clock', () => {
+  it('counts the attempts that failed here, until the webhook is accepted', async () => {
+    const webhookId = randomUUID()
+    const { body, requestId } = okImage()
+    await refuse(webhookId, body)
+    await refuse(webhookId, body)
+    await refuse(randomUUID(), Buffer.from('no json'))
+    const [of] = (await get('/api/give-ups')).data.filter((one: { id: string }) => one.id === webhookId)
+    expect(of).toMatchObject({ request_id: requestId, request_status: null, attempts_seen: 2, attempts_spent: 2, given_up: false, reason: 'no_matching_secret' })
+    // 60, 120, 240 and 480 s after the second.
+    expect(Date.parse(of.last_attempt_at) - Date.parse(of.last_seen)).toBe(900_000)
+    expect(Date.parse(of.next_attempt_at) - Date.parse(of.last_seen)).toBe(60_000)
+
+    receiver.setNow(new Date(Date.now() + 3_600_000))
+    expect((await get('/api/give-ups')).data).toMatchObject([{ given_up: true, request_id: null }, { given_up: true, next_attempt_at: null, attempts_spent: 6, request_id: requestId }])
+    expect(await causes()).toContain('given_up')
+    receiver.setNow(undefined)
+    await deliverAndSettle({ receiver, database }, { body, requestId }, { webhookId })
+    expect((await get('/api/give-ups')).data.map(({ id }: { id: string }) => id)).not.toContain(webhookId)
+  })
+})
+
+describe('what is wrong', () => {
+  it('is nothing at first, then refused deliveries with their cause, since when, and the page to go to', async () => {
+    expect(await get('/api/problems')).toEqual({ data: [] })
+    await refuse()
+    await deliver(receiver.webhookUrl, failed().body, { t: nowSeconds() - 900 })
+    await deliver(receiver.webhookUrl, failed().body)
+    await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)
+    const { data } = await get('/api/problems')
+    expect(data).toMatchObject([
+      { severity: 'critical', cause: 'refused:no_matching_secret', href: '/parked?reason=no_matching_secret', text: expect.stringMatching(/^33 % of arrivals refused .*: no secret matches\.$/) },
+      { severity: 'warning', cause: 'refused:timestamp_too_old' },
+    ])
+  })
+
+  it('what is parked, waits too long, or is overdue', async () => {
+    await deliverAndSettle({ receiver, database }, { requestId: '', body: Buffer.from('nonsense') }, { webhookId: randomUUID() })
+    const pending = randomUUID()
+    await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
+      values (${pending}, 'waits', 'live', now(), now() - interval '3 minutes', '{}', '')`
+    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '1 hour')`
+    await track(randomUUID())
+    expect(await causes()).toEqual(['inbox_old', 'overdue', 'parked:not_json'])
+    expect(await get('/api/parked/causes')).toMatchObject({ data: [{ reason: 'not_json', count: 1 }] })
+  })
+})
+
+describe('the minutes', () => {
+  it('merge into fewer points the more of them are asked for, and say no more than 31 days', async () => {
+    await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p95_ms, landed, inbox_pending)
+      select minute, minute, '{"accepted": 2, "refused/no_matching_secret": 1}', extract(minute from minute), 3, 0
+      from generate_series(date_trunc('hour', now()) - interval '48 hours', date_trunc('hour', now()) - interval '1 minute', interval '1 minute') minute`
+    const hour = 3_600_000
+    const until = Math.floor(Date.now() / hour) * hour
+    const between = (hours: number) => `/api/minutes?since=${new Date(until - hours * hour).toISOString()}&until=${new Date(until).toISOString()}`
+    const short = await get(between(2))
+    expect([short.step_minutes, short.minutes.length]).toEqual([1, 120])
+    const long = await get(between(48))
+    expect([long.step_minutes, long.minutes.length]).toEqual([5, 576])
+    expect(long.minutes[0]).toMatchObject({ arrivals: { accepted: 10, 'refused/no_matching_secret': 5 }, ack_p95_ms: 4, landed: 15, inbox_pending: 0, overdue: null })
+    expect((await get(between(48))).minutes.every(({ minute }: { minute: string }) => Date.parse(minute) % 300_000 === 0)).toBe(true)
+    expect(await call(receiver, `GET ${between(24 * 32)}`)).toMatchObject({ status: 400, json: { error: { message: expect.stringContaining('since') } } })
+    expect(await call(receiver, `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`)).toMatchObject({ status: 400 })
+  })
+})
