@@ -74,6 +74,15 @@ export function wordsOf(place: Place, reason: string): CauseWords {
   return words[place][reason] ?? { title: reason, means: 'A cause that this version does not know.', todo: 'Look at one of them, then at the log.' }
 }
 
+/** The same wherever it lies; undefined for what is no cause that we know. */
+export function causeWords(reason: string): CauseWords | undefined {
+  return words.quarantine[reason] ?? words.parked[reason]
+}
+
+export function causesOf(place: Place): string[] {
+  return Object.keys(words[place])
+}
+
 /** Where things of this cause lie, when a link names the cause alone. */
 export function placeOf(reason: string): Place {
   return Object.hasOwn(refused, reason) ? 'quarantine' : 'parked'

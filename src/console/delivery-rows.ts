@@ -52,7 +52,6 @@ export const arrivalColumns: readonly Column[] = [
   { head: 'Outcome' },
   { head: 'Cause' },
   { head: 'Webhook id' },
-  { head: 'Delivery' },
   { head: 'Request' },
   { head: 'Key', kind: 'minor' },
   { head: 'Skew', kind: 'minor number' },
@@ -67,13 +66,12 @@ export function arrivalRow({ id, arrived_at, outcome, reason, status, webhook_id
   return {
     id: String(id),
     cells: [
-      html`${time(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${time(arrived_at, 'precise')}</a>` : time(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
       badge(outcome),
       reason === null ? html`<span class="soft">—</span>` : code(reason),
       webhook_id === null
         ? html`<span class="soft">—</span>`
         : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 18)}</a>`,
-      stored ? shortId('delivery', delivery_id) : html`<span class="soft">—</span>`,
       shortId('request', request_id),
       foreign(key_name, 20),
       number(skew_seconds, { unit: 's' }),

@@ -2,6 +2,7 @@ import { html } from 'hono/html'
 import type { Keys } from '../receiver/keys.ts'
 import type { DeliveryDetail } from '../receiver/queries/delivery-detail.ts'
 import type { Markup } from '../runtime/console-page.ts'
+import { wordsOf, type CauseWords } from './cause-words.ts'
 import { badge, foreign, number, time } from './parts.ts'
 import { meaningOf } from './words.ts'
 
@@ -14,20 +15,19 @@ export function nextStep({ state, outcome, reason, due_at, failures }: DeliveryD
     case 'processed':
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing is to be done.'}`
     case 'parked':
-      return html`Parked: ${meaningOf(reason ?? '') ?? foreign(reason)}. ${remedies[reason ?? ''] ?? 'Its raw bytes are kept below. A replay helps only once this receiver understands such bodies: show them to whoever speaks with the provider.'}`
+      return parked(wordsOf('parked', reason ?? ''))
     default:
       return state satisfies never
   }
 }
 
+function parked({ title, means, todo }: CauseWords): Markup {
+  return html`<b>Parked: ${title}.</b> ${means} ${todo}`
+}
+
 const afterwards: Record<string, string> = {
   contradiction: "The first end stays until the provider's own result decides; the reconciler asks for it.",
   key_mismatch: 'Look at Keys: which environment signs it, and with which its request was submitted.',
-}
-
-const remedies: Record<string, string> = {
-  landing_failed: 'Its attempts below have the error. When the cause is mended, replay it: the preview shows first what that would change.',
-  key_mismatch: 'Look at Keys and at its request: one of them names the wrong environment. When that is mended, replay it.',
 }
 
 /** The checks of wire/signature.ts as they went for this delivery; the signature itself is not kept. */

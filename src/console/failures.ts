@@ -28,8 +28,8 @@ const titles: Record<number, string> = { 400: 'Not possible', 403: 'Not allowed'
 /** A person gets a page in words, a program the envelope. */
 export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
   return (error, req, res, next) => {
-    if (res.headersSent || req.path.startsWith('/api/') || req.accepts(['json', 'html']) !== 'html') return next(error)
     const known = asHttpError(error instanceof URIError ? new HttpError(404, 'not_found', 'the address is not valid percent-encoding') : error, deps.logger)
+    if (res.headersSent || req.path.startsWith('/api/') || req.accepts(['json', 'html']) !== 'html') return next(known)
     if (!(known instanceof HttpError)) deps.logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while showing a page')
     const status = known instanceof HttpError ? known.status : 500
     const title = titles[status] ?? 'Something failed'

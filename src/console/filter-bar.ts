@@ -11,7 +11,7 @@ export type Field = {
   /** What the browser proposes for a text. */
   suggestions?: readonly string[]
   placeholder?: string
-  /** Stands behind "More filters" until it is used. */
+  /** Stands behind "More filters". */
   more?: boolean
   /** The field that `/` goes to. */
   search?: boolean
@@ -46,7 +46,8 @@ const times: readonly Field[] = [
 export function filterBar({ path, query, fields, keep = [], now, problem: wrong }: FilterBar): Markup {
   const all = [...fields, ...times]
   const [first, more] = [all.filter((field) => !field.more), all.filter((field) => field.more)]
-  const open = more.some(({ name }) => query[name] !== undefined)
+  // What is set stands below in any case; only what may have to be mended is opened.
+  const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
   return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
       ${keep.map((name) => (query[name] === undefined ? '' : html`<input type="hidden" name="${name}" value="${query[name]}" />`))}
       <div class="fields">${first.map((field) => control(field, query))}<button>Filter</button></div>

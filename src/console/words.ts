@@ -1,11 +1,7 @@
-/** What our codes mean, for someone who does not know them by heart. */
+import { causesOf, causeWords } from './cause-words.ts'
+
+/** What our other codes mean, for someone who does not know them by heart. */
 const meanings: Record<string, string> = {
-  no_matching_secret: 'no configured secret matches the signature: a key is missing here, or somebody forges',
-  missing_header: 'it came without a signature',
-  malformed_header: 'its signature header cannot be read',
-  timestamp_too_old: 'it was signed more than 300 s before it came: a clock is wrong, or it is an old one sent again',
-  timestamp_in_future: 'it was signed more than 300 s in our future: a clock is wrong',
-  invalid_webhook_id: 'its webhook id is missing, repeated or not visible ASCII',
   payload_too_large: 'its body is larger than MAX_BODY_BYTES',
   unsupported_encoding: 'its body was compressed, which the signature does not cover',
   aborted: 'the sender hung up before the end',
@@ -14,14 +10,6 @@ const meanings: Record<string, string> = {
   postgres_too_slow: 'Postgres did not answer in time; the sender tries again',
   postgres_failed: 'Postgres refused to store it; the sender tries again',
   internal_error: 'something failed on our side; the log has the details',
-  not_utf8: 'its body is not UTF-8',
-  not_json: 'its body is not JSON',
-  not_storable: 'it holds text that Postgres cannot store',
-  unknown_shape: 'it is JSON of a shape that we do not know',
-  no_request_id: 'it names no request that is a uuid',
-  unknown_status: 'its status is neither OK nor ERROR',
-  landing_failed: 'writing its result failed five times for a reason of its own',
-  key_mismatch: 'it is signed with a key of the other environment than its request',
   id_reused: 'another body came under the same webhook id before',
   contradiction: 'it says another end than the one that stands',
   foreign_host: 'its media lie on a host that is not in MEDIA_HOSTS',
@@ -38,23 +26,10 @@ const meanings: Record<string, string> = {
   processed: 'it was processed',
 }
 
+/** What a code of ours means: an outcome, a state, a flag, a cause. */
 export function meaningOf(code: string): string | undefined {
-  return Object.hasOwn(meanings, code) ? meanings[code] : undefined
+  return Object.hasOwn(meanings, code) ? meanings[code] : causeWords(code)?.means
 }
 
-export const parkReasons = ['not_utf8', 'not_json', 'not_storable', 'unknown_shape', 'no_request_id', 'unknown_status', 'landing_failed', 'key_mismatch'] as const
-export const refusalReasons = [
-  'no_matching_secret',
-  'missing_header',
-  'malformed_header',
-  'timestamp_too_old',
-  'timestamp_in_future',
-  'invalid_webhook_id',
-  'payload_too_large',
-  'unsupported_encoding',
-  'aborted',
-  'too_much_waiting',
-  'postgres_too_slow',
-  'postgres_failed',
-  'internal_error',
-] as const
+export const parkReasons = causesOf('parked')
+export const refusalReasons = [...causesOf('quarantine'), 'payload_too_large', 'unsupported_encoding', 'aborted', 'too_much_waiting', 'postgres_too_slow', 'postgres_failed', 'internal_error']

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
@@ -206,9 +207,16 @@ describe('arrivals', () => {
   it('shows those that were refused, with the cause', async () => {
     const page = await open('deliveries?view=arrivals&outcome=refused')
     await expect.poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts()).toEqual(['timestamp_too_old', 'no_matching_secret'])
-    await page.getByRole('link', { name: 'wh_forged' }).click()
+    await page.getByRole('link', { name: 'wh_forged', exact: true }).click()
     await page.waitForURL('**/deliveries?view=arrivals&webhook_id=wh_forged')
     await shoot(page, 'arrivals-refused')
+  })
+
+  it('opens the delivery of the marked arrival on Enter', async () => {
+    const page = await open('deliveries?view=arrivals&webhook_id=wh_landed')
+    await page.keyboard.press('j')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(`**/deliveries/${known.landed}`)
   })
 
   it('finds an arrival by the webhook id that it claimed, its delivery and its request', async () => {
@@ -256,5 +264,18 @@ describe('how it looks', () => {
       await expectAccessible(narrow)
       await shoot(narrow, `${name}-${colorScheme}-phone`)
     }
+  })
+})
+
+describe('an export', () => {
+  it('has what the filters of the page match', async () => {
+    const page = await open('deliveries?state=parked')
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'CSV' }).click()])
+    expect(download.suggestedFilename()).toMatch(/^deliveries-\d{8}T\d{6}\.csv$/)
+    const text = await readFile(await download.path(), 'utf8')
+    expect(text.trim().split('\r\n').map((line) => line.split(',')[1])).toEqual(['webhook_id', 'wh_parked'])
+    const arrivals = await open('deliveries?view=arrivals&outcome=refused&webhook_id=wh_old')
+    const [log] = await Promise.all([arrivals.waitForEvent('download'), arrivals.getByRole('link', { name: 'NDJSON' }).click()])
+    expect((await readFile(await log.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line).reason)).toEqual(['timestamp_too_old'])
   })
 })

@@ -27,17 +27,17 @@ export function deliveryFound({ q, ...range }: Search): SQL {
 /** Arrivals of such deliveries, and those that claimed such a webhook id and were refused. */
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
-  const places = sql`select arrived_at, id from mediadock.arrivals`
-  const newestFirst = sql`order by arrived_at desc limit ${maxFound}`
+  // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
+  const placesWhere = (condition: SQL) => sql`(select * from (select arrived_at, id from mediadock.arrivals where ${condition} offset 0) a order by arrived_at desc limit ${maxFound})`
   const branches = [
-    sql`(${places} where delivery_id between ${first}::uuid and ${last}::uuid and webhook_id = ${q} ${newestFirst})`,
+    placesWhere(sql`delivery_id between ${first}::uuid and ${last}::uuid and webhook_id = ${q}`),
     sql`(select arrived_at, id from (
         select n.arrived_at, n.id, n.webhook_id from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)}
         order by n.arrived_at desc, n.id desc limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
-      sql`(${places} where delivery_id ${range} ${newestFirst})`,
-      sql`(${places} where delivery_id = any(array(select id from mediadock.deliveries where request_id ${range} limit ${maxFound})) ${newestFirst})`,
+      placesWhere(sql`delivery_id ${range}`),
+      placesWhere(sql`delivery_id = any(array(select id from mediadock.deliveries where request_id ${range} limit ${maxFound}))`),
     ]),
   ]
   return sql`(a.arrived_at, a.id) in (${sql.join(branches, sql` union `)})`
