@@ -67,6 +67,18 @@ function outliveLostTypes(): void {
   })
 }
 
+/**
+ * Closes without ever saying that it was for an error. At the error postgres.js
+ * fails what the connection carries, and only at a close without one what it
+ * was given since: a statement that came in between would never settle. (Behind
+ * TLS it still does not; whoever waits has a deadline.)
+ */
+export class PostgresSocket extends net.Socket {
+  override emit(event: string | symbol, ...args: unknown[]): boolean {
+    return super.emit(event as string, ...(event === 'close' ? [false] : args))
+  }
+}
+
 type Watched = { socket: net.Socket; moved: number; movedAt: number; answeredAtWritten: number }
 
 /** ReadyForQuery ends every answer: this and one byte for the state of the transaction. */
@@ -99,7 +111,7 @@ function watchSilence(seconds: number) {
   const open = ({ host, port, path }: postgres.ParsedOptions): net.Socket => {
     const at = turn++ % host.length
     // Written to before it is connected, which node queues: errors then reach postgres.js as events.
-    const socket = path ? net.connect(path) : net.connect(port[at] ?? 5432, host[at])
+    const socket = new PostgresSocket().connect(path ? { path } : { port: port[at] ?? 5432, host: host[at] ?? 'localhost' })
     const watched = { socket, moved: 0, movedAt: performance.now(), answeredAtWritten: 0 }
     sockets.add(watched)
     let tail = Buffer.alloc(0)
