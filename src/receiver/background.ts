@@ -75,19 +75,21 @@ export function startBackground(deps: BackgroundDeps): Background {
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
   }
 
-  const reconcile = (trigger: RunTrigger) =>
-    recorded({ db, clock }, trigger, async () => {
-      const started = performance.now()
-      try {
-        const run = await withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
-        metrics.reconcileRuns.inc({ outcome: 'ok' })
-        if (run.scanned > 0) logger.info({ ...run, trigger, ms: Math.round(performance.now() - started) }, 'reconcile run ended')
-        return run
-      } catch (error) {
-        metrics.reconcileRuns.inc({ outcome: 'error' })
-        throw error
-      }
-    })
+  const reconcile = async (trigger: RunTrigger) => {
+    const started = performance.now()
+    const ms = () => Math.round(performance.now() - started)
+    try {
+      const run = () => withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
+      const ended = await recorded({ db, clock }, trigger, run)
+      metrics.reconcileRuns.inc({ outcome: 'ok' })
+      logger.info({ run_id: ended.id, trigger, ...ended.run, ms: ms() }, 'reconcile run ended')
+      return ended
+    } catch (error) {
+      metrics.reconcileRuns.inc({ outcome: 'error' })
+      logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
+      throw error
+    }
+  }
   const tick = async () => {
     // It has told of its failure itself.
     await reconcile('cron').catch(() => {})

@@ -46,5 +46,7 @@ export async function startPostgresProxy(url: string) {
     passOn: () => {
       letThrough = Infinity
     },
+    /** Ends every connection; new ones are taken. */
+    cut: () => sockets.forEach((socket) => socket.destroy()),
   }
 }
