@@ -34,8 +34,8 @@ export const requestSchema = z
     contradiction: z.boolean().meta({ description: 'One of its deliveries says another end than the one that stands.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
-    polled_at: z.iso.datetime().nullable(),
-    poll_outcome: z.string().nullable(),
+    polled_at: z.iso.datetime().nullable().meta({ description: 'When the provider was asked for it last.' }),
+    poll_outcome: z.string().nullable().meta({ description: 'What came of that.' }),
     next_poll_at: z.iso.datetime().nullable(),
   })
   .meta({ id: 'Request' })
@@ -70,7 +70,9 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
     select r.request_id as id, r.request_id, ${microsOf(order.at)} as micros, r.status, ${isOverdue(overdue)} as overdue, r.model, r.key_name,
       r.sandbox, r.metadata, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media_items,
       r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
-      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.polled_at, r.poll_outcome, r.next_poll_at
+      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.next_poll_at,
+      greatest(r.polled_at, asked.polled_at) as polled_at,
+      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.outcome else r.poll_outcome end as poll_outcome
     from chosen r
     left join lateral (
       select min(d.received_at) as webhook_at, coalesce(bool_or('contradiction' = any(d.flags)), false) as contradiction
@@ -80,6 +82,11 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
       select jsonb_build_object('kind', m.kind, 'url', m.url) as media
       from mediadock.media m where m.request_id = r.request_id order by m.kind, m.position limit 1
     ) first on true
+    left join lateral (
+      -- What landing asked besides the reconciler.
+      select p.polled_at, case when p.outcome in ('unreachable', 'invalid') then concat_ws(': ', p.outcome, p.detail) else p.outcome end as outcome
+      from mediadock.polls p where p.request_id = r.request_id order by p.polled_at desc limit 1
+    ) asked on true
     ${newestFirst}`
 }
 
