@@ -5,12 +5,12 @@ import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 
-/** A moment in UTC; `precise` shows milliseconds too, `clock` only the time of day. The whole of it is in the title. */
-export function time(at: string | Date | null | undefined, shown: 'usual' | 'precise' | 'clock' = 'usual'): Markup {
+/** A moment in UTC; `precise` shows milliseconds too, `clock` and `seconds` only the time of day. The whole of it is in the title. */
+export function time(at: string | Date | null | undefined, shown: 'usual' | 'precise' | 'clock' | 'seconds' = 'usual'): Markup {
   if (at === null || at === undefined) return html`<span class="soft">—</span>`
   const iso = typeof at === 'string' ? at : at.toISOString()
-  const clock = iso.slice(11, shown === 'usual' ? 19 : 23)
-  return html`<time datetime="${iso}" title="${iso}">${shown === 'clock' ? '' : html`<span class="soft">${iso.slice(0, 10)}</span> `}${clock}</time>`
+  const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
+  return html`<time datetime="${iso}" title="${iso}">${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
 }
 
 export type IdKind = 'request' | 'delivery'

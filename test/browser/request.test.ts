@@ -1,0 +1,285 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, failed, okAudio } from '../support/webhooks.ts'
+import { call, deliverAndSettle } from '../receiver/api/calls.ts'
+import { completed, running, startWorld, track, type World } from './support/request-world.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let world: World
+let receiver: TestReceiver
+const nasty = '<img src=x onerror="document.title=\'owned\'">'
+const told = randomUUID()
+
+/** One request with all there is: submitted through us, asked for, told by a webhook that came twice, and whole. */
+beforeAll(async () => {
+  browser = await launchBrowser()
+  database = await createTestDatabase()
+  world = await startWorld()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+})
+afterAll(async () => {
+  await browser.close()
+  await receiver.stop()
+  await world.close()
+  await database.drop()
+})
+
+const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
+type Opened = Awaited<ReturnType<typeof open>>
+const pictures = (count: number) => ({ images: Array.from({ length: count }, (_, at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480, original_url: world.media(`original-${at}.svg`) })) })
+const notified = (requestId: string, output: object, more: object = {}) => ({
+  requestId,
+  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output, cost: 4, ...more } })),
+})
+const steps = async (page: Opened) => (await page.locator('.timeline b').allInnerTexts()).map((text) => text.trim())
+const card = (page: Opened, name: string) => page.getByRole('region', { name, exact: true })
+const ask = (page: Opened) => page.getByRole('button', { name: 'Ask the provider now' }).click()
+const deliverTo = () => ({ receiver, database })
+
+async function generated(): Promise<string> {
+  const { json } = await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a lighthouse' }, metadata: { order: 42 } } })
+  return json.request_id
+}
+
+describe('the page of a request', () => {
+  it('tells everything that is known, in the order in which it happened', async () => {
+    const id = await generated()
+    world.says(id, running(id))
+    await call(receiver, `POST /api/requests/${id}/reconcile`)
+    const delivery = await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_all' })
+    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_all' })
+    world.says(id, completed(id, pictures(4), 0))
+    await call(receiver, `POST /api/requests/${id}/reconcile`)
+    await eventually(async () => (await database.sql`select from mediadock.polls where request_id = ${id}`).length === 3)
+
+    const page = await open(`requests/${id}`)
+    const known = await steps(page)
+    expect(known.slice(0, 3)).toEqual(['The provider took it in', 'We were asked to submit it', 'The provider gave it its id'])
+    // Asked by hand, for the webhook that told only the first picture, and by hand again.
+    expect(known.slice(3).toSorted()).toEqual(
+      ['The provider was asked', 'The provider was asked', 'Webhook arrived', 'Webhook arrived', 'Webhook processed', 'Landed here', 'The provider was asked', '4 pictures', 'It ended at the provider'].toSorted(),
+    )
+    expect(await page.locator('.timeline').innerText()).toMatch(/with key live running[\s\S]*Webhook arrived accepted delivery [0-9a-f]{8}[\s\S]*duplicate[\s\S]*with key live result/)
+    expect(await page.locator('.timeline a').first().getAttribute('href')).toBe(`/deliveries/${delivery}`)
+    expect(await card(page, 'Submitted here').innerText()).toMatch(/Posted\s+1 time/)
+    expect(await card(page, 'Metadata').locator('pre').innerText()).toBe('{\n  "order": 42\n}')
+    expect(await card(page, 'Output').innerText()).toContain('"original_url"')
+    expect(await card(page, 'Media').innerText()).toContain('4 of 4')
+    const all = page.locator('.gallery img')
+    await eventually(async () => (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) === 4)
+    for (const colorScheme of schemes) {
+      await page.emulateMedia({ colorScheme })
+      await expectAccessible(page)
+      await shoot(page, `request-${colorScheme}`)
+    }
+    await page.setViewportSize(phone)
+    await expectNoOverflow(page)
+    await expectAccessible(page)
+    await shoot(page, 'request-phone')
+  })
+
+  it('puts ours beside the state of the provider while it is open, with what comes next', async () => {
+    const id = await track(database, { ago: 3600 })
+    world.says(id, { status: 503, body: {} })
+    await call(receiver, `POST /api/requests/${id}/reconcile`)
+    const page = await open(`requests/${id}`)
+    expect(await page.locator('.head').innerText()).toMatch(/IN_QUEUE\s+overdue 58\smin/)
+    expect(await page.locator('.lead').innerText()).toMatch(/It is overdue by 58\smin: neither/)
+    const beside = card(page, 'Here and at the provider')
+    expect(await beside.innerText()).toMatch(/IN_QUEUE\s+unreachable/)
+    expect(await beside.innerText()).toContain('no usable answer came from the provider: answered 503')
+    expect(await beside.innerText()).toMatch(/Asked next\s+\d{4}-/)
+    expect(await card(page, 'Deliveries').innerText()).toContain('No webhook of it was accepted')
+    await shoot(page, 'request-open')
+  })
+
+  it('shows why it failed, and a webhook that says otherwise', async () => {
+    const id = randomUUID()
+    await deliverAndSettle(deliverTo(), failed(id), { webhookId: 'wh_failed' })
+    const otherwise = await deliverAndSettle(deliverTo(), okAudio(id), { webhookId: 'wh_otherwise' })
+    const page = await open(`requests/${id}`)
+    expect(await page.locator('.head').innerText()).toMatch(/FAILED\s+contradiction/)
+    expect(await card(page, 'What it is').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
+    expect(await page.locator('.lead').innerText()).toContain('A webhook of it says otherwise')
+    expect(await page.locator(`a[href="/deliveries/${otherwise}"]`).count()).toBeGreaterThan(0)
+  })
+
+  it('plays sound and video', async () => {
+    const sound = randomUUID()
+    await deliverAndSettle(deliverTo(), notified(sound, { audio: { url: world.media('a.wav') } }), { webhookId: 'wh_sound' })
+    const page = await open(`requests/${sound}`)
+    const player = page.locator('audio[controls]')
+    await eventually(() => player.evaluate((audio) => Number(Object(audio).duration) > 0))
+    await expectAccessible(page)
+    const video = randomUUID()
+    await deliverAndSettle(deliverTo(), notified(video, { video: { url: world.media('v.mp4') } }), { webhookId: 'wh_video' })
+    expect(await (await open(`requests/${video}`)).locator('video[controls]').getAttribute('src')).toBe(world.media('v.mp4'))
+  })
+
+  it('leads to the replay of its deliveries, by key too', async () => {
+    await deliver(receiver.webhookUrl, failed(told).body)
+    await eventually(async () => (await call(receiver, `GET /api/requests/${told}`)).json?.landed_at)
+    const page = await open(`requests/${told}`)
+    await page.keyboard.press('r')
+    await page.waitForURL(`**/deliveries/replay?request_id=${told}`)
+  })
+
+  it('walks the timeline by keyboard and opens the delivery of a step', async () => {
+    const page = await open(`requests/${told}`)
+    const at = (await steps(page)).indexOf('Webhook arrived')
+    for (let step = 0; step <= at; step += 1) await page.keyboard.press('j')
+    expect(await page.locator('.timeline > li.marked b').innerText()).toBe('Webhook arrived')
+    const same = await open(new URL(page.url()).href.slice(receiver.internalUrl.length))
+    expect(await same.locator('.timeline > li.marked b').innerText()).toBe('Webhook arrived')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/\/deliveries\/[0-9a-f-]{36}$/)
+  })
+})
+
+describe('Ask the provider now', () => {
+  const pressed = async (id: string) => {
+    const page = await open(`requests/${id}`)
+    await ask(page)
+    await page.waitForURL(/asked=/)
+    return page
+  }
+  const audit = async (id: string) => (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({ ...row }))
+
+  it('lands what the provider has, says so, and writes it down', async () => {
+    const id = await track(database, { ago: 200 })
+    world.says(id, completed(id, pictures(2)))
+    const page = await pressed(id)
+    expect(await page.getByRole('status').first().innerText()).toContain('it landed: the request is now COMPLETED')
+    expect(await card(page, 'Media').innerText()).toContain('2 of 2')
+    await eventually(async () => (await audit(id)).length === 1)
+    expect(await audit(id)).toEqual([{ via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } }])
+    // The pasted link says the same.
+    expect(await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText()).toContain('it landed')
+    await ask(page)
+    await page.getByText('nothing changed: its own result stands here already').waitFor()
+  })
+
+  it('fills in what a webhook could not tell', async () => {
+    const id = randomUUID()
+    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_first_only' })
+    expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
+    world.says(id, completed(id, pictures(3)))
+    const page = await pressed(id)
+    expect(await page.getByRole('status').first().innerText()).toContain('all 3 of its media are known now')
+  })
+
+  it('confirms what the webhook had told whole', async () => {
+    const { requestId: id, body } = notified(randomUUID(), { audio: { url: world.media('a.wav') } })
+    await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_sound_too' })
+    world.says(id, completed(id, { audio: { url: world.media('a.wav') } }))
+    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('says what the webhook had said, COMPLETED')
+  })
+
+  it.each([
+    ['it has not ended', (id: string) => running(id), 'status', 'the provider says that it has not ended'],
+    ['nobody knows it', () => ({ status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }), 'alert', 'the provider does not know it under any key of ours'],
+    ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'no usable answer came from the provider'],
+    ['the answer is none', () => ({ status: 200, body: { status: nasty } }), 'alert', 'not in its own specification'],
+    ['the key rests', () => ({ status: 429, body: {}, headers: { 'retry-after': '1' } }), 'alert', 'the provider answered 429'],
+  ] as const)('says why nothing changed where %s', async (_what, says, role, words) => {
+    const id = await track(database, { ago: 200 })
+    world.says(id, says(id))
+    const page = await pressed(id)
+    expect(await page.getByRole(role).first().innerText()).toContain(words)
+    expect(await page.title()).toMatch(/^Request /)
+    await database.sql`delete from mediadock.call_budgets`
+  })
+
+  it('says so when it is asked for elsewhere at the moment', async () => {
+    const id = await track(database, { ago: 200 })
+    await database.sql.begin(async (sql) => {
+      await sql`select from mediadock.requests where request_id = ${id} for update`
+      const page = await pressed(id)
+      expect(await page.getByRole('alert').innerText()).toContain('another process is asking')
+    })
+  })
+
+  it('does not speak of an answer that a newer one has overtaken', async () => {
+    const id = await track(database, { ago: 200 })
+    world.says(id, running(id))
+    const page = await pressed(id)
+    world.says(id, completed(id, pictures(1)))
+    await call(receiver, `POST /api/requests/${id}/reconcile`)
+    await page.reload()
+    expect(await page.getByRole('status').first().innerText()).toContain('More was heard since')
+  })
+
+  it.each(['asked=owned', `asked=${encodeURIComponent(nasty)}`, 'asked=landed&at=never'])('keeps to its own words: %s', async (query) => {
+    const page = await open(`requests/${told}?${query}`)
+    expect(await page.title()).toBe(`Request ${told.slice(0, 8)} · mediadock`)
+    expect(await page.locator('main').innerText()).not.toContain('owned')
+  })
+})
+
+describe('what others sent', () => {
+  it('stays text: names, errors, metadata, links', async () => {
+    const id = await track(database, { ago: 10, model: `\u202e${nasty}`, keyName: nasty })
+    await database.sql`update mediadock.requests set metadata = ${JSON.stringify({ note: `${nasty}\u202e`, url: 'javascript:alert(1)' })}::text::jsonb where request_id = ${id}`
+    const body = Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: nasty, output: { images: [{ url: 'javascript:document.title="owned"' }] }, cost: 1 } }))
+    await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_hostile' })
+    const page = await open(`requests/${id}`)
+    await page.getByText('no link: it is not https').first().waitFor()
+    expect(await page.locator('[src^="javascript:"], [href^="javascript:"], img[src="x"]').count()).toBe(0)
+    expect(await page.title()).toBe(`Request ${id.slice(0, 8)} · mediadock`)
+    // A mark that would turn the line around is named instead.
+    expect(await card(page, 'Metadata').locator('.hidden-char').innerText()).toBe('U+202E')
+    await expectAccessible(page)
+    await page.setViewportSize(phone)
+    await expectNoOverflow(page)
+    await shoot(page, 'request-hostile-phone')
+  })
+
+  it('is cut where it is large, and can be had whole', async () => {
+    const id = await track(database, { ago: 10 })
+    await database.sql`update mediadock.requests set metadata = jsonb_build_object('big', repeat('x', 1000000)) where request_id = ${id}`
+    const page = await open(`requests/${id}`)
+    expect((await card(page, 'Metadata').locator('pre').innerText()).length).toBe(64 * 1024)
+    await expectNoOverflow(page)
+    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'Download output and metadata whole' }).click()])
+    expect(download.suggestedFilename()).toBe(`${id}.json`)
+    const { headers, text } = await call(receiver, `GET /requests/${id}/output.json`)
+    expect(headers.get('content-type')).toBe('application/octet-stream')
+    expect(JSON.parse(text)).toMatchObject({ metadata: { big: 'x'.repeat(1_000_000) } })
+  })
+})
+
+describe('an id that nobody tracks', () => {
+  it.each([
+    ['a whole id', randomUUID(), 'Nobody tracks a request'],
+    ['the beginning of one', told.slice(0, 8), 'no whole request id'],
+    ['a webhook id', 'wh_failed', 'no whole request id'],
+    ['hostile text', encodeURIComponent(nasty), '<img src=x'],
+  ])('%s: 404, and what to try', async (_what, id, words) => {
+    const page = await open(`requests/${id}`, { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain(words)
+    expect(await page.title()).toBe('Not found · mediadock')
+    await expectAccessible(page)
+    await shoot(page, 'request-unknown')
+    await page.getByRole('link', { name: 'Arrivals with this id' }).click()
+    await page.waitForURL(/view=arrivals/)
+    expect(new URL(page.url()).searchParams.get('q')).toBe(decodeURIComponent(id))
+  })
+
+  it('is found by its beginning', async () => {
+    const page = await open(`requests/${told.slice(0, 8)}`, { expectProblems: true })
+    await page.getByRole('link', { name: 'Requests that begin with it' }).click()
+    await page.locator(`[data-row="${told}"]`).waitFor()
+  })
+
+  it('asks nothing of the provider', async () => {
+    const { status } = await call(receiver, `POST /requests/${randomUUID()}/ask`)
+    expect(status).toBe(404)
+  })
+})

@@ -1,0 +1,174 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { failed, okAudio } from '../support/webhooks.ts'
+import { call, deliverAndSettle } from '../receiver/api/calls.ts'
+import { completed, running, startWorld, track, type World } from './support/request-world.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let world: World
+let receiver: TestReceiver
+const nasty = '<img src=x onerror="document.title=\'owned\'">'
+/** `overdue` was tracked an hour ago and runs; `lost` is not known; `hostile` carries what a page must not run. */
+const ids = { pictures: randomUUID(), failed: randomUUID(), doubted: randomUUID(), overdue: randomUUID(), lost: randomUUID(), partly: randomUUID(), hostile: randomUUID() }
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+  database = await createTestDatabase()
+  world = await startWorld()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url })
+  const to = { receiver, database }
+  await track(database, { id: ids.overdue, ago: 3600, model: 'vela' })
+  await track(database, { id: ids.lost, ago: 5400, model: 'vela', keyName: 'sandbox' })
+  world.says(ids.overdue, running(ids.overdue))
+  for (const id of [ids.overdue, ids.lost]) await call(receiver, `POST /api/requests/${id}/reconcile`)
+  await deliverAndSettle(to, failed(ids.failed), { webhookId: 'wh_failed' })
+  await deliverAndSettle(to, failed(ids.doubted), { webhookId: 'wh_failed_too', secret: sandboxKey.signing_secret })
+  await deliverAndSettle(to, okAudio(ids.doubted), { webhookId: 'wh_contradicts', secret: sandboxKey.signing_secret })
+  await deliverAndSettle(to, picture(ids.partly), { webhookId: 'wh_partly' })
+  await deliverAndSettle(to, hostile(ids.hostile), { webhookId: 'wh_hostile' })
+  world.says(ids.pictures, completed(ids.pictures, { images: [0, 1, 2, 3].map((at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480 })) }))
+  await track(database, { id: ids.pictures, ago: 60 })
+  await call(receiver, `POST /api/requests/${ids.pictures}/reconcile`)
+})
+afterAll(async () => {
+  await browser.close()
+  await receiver.stop()
+  await world.close()
+  await database.drop()
+})
+
+const picture = (requestId: string) => ({
+  requestId,
+  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output: { images: [{ url: world.media('partly.svg') }] }, cost: 4 } })),
+})
+const hostile = (requestId: string) => ({
+  requestId,
+  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: `\u202e${nasty}`, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1.25 } })),
+})
+
+const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
+type Opened = Awaited<ReturnType<typeof open>>
+const shownIds = (page: Opened) => page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
+const rowOf = (page: Opened, id: string) => page.locator(`[data-row="${id}"]`)
+const cellsOf = async (page: Opened, id: string) => (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
+
+describe('the list of requests', () => {
+  it('shows ours beside what was heard of the provider, with its times', async () => {
+    const page = await open('requests')
+    const clock = expect.stringMatching(/^(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d( ×\d)?$/)
+    expect(await cellsOf(page, ids.pictures)).toEqual([
+      ids.pictures.slice(0, 8), 'COMPLETED', 'COMPLETED', 'aurora-image', 'live', clock, '—', clock, clock, expect.stringMatching(/^\+\d+ (s|ms)$/), '4 of 4', '4', '—',
+    ])
+    expect(await cellsOf(page, ids.failed)).toEqual(expect.arrayContaining(['FAILED']))
+    expect(await cellsOf(page, ids.lost)).toEqual(expect.arrayContaining([expect.stringMatching(/^IN_QUEUE overdue 88 min$/), 'not found']))
+    expect(await cellsOf(page, ids.doubted)).toEqual(expect.arrayContaining(['FAILED contradiction']))
+    expect(await cellsOf(page, ids.partly)).toEqual(expect.arrayContaining(['1 of ?']))
+    await shoot(page, 'requests')
+  })
+
+  it('says how long a request is overdue, and what the provider said of it', async () => {
+    const page = await open('requests?overdue=true')
+    expect(await shownIds(page)).toEqual([ids.overdue, ids.lost])
+    expect((await cellsOf(page, ids.overdue)).slice(1, 3)).toEqual(['IN_PROGRESS overdue 58 min', 'IN_PROGRESS'])
+  })
+
+  it('shows the first picture, really loaded', async () => {
+    const page = await open(`requests?q=${ids.pictures}`)
+    const picture = page.locator('img.thumb')
+    await eventually(() => picture.evaluate((image) => Number(Object(image).naturalWidth) > 0))
+    expect(await picture.getAttribute('src')).toBe(world.media('0.svg'))
+  })
+
+  it.each([
+    ['status=FAILED', () => [ids.doubted, ids.failed]],
+    ['status=FAILED&key_name=sandbox', () => [ids.doubted]],
+    ['model=vela', () => [ids.overdue, ids.lost]],
+    ['overdue=false&model=vela', () => []],
+    ['until=2020-01-01', () => []],
+    [`q=${ids.partly.slice(0, 8)}`, () => [ids.partly]],
+    [`q=${ids.partly.toUpperCase()}`, () => [ids.partly]],
+    [`q=${ids.partly}&status=FAILED`, () => []],
+  ])('filters by %s', async (query, expected) => {
+    expect(await shownIds(await open(`requests?${query}`))).toEqual(expected())
+  })
+
+  it.each([
+    ['q=nobody', 'q: must be a request id or how one begins'],
+    ['status=DONE', 'status: must be one of'],
+    ['since=yesterday', 'since: must be an ISO 8601 time'],
+    ['overdue=maybe', 'overdue: must be true or false'],
+    ['cursor=abc', 'cursor: is not a next_cursor of this list'],
+    ['colour=red', 'colour: is not a parameter'],
+  ])('keeps the form and says what is wrong with %s', async (query, message) => {
+    const page = await open(`requests?${query}`, { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain(message)
+    await page.locator('[data-search]').fill(ids.failed.slice(0, 6))
+    expect(await page.locator('form.filters').isVisible()).toBe(true)
+  })
+
+  it('says what it means that there is nothing', async () => {
+    expect(await (await open('requests?overdue=true&model=none')).locator('.empty').innerText()).toContain('Nothing is overdue')
+    expect(await (await open('requests?model=none')).locator('.empty').innerText()).toContain('No request matches')
+  })
+
+  it('pages through rows that stay in their places while new ones come', async () => {
+    const model = 'paged'
+    const rows = await Promise.all([500, 400, 300].map((ago) => track(database, { ago, model })))
+    const first = await open(`requests?model=${model}&limit=2`)
+    expect(await shownIds(first)).toEqual([rows[2], rows[1]])
+    await track(database, { ago: 1, model })
+    await first.getByRole('link', { name: 'Older' }).click()
+    await eventually(async () => JSON.stringify(await shownIds(first)) === JSON.stringify([rows[0]]))
+    // The pasted link shows the same.
+    expect(await shownIds(await open(new URL(first.url()).href.slice(receiver.internalUrl.length)))).toEqual([rows[0]])
+    await database.sql`delete from mediadock.requests where model = ${model}`
+  })
+
+  it('is walked by keyboard: search, filter, mark, open', async () => {
+    const page = await open('requests')
+    await page.keyboard.press('/')
+    await page.keyboard.type(ids.failed.slice(0, 8))
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/q=/)
+    expect(await shownIds(page)).toEqual([ids.failed])
+    await page.keyboard.press('j')
+    await page.waitForURL(/open=/)
+    expect(new URL(page.url()).searchParams.get('open')).toBe(ids.failed)
+    await page.keyboard.press('Enter')
+    await page.waitForURL(`**/requests/${ids.failed}`)
+  })
+
+  it('keeps a pasted link: the same filters and the same row', async () => {
+    const page = await open(`requests?status=FAILED&since=2020-01-01&open=${ids.failed}`)
+    expect(await rowOf(page, ids.failed).getAttribute('class')).toContain('marked')
+    expect(await page.locator('select[name=status]').inputValue()).toBe('FAILED')
+  })
+
+  it('keeps what others sent as text', async () => {
+    const page = await open('requests')
+    await rowOf(page, ids.hostile).waitFor()
+    expect(await rowOf(page, ids.hostile).innerText()).toContain('<img src=x')
+    expect(await page.title()).toBe('Requests · mediadock')
+    expect(await page.locator('[src^="javascript:"], [href^="javascript:"], img[src="x"]').count()).toBe(0)
+    expect(await rowOf(page, ids.hostile).locator('.thumb').getAttribute('title')).toBe('Not shown: it is not https')
+  })
+
+  describe.each(schemes)('in the %s scheme', (colorScheme) => {
+    it('is accessible, and fits a phone', async () => {
+      const page = await open('requests', { colorScheme })
+      await expectAccessible(page)
+      await shoot(page, `requests-${colorScheme}`)
+      const small = await open('requests', { colorScheme, viewport: phone })
+      await expectNoOverflow(small)
+      await expectAccessible(small)
+      await shoot(small, `requests-phone-${colorScheme}`)
+    })
+  })
+})
