@@ -5,7 +5,7 @@ import { sign } from '../src/wire/signature.ts'
 import { audioNotification, signingSecret } from './signed-requests.ts'
 
 export type Landings = { samples: number; fromAcknowledged: Percentiles; fromSent: Percentiles }
-type Percentiles = { p50Ms: number; p99Ms: number }
+export type Percentiles = { p50Ms: number; p99Ms: number }
 
 const pauseMs = 20
 const warmUps = 50
@@ -17,10 +17,7 @@ const warmUps = 50
  */
 export async function measureLandings(webhooksUrl: string, sql: postgres.Sql, samples: number): Promise<Landings> {
   const landed = new Map<string, (at: number) => void>()
-  const listening = await sql.listen('mediadock_results', (payload) => {
-    const { request_id: requestId }: { request_id: string } = JSON.parse(payload)
-    landed.get(requestId)?.(performance.now())
-  })
+  const listening = await onLandings(sql, (requestId) => landed.get(requestId)?.(performance.now()))
   const fromAcknowledged: number[] = []
   const fromSent: number[] = []
   for (let sample = -warmUps; sample < samples; sample += 1) {
@@ -43,6 +40,13 @@ export async function measureLandings(webhooksUrl: string, sql: postgres.Sql, sa
   return { samples, fromAcknowledged: percentiles(fromAcknowledged), fromSent: percentiles(fromSent) }
 }
 
+export async function onLandings(sql: postgres.Sql, landed: (requestId: string) => void): Promise<{ unlisten: () => Promise<void> }> {
+  return sql.listen('mediadock_results', (payload) => {
+    const { request_id: requestId }: { request_id: string } = JSON.parse(payload)
+    landed(requestId)
+  })
+}
+
 async function post(url: string, body: Buffer): Promise<void> {
   const t = Math.floor(Date.now() / 1000)
   const headers = {
@@ -56,7 +60,7 @@ async function post(url: string, body: Buffer): Promise<void> {
   if (text !== '{"status":"accepted"}') throw new Error(`unexpected answer: ${answer.status} ${text}`)
 }
 
-function percentiles(values: readonly number[]): Percentiles {
+export function percentiles(values: readonly number[]): Percentiles {
   const sorted = [...values].sort((a, b) => a - b)
   const at = (share: number) => sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)] ?? NaN
   return { p50Ms: at(0.5), p99Ms: at(0.99) }
