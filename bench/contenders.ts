@@ -12,7 +12,7 @@ const mainFile = path.resolve(import.meta.dirname, '../src/main.ts')
 const keys = JSON.stringify([{ name: 'bench', api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
 
 /** The receiver as it is run in earnest: its own process, its log at its usual level, into a file. */
-export async function startReceiverProcess(databaseUrl: string, folder: string): Promise<Contender> {
+export async function startReceiverProcess(databaseUrl: string, folder: string, env: Record<string, string> = {}): Promise<Contender & { consoleUrl: string }> {
   const logFile = path.join(folder, 'receiver.log')
   const log = await fs.open(logFile, 'w')
   const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []
@@ -27,19 +27,23 @@ export async function startReceiverProcess(databaseUrl: string, folder: string):
       GENERATION_KEYS: keys,
       // Nobody is there: audio and errors land without the provider.
       GENERATION_API_URL: 'http://127.0.0.1:9',
+      ...env,
     },
     stdio: ['ignore', log.fd, 'inherit'],
   })
   await log.close()
-  return { webhooksUrl: await startedUrl(child, logFile), stop: () => stop(child, 'SIGTERM') }
+  const { webhooks, console } = await startedUrls(child, logFile)
+  return { webhooksUrl: webhooks, consoleUrl: console, stop: () => stop(child, 'SIGTERM') }
 }
 
 /** Its log says where it listens. */
-async function startedUrl(child: ChildProcess, logFile: string): Promise<string> {
+async function startedUrls(child: ChildProcess, logFile: string): Promise<{ webhooks: string; console: string }> {
   const deadline = Date.now() + startTimeoutMs
   while (Date.now() < deadline && child.exitCode === null) {
-    const [, url] = /"webhooks":"([^"]+)"/.exec(await fs.readFile(logFile, 'utf8')) ?? []
-    if (url !== undefined) return url
+    const log = await fs.readFile(logFile, 'utf8')
+    const [, webhooks] = /"webhooks":"([^"]+)"/.exec(log) ?? []
+    const [, console] = /"console":"([^"]+)"/.exec(log) ?? []
+    if (webhooks !== undefined && console !== undefined) return { webhooks, console }
     await delay(50)
   }
   throw new Error(`the receiver did not start: ${await fs.readFile(logFile, 'utf8')}`)

@@ -1,44 +1,9 @@
-import fs from 'node:fs/promises'
-import os from 'node:os'
-import path from 'node:path'
-import postgres from 'postgres'
-import { startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
-import { createLogger } from '../src/runtime/logger.ts'
-import { migrate } from '../src/runtime/migrate.ts'
-import { startExpressProcess, startReceiverProcess, type Contender } from './contenders.ts'
-import { measureLandings } from './landing-latency.ts'
-import { startLoadGenerator } from './load.ts'
-import { report } from './report.ts'
-import { measureThroughput } from './throughput.ts'
+import { benchAcknowledging } from './acknowledging.ts'
+import { benchConsole } from './console.ts'
+import { benchLanding } from './landing.ts'
 
-/** `npm run bench` and `npm run bench -- --quick`: see docs/benchmarks.md. */
-const size = process.argv.includes('--quick') ? { rounds: 3, secondsPerRound: 3, samples: 200 } : { rounds: 9, secondsPerRound: 5, samples: 1000 }
-
-const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
-const server = await startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn') })
-const generator = startLoadGenerator()
-const contenders = new Map<string, Contender>()
-const sql = postgres(server.url, { max: 2, onnotice: () => {} })
-try {
-  contenders.set('receiver', await startReceiverProcess(server.url, folder))
-  contenders.set('Express + HMAC, no database', await startExpressProcess())
-  contenders.set('Express + HMAC, one insert per request', await startExpressProcess(await databaseForInserts()))
-
-  const landings = await measureLandings(contenders.get('receiver')?.webhooksUrl ?? '', sql, size.samples)
-  const rows = await measureThroughput({ contenders, generator, sql, ...size })
-  process.stdout.write(`\n${report(rows, landings)}`)
-} finally {
-  generator.stop()
-  await sql.end()
-  await Promise.all([...contenders.values()].map((contender) => contender.stop()))
-  await server.stop()
-  await fs.rm(folder, { recursive: true, force: true })
-}
-
-/** A database of its own on the same server, with the same tables and indexes. */
-async function databaseForInserts(): Promise<string> {
-  await sql`create database one_insert_each`
-  const url = server.url.replace(/mediadock$/, 'one_insert_each')
-  await migrate({ url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
-  return url
-}
+/** `npm run bench [-- --quick]`, `npm run bench -- landing [--quick]` and `npm run bench -- console [--quick]`: see docs/benchmarks.md. */
+const [what, ...args] = process.argv.slice(2)
+if (what === 'console') await benchConsole(args)
+else if (what === 'landing') await benchLanding(args.includes('--quick'))
+else await benchAcknowledging(process.argv.includes('--quick'))
