@@ -66,21 +66,33 @@ export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): 
 }
 
 async function write(db: Database, rows: readonly Row[]): Promise<void> {
-  const column = <T>(pick: (arrival: Arrival) => T) => sql.param(rows.map(({ arrival }) => pick(arrival)))
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
                                     remote, bytes, skew_seconds, ack_ms, folded)
-    select * from unnest(
-      ${column((a) => a.arrivedAt.toISOString())}::text[]::timestamptz[], ${column((a) => a.outcome)}::text[],
-      ${column((a) => a.reason ?? null)}::text[], ${column((a) => a.status)}::smallint[],
-      ${column((a) => a.webhookId ?? null)}::text[], ${column((a) => a.deliveryId ?? null)}::uuid[],
-      ${column((a) => a.requestId ?? null)}::uuid[], ${column((a) => a.keyName ?? null)}::text[],
-      ${column((a) => a.remote ?? null)}::text[], ${column((a) => a.bytes ?? null)}::integer[],
-      ${column((a) => (a.skewSeconds === undefined ? null : clampInt(a.skewSeconds)))}::integer[],
-      ${column((a) => a.ackMs)}::real[], ${sql.param(rows.map(({ folded }) => folded))}::integer[])
+    select * from json_to_recordset(${JSON.stringify(rows.map(toItem))}::json) as a (
+      arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
+      remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+function toItem({ arrival, folded }: Row): Record<string, unknown> {
+  return {
+    arrived_at: arrival.arrivedAt,
+    outcome: arrival.outcome,
+    reason: arrival.reason,
+    status: arrival.status,
+    webhook_id: arrival.webhookId,
+    delivery_id: arrival.deliveryId,
+    request_id: arrival.requestId,
+    key_name: arrival.keyName,
+    remote: arrival.remote,
+    bytes: arrival.bytes,
+    skew_seconds: arrival.skewSeconds === undefined ? undefined : clampInt(arrival.skewSeconds),
+    ack_ms: arrival.ackMs,
+    folded,
+  }
 }
 
 /** A forged time of 12 digits is far outside the column. */
