@@ -182,7 +182,11 @@ describe('GET /api/requests', () => {
       media_complete: true,
       source: 'webhook',
       landed_at: expect.stringMatching(/Z$/),
+      webhook_at: expect.stringMatching(/Z$/),
+      contradiction: false,
+      first_media: { kind: 'audio', url: `https://media.test/${requests.audio}.mp3` },
     })
+    expect(json.data[1]).toMatchObject({ request_id: requests.failed, first_media: null })
     expect(json.data[2]).toMatchObject({ status: 'IN_QUEUE', overdue: true, landed_at: null, cost: null })
   })
 
@@ -195,6 +199,9 @@ describe('GET /api/requests', () => {
     ['overdue=false', () => 'overdue=false', () => [requests.audio, requests.failed]],
     ['since', () => `since=${soon()}`, () => [requests.audio, requests.failed]],
     ['until', () => `until=${soon()}`, () => [requests.pending]],
+    ['q, an id', () => `q=${requests.failed}`, () => [requests.failed]],
+    ['q, how an id begins', () => `q=${requests.failed.slice(0, 11).toUpperCase()}`, () => [requests.failed]],
+    ['q, of another', () => `q=${requests.failed.slice(0, 11)}&status=COMPLETED`, () => []],
   ])('filters by %s', async (_name, query, expected) => {
     expect(await listed(`/api/requests?${query()}`)).toEqual(expected())
   })
@@ -232,6 +239,8 @@ describe('a filter that cannot be applied', () => {
     ['/api/requests?status=DONE', 'status'],
     ['/api/requests?overdue=yes', 'overdue'],
     ['/api/requests?state=parked', 'state'],
+    ['/api/requests?q=abc', 'q'],
+    ['/api/requests?q=nobody', 'q'],
     ['/api/quarantine?state=parked', 'state'],
   ])('is named: %s', async (path, parameter) => {
     const { status, json } = await call(receiver, `GET ${path}`)

@@ -1,0 +1,156 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import { askedWords, endOf, parseEnd } from '../../src/console/request-asked.ts'
+import { driftOf, heardOf, mediaCount, nextPoll, overdueBy, summaryOf } from '../../src/console/request-words.ts'
+import { linkPolicy } from '../../src/console/media-links.ts'
+import type { Request } from '../../src/receiver/queries/requests.ts'
+
+const now = new Date('2026-01-01T01:00:00.000Z')
+const when = { now, stuckAfterSeconds: 120 }
+const id = randomUUID()
+const open: Request = {
+  id,
+  request_id: id,
+  status: 'IN_QUEUE',
+  overdue: false,
+  model: 'vela',
+  key_name: 'live',
+  sandbox: false,
+  metadata: null,
+  media_items: 0,
+  media_complete: false,
+  first_media: null,
+  cost: null,
+  error_code: null,
+  error_message: null,
+  source: null,
+  tracked_at: '2026-01-01T00:59:00.000Z',
+  created_at: null,
+  completed_at: null,
+  landed_at: null,
+  webhook_at: null,
+  contradiction: false,
+  confirmed_at: null,
+  polls: 0,
+  polled_at: null,
+  poll_outcome: null,
+  next_poll_at: null,
+}
+const landed: Request = { ...open, status: 'COMPLETED', landed_at: '2026-01-01T00:59:30.000Z', source: 'webhook', media_items: 1, cost: 4 }
+const at = '2026-01-01T00:59:40.000Z'
+
+describe('what was heard of the provider', () => {
+  it.each<[string, Partial<Request>, string, string]>([
+    ['nothing yet', {}, 'not asked', 'nothing was heard'],
+    ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'not ended'],
+    ['that it runs, though a webhook said that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
+    ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any key of ours'],
+    ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not asked again by itself'],
+    ['an error', { poll_outcome: 'unreachable: answered 503' }, 'unreachable', 'answered 503'],
+    ['nonsense', { poll_outcome: 'invalid: no status\nat all' }, 'unreadable', 'at all'],
+    ['of the other environment', { poll_outcome: 'key_mismatch' }, 'key mismatch', 'nothing was taken over'],
+    ['that it was not asked', { poll_outcome: 'postponed: quota' }, 'not asked', "calls of this minute are spent"],
+    ['that it was not asked, for a reason that has no words', { poll_outcome: 'postponed: moon' }, 'not asked', 'moon'],
+    ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
+    ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
+    ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
+    ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', 'its own result says so'],
+    ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
+    ['an outcome named like a method', { poll_outcome: 'constructor' }, 'not asked', 'nothing was heard'],
+  ])('%s', (_what, known, word, text) => {
+    const heard = heardOf({ ...open, ...known })
+    expect(heard.word).toBe(word)
+    expect(heard.text).toContain(text)
+  })
+})
+
+describe('times in words', () => {
+  it.each<[string, string | null, string | null, string | undefined]>([
+    ['after', '2026-01-01T00:59:28.500Z', '2026-01-01T00:59:30.000Z', '+2\u00a0s'],
+    ['at once', at, at, '+0\u00a0ms'],
+    ['before: the clocks differ', '2026-01-01T00:59:33.000Z', '2026-01-01T00:59:30.000Z', '−3\u00a0s'],
+    ['not landed', at, null, undefined],
+    ['no end of the provider', null, at, undefined],
+  ])('drift, %s', (_what, completed_at, landed_at, short) => {
+    expect(driftOf({ ...open, completed_at, landed_at })?.short).toBe(short)
+  })
+
+  it('counts from when it became overdue', () => {
+    expect(overdueBy({ ...open, overdue: true, tracked_at: '2026-01-01T00:48:00.000Z' }, when)).toBe('10\u00a0min')
+    expect(overdueBy(open, when)).toBeUndefined()
+  })
+
+  it.each<[string, Partial<Request>, object]>([
+    ['planned', { next_poll_at: at }, { at }],
+    ['once it is overdue', {}, { at: '2026-01-01T01:01:00.000Z' }],
+    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'nothing is left to ask' }],
+    ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'given up: it was not known for a day' }],
+  ])('the next question: %s', (_what, known, expected) => {
+    expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)
+  })
+
+  it('counts media only of what is completed, and knows when there may be more', () => {
+    expect(mediaCount(open)).toBeUndefined()
+    expect(mediaCount(landed)?.short).toBe('1 of ?')
+    expect(mediaCount({ ...landed, media_items: 4, media_complete: true })?.short).toBe('4 of 4')
+  })
+
+  it.each<[string, Partial<Request>, string]>([
+    ['open', {}, 'It has not ended yet, and is not overdue.'],
+    ['overdue', { overdue: true, tracked_at: '2026-01-01T00:48:00.000Z' }, 'It is overdue by 10\u00a0min'],
+    ['failed', { ...landed, status: 'FAILED', error_code: 'X' }, 'It failed: see the error below.'],
+    ['canceled', { ...landed, status: 'CANCELED' }, 'It was canceled.'],
+    ['doubted', { ...landed, contradiction: true }, 'A webhook of it says otherwise'],
+  ])('one sentence: %s', (_what, known, expected) => {
+    expect(summaryOf({ ...open, ...known }, when)).toContain(expected)
+  })
+})
+
+describe('what came of asking', () => {
+  const run = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
+  const got = { ...run, landed: 1 }
+  const whole = { ...landed, confirmed_at: at, media_complete: true }
+  it.each([
+    ['another was asking', undefined, open, open, 'busy'],
+    ['it landed', got, open, landed, 'landed'],
+    ['it was overruled', got, landed, { ...landed, status: 'FAILED' as const }, 'landed'],
+    ['the rest of its media', got, landed, { ...whole, media_items: 4 }, 'completed'],
+    ['only its times', got, { ...landed, media_complete: true }, whole, 'confirmed'],
+    ['nothing new', got, whole, whole, 'unchanged'],
+    ['the other environment', got, open, { ...open, poll_outcome: 'key_mismatch' }, 'mismatch'],
+    ['it runs', { ...run, running: 1 }, open, open, 'running'],
+    ['nobody knows it', { ...run, notFound: 1 }, open, open, 'not_found'],
+    ['an error', { ...run, failed: 1 }, open, open, 'failed'],
+    ['not asked', { ...run, postponed: 1 }, open, open, 'postponed'],
+  ] as const)('%s', (_what, ran, before, after, end) => {
+    expect(endOf(ran, before, after)).toBe(end)
+    expect(parseEnd(end)).toBe(end)
+    expect(askedWords(end, after).text).toMatch(/\.$/)
+  })
+
+  it('takes no words from an address', () => {
+    expect(parseEnd('owned')).toBeUndefined()
+    expect(parseEnd(undefined)).toBeUndefined()
+  })
+})
+
+describe('which links of a payload may be links', () => {
+  const why = (link: string, settings: { mediaHosts?: readonly string[]; production?: boolean } = {}) =>
+    linkPolicy({ mediaHosts: settings.mediaHosts?.slice(), production: settings.production ?? true }).whyNot(link)
+  it.each([
+    ['https://media.test/a.png', undefined],
+    ['javascript:alert(1)', 'it is not https'],
+    ['data:text/html,x', 'it is not https'],
+    ['http://media.test/a.png', 'it is not https'],
+    ['http://127.0.0.1:4000/a.png', 'it is not https'],
+    ['/a.png', 'it is no valid URL'],
+    ['', 'it is no valid URL'],
+  ])('%s', (link, reason) => expect(why(link)).toBe(reason))
+
+  it('keeps to MEDIA_HOSTS, and lets loopback in outside production', () => {
+    expect(why('https://evil.test/a', { mediaHosts: ['media.test'] })).toBe('its host is not in MEDIA_HOSTS')
+    expect(why('https://media.test@evil.test/a', { mediaHosts: ['media.test'] })).toBe('its host is not in MEDIA_HOSTS')
+    expect(why('http://127.0.0.1:4000/a.png', { production: false })).toBeUndefined()
+    expect(why('http://127.0.0.1.evil.test/a.png', { production: false })).toBe('it is not https')
+  })
+})
