@@ -5,9 +5,10 @@ import { listCommand } from './listing.ts'
 export const arrivalsCommand = listCommand({
   help: `
 mediadock arrivals [--outcome accepted|duplicate|parked|refused|unavailable] [--reason R] [--state S]
-                   [--request-id ID] [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+                   [--request-id ID] [--webhook-id ID] [--key-name N] [--q TEXT] [--since T] [--until T]
+                   [--limit N] [--json]
 
-Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each arrival.
+--q finds any id by its whole or its beginning. Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each arrival.
 
   mediadock arrivals --outcome refused --since 15m
   mediadock arrivals --reason no_matching_secret --limit 1000 --json | jq -r .remote | sort | uniq -c

@@ -5,9 +5,10 @@ import { listCommand } from './listing.ts'
 export const deliveriesCommand = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
-                     [--webhook-id ID] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+                     [--webhook-id ID] [--key-name N] [--model M] [--ids ID,ID…] [--q TEXT] [--since T]
+                     [--until T] [--limit N] [--json]
 
-Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each delivery.
+--q finds any id by its whole or its beginning. Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each delivery.
 
   mediadock deliveries --state parked
   mediadock deliveries --outcome contradiction --since 1d

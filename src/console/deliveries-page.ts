@@ -15,8 +15,9 @@ import { parkReasons, refusalReasons } from './words.ts'
 
 const path = '/deliveries'
 
-/** What the address has besides the filters. */
+/** What the address has besides the filters and the page of the list. */
 const looks = ['view', 'open', 'tail']
+const paging = ['cursor', 'limit']
 
 export function deliveriesRoutes(console: ConsoleDeps): Router {
   const router = Router()
@@ -41,7 +42,7 @@ const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: '
 
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
-  const filters = without(query, ...looks, 'cursor')
+  const filters = without(query, ...looks, ...paging)
   const read = await attempt(console.logger, () => listDeliveries(console.db, parseFilters(deliveryListSchema, without(query, ...looks))))
   const fields: Field[] = [
     search,
@@ -74,7 +75,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
 
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
-  const filters = without(query, ...looks, 'cursor')
+  const filters = without(query, ...looks, ...paging)
   const read = await attempt(console.logger, () => listArrivals(console.db, parseFilters(arrivalListSchema, without(query, ...looks))))
   const fields: Field[] = [
     search,

@@ -1,6 +1,6 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
-import { unknown } from '../receiver/api/operation.ts'
+import { gone, unknown } from '../receiver/api/operation.ts'
 import { replayMany } from '../receiver/api/replay-many.ts'
 import { parseNotification } from '../receiver/delivery.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
@@ -27,7 +27,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const query = chosenBy(req)
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
-    const sample = await replayMany(landing, { filters, dryRun: true, limit: sampleRows, signal })
+    const sample = await replayMany(landing, { filters, dryRun: true, limit: sampleRows, signal: AbortSignal.any([signal, gone(res)]) })
     const unreadable = count === 1 && (await isUnreadable(console, filters))
     sendConsolePage(console, res, { title: 'Replay', body: previewPage({ query, count, sample, unreadable }) })
   })

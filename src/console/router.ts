@@ -21,7 +21,8 @@ import { requestsRoutes } from './requests-page.ts'
 import type { ConsoleDeps } from './shell.ts'
 
 const require = createRequire(import.meta.url)
-const assets = {
+/** What this console serves below /assets besides the parts of both. */
+export const assets = {
   folders: [path.join(import.meta.dirname, 'assets')],
   files: { 'uplot.js': require.resolve('uplot/dist/uPlot.esm.js'), 'uplot.css': require.resolve('uplot/dist/uPlot.min.css') },
 }

@@ -252,6 +252,35 @@ describe('arrivals', () => {
   })
 })
 
+describe('trouble', () => {
+  it('says in words that a query took too long, with the form kept to narrow it', async () => {
+    const locked = Promise.withResolvers<void>()
+    const holding = database.sql.begin(async (sql) => {
+      await sql`lock table mediadock.attempts in access exclusive mode`
+      await locked.promise
+    })
+    const page = await open('deliveries?key_name=live', { expectProblems: true })
+    locked.resolve()
+    await holding
+    expect(await page.getByRole('alert').innerText()).toMatch(/took longer than 5 s and was stopped: narrow it/)
+    expect(await page.getByRole('combobox', { name: 'Key' }).inputValue()).toBe('live')
+    expect(await page.evaluate('performance.getEntriesByType("navigation")[0].responseStatus')).toBe(503)
+  })
+
+  it('keeps mark, selection and the order of rows while the tail brings new ones', async () => {
+    const page = await open('deliveries?view=arrivals&since=2020-01-01&limit=3')
+    await page.keyboard.press('t')
+    await page.getByText('Tail is on').waitFor()
+    await page.keyboard.press('j')
+    const marked = await page.locator('[data-row].marked').getAttribute('data-row')
+    for (let n = 0; n < 8; n += 1) await deliver(receiver.webhookUrl, failed().body, { webhookId: `wh_stream_${n}` })
+    await page.getByText('wh_stream_7').waitFor()
+    expect(await page.locator('[data-row].marked').getAttribute('data-row')).toBe(marked)
+    const times = await page.locator('[data-row] td:first-child time').evaluateAll((all) => all.map((time) => time.getAttribute('datetime') ?? ''))
+    expect(times).toEqual(times.toSorted((a, b) => (a < b ? 1 : -1)))
+  })
+})
+
 describe('how it looks', () => {
   it.each(schemes)('has no serious fault that axe finds, and fits a phone, in the %s scheme', async (colorScheme) => {
     for (const [name, path] of [['deliveries', 'deliveries?since=2020-01-01'], ['arrivals', 'deliveries?view=arrivals']] as const) {

@@ -6,8 +6,8 @@ const drawn = new Map()
 const heightPixels = 160
 
 function colour(tone, element) {
-  const names = { good: '--good', warn: '--warn', bad: '--bad', accent: '--accent', idle: '--soft' }
-  return resolved(names[tone] ?? '--accent', element)
+  const known = ['good', 'warn', 'bad', 'accent', 'idle']
+  return resolved(`--chart-${known.includes(tone) ? tone : 'accent'}`, element)
 }
 
 /** A custom property as a colour that a canvas understands: light-dark() is resolved by the element. */
@@ -57,7 +57,7 @@ function draw(element) {
   const series = order.map((at) => {
     const { label, tone, values } = spec.series[at]
     const stroke = colour(tone, element)
-    const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '—' : (values[index] ?? '—'))
+    const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '' : (values[index] ?? '—'))
     return { label, stroke, value, width: bars ? 0 : 1.5, points: { show: false }, ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }) }
   })
   const options = {
@@ -68,7 +68,7 @@ function draw(element) {
     legend: { live: true },
     scales: { y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] } },
     axes: [{ ...axis, space: 70, values: timesOfDay }, { ...axis, size: 44 }],
-    series: [{ label: 'UTC', value: '{HH}:{mm}:{ss}' }, ...series],
+    series: [{ label: 'UTC', value: (_plot, seconds) => (seconds === null ? '' : new Date(seconds * 1000).toISOString().slice(11, 19)) }, ...series],
     plugins: [marksOf(spec.marks ?? [], soft)],
   }
   drawn.get(element)?.plot.destroy()

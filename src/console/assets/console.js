@@ -128,6 +128,8 @@ document.addEventListener('submit', (event) => {
 // from the page's own address, so that they are made in one place.
 
 const refreshMs = 300
+/** Reading takes a quarter of the time at most. */
+const restsPerRead = 3
 const maxTailed = 200
 let tail
 
@@ -137,10 +139,16 @@ function toggleTail(button) {
 }
 
 function startTail(button) {
-  const source = new EventSource(button.dataset.tail)
-  tail = { source, button, timer: undefined }
-  button.setAttribute('aria-pressed', 'true')
   keep('tail', 'on')
+  const url = new URL(location.href)
+  if (url.searchParams.has('cursor')) {
+    // What is new stands on the first page.
+    url.searchParams.delete('cursor')
+    return location.assign(url)
+  }
+  const source = new EventSource(button.dataset.tail)
+  tail = { source, button, timer: undefined, rest: refreshMs }
+  button.setAttribute('aria-pressed', 'true')
   source.addEventListener('open', () => {
     say('Tail is on: new rows come by themselves.')
     refreshSoon()
@@ -162,34 +170,44 @@ function stopTail(message) {
 }
 
 function refreshSoon() {
-  if (tail && tail.timer === undefined) tail.timer = setTimeout(refresh, refreshMs)
+  if (!tail) return
+  if (tail.timer === undefined) tail.timer = setTimeout(refresh, tail.rest)
+  else tail.again = tail.reading
 }
 
 async function refresh() {
   const mine = tail
+  const started = performance.now()
+  Object.assign(mine, { reading: true, again: false })
   try {
     const url = new URL(location.href)
     url.searchParams.delete('cursor')
     const response = await fetch(url, { headers: { accept: 'text/html' }, signal: AbortSignal.timeout(10_000) })
     if (!response.ok) throw new Error(`the page answered ${response.status}`)
     const fresh = new DOMParser().parseFromString(await response.text(), 'text/html')
-    if (tail === mine) prepend([...fresh.querySelectorAll('[data-rows] > [data-row]')])
+    if (tail === mine) insert([...fresh.querySelectorAll('[data-rows] > [data-row]')])
   } catch (error) {
     say(`New rows could not be read: ${error.message}.`)
   } finally {
-    mine.timer = undefined
+    Object.assign(mine, { timer: undefined, reading: false, rest: Math.max(refreshMs, restsPerRead * (performance.now() - started)) })
+    // What came while we read may not have been in what we read.
+    if (tail === mine && mine.again) refreshSoon()
   }
 }
 
-function prepend(fresh) {
+/** Puts new rows where the page has them; those that stand there are not touched, so that no mark or selection is lost. */
+function insert(fresh) {
   const body = one('[data-rows]')
-  const known = new Set(rows().map((row) => row.dataset.row))
-  const added = fresh.filter((row) => !known.has(row.dataset.row)).map((row) => document.adoptNode(row))
-  if (added.length === 0) return
-  for (const row of added) row.classList.add('fresh')
-  body.prepend(...added)
+  const known = new Map(rows().map((row) => [row.dataset.row, row]))
+  if (known.size > 0 && fresh.length > 0 && !fresh.some((row) => known.has(row.dataset.row))) say('More came at once than a page holds: some are not shown here. Reload, or export, to see all.')
+  let place = body.firstElementChild
+  for (const row of fresh) {
+    const standing = known.get(row.dataset.row)
+    if (!standing) body.insertBefore(document.adoptNode(row), place).classList.add('fresh')
+    place = standing ? standing.nextElementSibling : place
+  }
   for (const row of rows().slice(maxTailed)) row.remove()
-  one('.empty')?.remove()
+  if (body.childElementCount > 0) one('.empty')?.remove()
   countSelected()
 }
 

@@ -16,7 +16,8 @@ export const schemes = ['light', 'dark'] as const
 
 /** Opens a page of the console; what the browser's console says in error fails the test when it ends. */
 export async function openPage(browser: Browser, url: string, { expectProblems = false, ...look }: Look = {}): Promise<Page> {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...look })
+  // Of a machine without a locale Chromium makes a language that is none, which the chart library does not survive.
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, locale: 'en-US', ...look })
   const page = await context.newPage()
   const problems: string[] = []
   page.on('console', (message) => message.type() === 'error' && problems.push(message.text()))
