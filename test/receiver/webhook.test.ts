@@ -43,7 +43,7 @@ async function raw(text: string | Buffer, { keepOpen = false } = {}): Promise<st
   let answer = ''
   socket.on('data', (chunk) => (answer += chunk.toString()))
   socket.on('error', () => {})
-  await eventually(() => /\r\n\r\n[\s\S]*\}/.test(answer) || socket.closed, 20_000)
+  await eventually(() => /\r\n\r\n[\s\S]*\}/.test(answer) || socket.closed, 35_000)
   socket.destroy()
   return answer
 }
@@ -256,8 +256,12 @@ describe('what is no delivery', () => {
     expect(await raw(both, { keepOpen: true })).toMatch(/^HTTP\/1.1 400 /)
   })
 
-  it('headers that take longer than 10 s: 408', async () => {
-    const answer = await raw('POST /webhooks HTTP/1.1\r\nhost: x\r\n', { keepOpen: true })
+  // Beside one another: they wait for as long as a sender may take.
+  it.concurrent.each([
+    ['headers that take longer than 10 s', ''],
+    ['a body that takes longer than 30 s', 'content-length: 5\r\nx-service-webhook-id: slow\r\n\r\n{'],
+  ])('%s: 408', { timeout: 40_000 }, async (_what, rest) => {
+    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\n${rest}`, { keepOpen: true })
     expect(answer).toMatch(/^HTTP\/1.1 408 /)
   })
 
