@@ -17,6 +17,7 @@ import { engineNameOf } from './engines/registry.ts'
 import { runHousekeepingOnce } from './housekeeping.ts'
 import { createQueueWorker } from './queue-worker.ts'
 import { resolve } from './resolver.ts'
+import type { Environment } from './schema.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createStatusReader } from './status-reader.ts'
 import { createPoster } from './webhook-post.ts'
@@ -67,7 +68,7 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
   const { db } = pool
   const identify = createIdentify({ db, limits: { perKey, perAccount }, clock })
   const statusReader = createStatusReader(db)
-  const wake = { onQueued: background.wakeWorker }
+  const wake = { onQueued: background.onQueued }
   const handler = createApi({ db, settings, clock, random, resolve, logger, isReady, identify, statusReader, ...wake })
   const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
   const listeners: Listener[] = []
@@ -124,5 +125,9 @@ function startBackground({ settings, logger, pool: { db } }: Parts, signal: Abor
     await Promise.all([worker.drain(), dispatcher.drain()])
     await poster.close()
   }
-  return { wakeWorker: workerLoop.wake, ended, abandon: engines.close }
+  const onQueued = (environment: Environment) => {
+    worker.note(environment)
+    workerLoop.wake()
+  }
+  return { onQueued, ended, abandon: engines.close }
 }

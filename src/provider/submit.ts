@@ -13,6 +13,7 @@ import { type Input, validateInput } from './input.ts'
 import { notificationOf } from './notification.ts'
 import { priceOf } from './pricing.ts'
 import type { Resolve } from './resolver.ts'
+import type { Environment } from './schema.ts'
 import type { ProviderSettings } from './settings.ts'
 import type { StatusReader } from './status-reader.ts'
 import { type Submission, writeSubmission } from './submit-statement.ts'
@@ -27,7 +28,7 @@ export type SubmitDeps = {
   statusReader: StatusReader
   logger: Logger
   /** Tells this process's worker that there is something in the queue. */
-  onQueued: () => void
+  onQueued: (environment: Environment) => void
 }
 
 export type SubmitRequest = { caller: Caller; slug: string; body: SubmitBody; idempotencyKey: string | undefined }
@@ -82,7 +83,7 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
     if (idempotency) await rememberPosition(deps.db, { accountId, environment, key: idempotency.key }, position)
     return answer(deps, requestId, { cost, queued: true, position })
   } finally {
-    deps.onQueued()
+    deps.onQueued(environment)
   }
 }
 
