@@ -19,6 +19,21 @@ export function notingKeyUses(uses: readonly KeyUse[]): SQL {
       first_match_at = least(u.first_match_at, excluded.first_match_at), last_match_at = greatest(u.last_match_at, excluded.last_match_at)`
 }
 
+const unknownSeconds = 600
+const idleSeconds = 3600
+
+/**
+ * The time in which a key can have matched: a filter for one that never has, or
+ * not for long, need not look through everything. It errs on the safe side of a
+ * log that is written a little later: a key that is not known here can only have
+ * come just now, and one that matched within the hour may do so at any moment.
+ */
+export function whenKeyMatched(at: SQL, keyName: string): SQL {
+  const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where key_name = ${keyName})`
+  return sql`${at} >= coalesce(${use(sql`first_match_at`)}, now()) - make_interval(secs => ${unknownSeconds})
+    and ${at} <= coalesce(${use(sql`case when last_match_at < now() - make_interval(secs => ${idleSeconds}) then last_match_at + make_interval(secs => ${idleSeconds}) end`)}, 'infinity')`
+}
+
 export async function noteKeyUses(db: Database, uses: readonly KeyUse[]): Promise<void> {
   if (uses.length > 0) await db.execute(notingKeyUses(uses))
 }

@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import { deliveryIdRange } from '../delivery.ts'
+import { whenKeyMatched } from '../key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
@@ -45,6 +46,12 @@ export async function listArrivals(db: Database, { limit, cursor, ...filters }: 
   return toPage(rows, { limit }, toArrival)
 }
 
+/** The newest of all, inside another read. */
+export async function newestArrivals(tx: Database, limit: number): Promise<Arrival[]> {
+  const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by a.arrived_at desc, a.id desc limit ${limit}`)
+  return rows.map(toArrival)
+}
+
 /** What has been logged since a place: `after` is what a reader has seen, the floor what was looked at already. */
 export type Since = { after: Place; notBefore: Date; idFloor: number; limit: number }
 
@@ -83,7 +90,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, q,
     reason === undefined ? undefined : sql`a.reason = ${reason}`,
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`a.key_name = ${key_name}`,
+    key_name === undefined ? undefined : sql`a.key_name = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
     q === undefined ? undefined : arrivalFound({ q, since, until }),
     within(order.at, { since, until }),
   ]

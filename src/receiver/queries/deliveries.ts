@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import { deliveryIdRange } from '../delivery.ts'
+import { whenKeyMatched } from '../key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
@@ -95,7 +96,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, mo
     reason === undefined ? undefined : sql`d.parked_reason = ${reason}`,
     request_id === undefined ? undefined : sql`d.request_id = ${request_id}::uuid`,
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`d.key_name = ${key_name}`,
+    key_name === undefined ? undefined : sql`d.key_name = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
     model === undefined ? undefined : sql`d.request_id in (select r.request_id from mediadock.requests r where r.model = ${model})`,
     ids && sql`d.id = any(${sql.param(ids)}::uuid[])`,
     q === undefined ? undefined : deliveryFound({ q, since, until }),

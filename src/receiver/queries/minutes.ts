@@ -37,12 +37,12 @@ export type MinutePoint = Minutes['minutes'][number]
 
 const defaultMinutes = 180
 const maxMinutes = 31 * 24 * 60
-const maxPoints = 1500
+const defaultPoints = 1500
 const steps = [1, 5, 15, 30, 60]
 const maxStarts = 500
 
 /** What charts draw: by default the last three hours. A minute in which no receiver ran has no point. */
-export async function readMinutes(db: Database, { since, until }: MinutesFilters, now: Date): Promise<Minutes> {
+export async function readMinutes(db: Database, { since, until, maxPoints = defaultPoints }: MinutesFilters & { maxPoints?: number }, now: Date): Promise<Minutes> {
   const to = until === undefined ? now : new Date(until)
   const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
   const wanted = (to.getTime() - from.getTime()) / 60_000
@@ -51,45 +51,26 @@ export async function readMinutes(db: Database, { since, until }: MinutesFilters
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
     const between = (column: string) => sql`${sql.raw(column)} >= ${from.toISOString()}::timestamptz and ${sql.raw(column)} < ${to.toISOString()}::timestamptz`
+    // Sums of what is counted; of what is measured, the worst minute.
     const rows = await tx.execute<MinutePoint>(sql`
-      select minute, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue
-      from mediadock.minutes where ${between('minute')} order by minute`)
+      with chosen as (select date_bin(make_interval(mins => ${step}), minute, timestamptz 'epoch') as point, * from mediadock.minutes where ${between('minute')}),
+      counted as (
+        select point, jsonb_object_agg(what, n) as arrivals from (
+          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(arrivals) as each (what, n) group by point, what) as sums
+        group by point
+      )
+      select point as minute, coalesce((select c.arrivals from counted c where c.point = chosen.point), '{}') as arrivals,
+        max(ack_p50_ms) as ack_p50_ms, max(ack_p95_ms) as ack_p95_ms, sum(landed)::int as landed, max(landing_p50_seconds) as landing_p50_seconds,
+        max(landing_p95_seconds) as landing_p95_seconds, max(inbox_pending) as inbox_pending, max(inbox_oldest_seconds) as inbox_oldest_seconds, max(overdue) as overdue
+      from chosen group by point order by point`)
     const starts = await tx.execute<Minutes['process_starts'][number]>(sql`
       select started_at, host, pid, version from mediadock.process_starts where ${between('started_at')} order by started_at desc limit ${maxStarts}`)
     return {
       since: from.toISOString(),
       until: to.toISOString(),
       step_minutes: step,
-      minutes: inSteps(rows, step),
+      minutes: rows.map((row) => ({ ...row, minute: isoAlways(row.minute) })),
       process_starts: starts.map((start) => ({ ...start, started_at: isoAlways(start.started_at) })).toReversed(),
     }
   })
-}
-
-function inSteps(rows: readonly MinutePoint[], stepMinutes: number): MinutePoint[] {
-  const stepMs = stepMinutes * 60_000
-  const groups = Map.groupBy(rows, ({ minute }) => Math.floor(Date.parse(minute) / stepMs) * stepMs)
-  return [...groups].map(([at, points]) => merge(new Date(at).toISOString(), points))
-}
-
-/** Sums of what is counted; of what is measured, the worst minute. */
-function merge(minute: string, points: readonly MinutePoint[]): MinutePoint {
-  const arrivals: Record<string, number> = {}
-  for (const point of points) for (const [what, n] of Object.entries(point.arrivals)) arrivals[what] = (arrivals[what] ?? 0) + n
-  const worst = (pick: (point: MinutePoint) => number | null) => {
-    const values = points.map(pick).filter((value) => value !== null)
-    return values.length === 0 ? null : Math.max(...values)
-  }
-  return {
-    minute,
-    arrivals,
-    ack_p50_ms: worst((p) => p.ack_p50_ms),
-    ack_p95_ms: worst((p) => p.ack_p95_ms),
-    landed: points.reduce((sum, { landed }) => sum + landed, 0),
-    landing_p50_seconds: worst((p) => p.landing_p50_seconds),
-    landing_p95_seconds: worst((p) => p.landing_p95_seconds),
-    inbox_pending: worst((p) => p.inbox_pending),
-    inbox_oldest_seconds: worst((p) => p.inbox_oldest_seconds),
-    overdue: worst((p) => p.overdue),
-  }
 }
