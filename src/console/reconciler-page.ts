@@ -1,7 +1,192 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { Router } from 'express'
 import { html } from 'hono/html'
+import { z } from 'zod'
+import { audited } from '../receiver/audit.ts'
+import { readWithin } from '../receiver/queries/deadline.ts'
+import { parseFilters, times } from '../receiver/queries/filters.ts'
+import type { Page } from '../receiver/queries/page.ts'
+import { findReconcileRun, listReconcileRuns, readReconciler, runListSchema, runOutcomes, type ReconcileRunRow, type ReconcilerState } from '../receiver/queries/reconciler.ts'
+import { readingOptions } from '../receiver/reading.ts'
+import { runTriggers } from '../receiver/reconcile-runs.ts'
+import { actorOf } from '../runtime/access.ts'
+import { sendPage, type Markup } from '../runtime/console-page.ts'
+import { attempt } from './failures.ts'
+import { filterBar } from './filter-bar.ts'
+import { action, badge, duration, foreign, notice, number, pager, problem, table, time, type Row } from './parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
+import { linkTo, queryOf, without, type Query } from './url.ts'
+
+const path = '/reconciler'
+/** What the address has besides the filters: the run that is told of, and since when one is waited for. */
+const looks = ['open', 'asked']
+const looksSchema = z.object({ open: z.string().regex(/^\d{1,15}$/, 'must be the number of a run').transform(Number).optional(), asked: times.since })
+
+/** A browser does not wait longer for the end of a run; the run goes on. */
+const waitMs = 3000
+/** No run takes longer than its deadline of ten minutes. */
+const overdueMs = 630_000
 
 export function reconcilerRoutes(console: ConsoleDeps): Router {
-  return Router().get('/reconciler', (_req, res) => sendConsolePage(console, res, { title: 'Reconciler', body: html`<h1>Reconciler</h1><p class="soft">What no webhook told is asked for here.</p>` }))
+  const { db, background, clock, logger } = console
+  const router = Router()
+  router.get(path, async (req, res) => {
+    const query = queryOf(req)
+    const { open, asked } = parseFilters(looksSchema, query)
+    const state = await readReconciler(db, readingOptions(console))
+    const read = await attempt(logger, () => listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))))
+    const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
+    const body = html`${head(state)} ${asked === undefined ? '' : await awaited(console, asked)} ${opened ? runWords(opened) : ''} ${stateView(console, state)}
+      <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
+      ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
+    sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
+  })
+  router.get('/reconciler/asked', async (req, res) => {
+    const { asked } = parseFilters(looksSchema, queryOf(req))
+    sendPage(res, await awaited(console, asked ?? clock().toISOString()))
+  })
+  router.post('/reconciler/run', async (req, res) => {
+    const asked = clock().toISOString()
+    const ended = audited(console, { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run }, background.reconcileNow)
+    const waited = new AbortController()
+    // How a run failed stands in its row and in the log.
+    const first = await Promise.race([ended.catch(() => undefined), delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() => waited.abort())
+    res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { asked }))
+  })
+  return router
+}
+
+function head({ backlog }: ReconcilerState): Markup {
+  const would = backlog.due === 0 ? 'Nothing is due: a run now would ask for nothing.' : `A run now asks the provider for ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
+  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Asks the provider for what no webhook told, and completes what is not whole yet.</span></div>
+    <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
+}
+
+/** How it is in words, then in numbers. */
+function stateView({ background, clock, settings }: ConsoleDeps, { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState): Markup {
+  const now = clock().getTime()
+  const next = background.nextRunAt()
+  const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
+  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''}
+    <div class="tiles">
+      ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
+      ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
+      ${tile(number(due), due === 1 ? 'request is due to be asked for' : 'requests are due to be asked for')}
+      ${due === 0 ? '' : tile(`about ${Math.max(1, backlog.minutes)} min`, html`to ask for all, with ${number(calls)} calls a minute for each key, a fifth of them left to landing`)}
+    </div>
+    ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">The last run that had something to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
+}
+
+function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
+  const since = last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
+  return problem(html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not asked for. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`)
+}
+
+function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
+  return problem(html`The last run failed at ${time(ended_at)}: “${foreign(error, 300)}”. The next one tries again. <a href="${linkTo(path, { open: String(id) })}">Show it</a>`)
+}
+
+/** The answer to "run now" while the run goes on; fetched again until it has ended. */
+async function awaited({ db, clock }: ConsoleDeps, asked: string): Promise<Markup> {
+  const [newest] = (await listReconcileRuns(db, { trigger: 'manual', limit: 1 })).data
+  if (newest && newest.ended_at >= asked) {
+    return html`<div>${runWords(newest)}<p><a href="${linkTo(path, { open: String(newest.id) })}">Show it in the list</a></p></div>`
+  }
+  if (clock().getTime() - Date.parse(asked) > overdueMs) return problem(html`The run that was asked for at ${time(asked)} has left no row: the receiver was stopped meanwhile, or Postgres was away. Run it again.`)
+  return html`<div hx-get="${linkTo('/reconciler/asked', { asked })}" hx-trigger="every 1s" hx-swap="outerMorph">
+    ${notice(html`The run that was asked for at ${time(asked)} still goes on; what it did will stand here.`)}
+    <noscript><p class="soft">Reload this page to see whether it has ended.</p></noscript>
+  </div>`
+}
+
+function runWords(run: ReconcileRunRow): Markup {
+  const { id, trigger, started_at, outcome, error, duration_ms } = run
+  const which = html`Run ${id} (${trigger === 'manual' ? 'asked for' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
+  if (outcome === 'error') return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
+  if (outcome === 'idle') return notice(html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`)
+  return notice(html`${which}: ${counts(run)}.`)
+}
+
+/** What a run did, in words. */
+function counts({ scanned, landed, running, not_found, failed, postponed, rate_limited }: ReconcileRunRow): string {
+  if (scanned === 0) return 'there was nothing to ask for'
+  const parts = [
+    `${requests(scanned)} looked at`,
+    landed > 0 ? `${number(landed)} landed` : '',
+    running > 0 ? `${number(running)} not finished at the provider` : '',
+    not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
+    failed > 0 ? `${number(failed)} failed (no usable answer)` : '',
+    postponed > 0 ? `${number(postponed)} postponed, not asked or turned away${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
+  ]
+  return parts.filter((part) => part !== '').join(', ')
+}
+
+function runsTable({ data }: Page<ReconcileRunRow>, query: Query): Markup {
+  return table({
+    label: 'Runs',
+    columns: [
+      { head: 'Started' },
+      { head: 'Trigger' },
+      { head: 'Outcome' },
+      { head: 'Scanned', kind: 'number' },
+      { head: 'Landed', kind: 'number' },
+      { head: 'Running', kind: 'minor number' },
+      { head: 'Not found', kind: 'minor number' },
+      { head: 'Failed', kind: 'number' },
+      { head: 'Postponed', kind: 'minor number' },
+      { head: '429s', kind: 'number' },
+      { head: 'Duration', kind: 'number' },
+      { head: 'Error' },
+    ],
+    rows: data.map((run) => runRow(run, query)),
+    empty: 'No run matches: the reconciler has not run yet, or the filters leave none.',
+  })
+}
+
+function runRow(run: ReconcileRunRow, query: Query): Row {
+  const { id, started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, running, not_found, failed, postponed, rate_limited, duration_ms, error } = run
+  const idle = outcome === 'idle'
+  return {
+    id: String(id),
+    cells: [
+      html`<a href="${linkTo(path, { ...query, asked: undefined, open: String(id) })}">${time(started_at)}</a>`,
+      trigger === 'manual' ? 'asked for' : 'clock',
+      idle ? html`${badge('idle', '')} <span class="soft">${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${time(ended_at)}</span>` : outcomeOf(run),
+      ...[scanned, landed, running, not_found].map((count) => quietZero(count)),
+      failed > 0 ? badge(number(failed), 'bad') : quietZero(0),
+      quietZero(postponed),
+      rate_limited > 0 ? badge(number(rate_limited), 'warn') : quietZero(0),
+      idle ? quiet('—') : duration(duration_ms),
+      error === null ? quiet('—') : html`<div class="detail">${foreign(error, 200)}</div>`,
+    ],
+  }
+}
+
+function outcomeOf({ outcome }: ReconcileRunRow): Markup {
+  return outcome === 'error' ? badge('error', 'bad') : badge(outcome, outcome === 'ok' ? 'good' : '')
+}
+
+/** What is not nothing catches the eye. */
+function quietZero(count: number): Markup {
+  return count === 0 ? quiet('0') : html`${number(count)}`
+}
+
+function quiet(text: string): Markup {
+  return html`<span class="soft">${text}</span>`
+}
+
+function bar({ clock }: ConsoleDeps, query: Query, wrong: string | undefined): Markup {
+  const fields = [
+    { name: 'outcome', label: 'Outcome', options: runOutcomes },
+    { name: 'trigger', label: 'Trigger', options: runTriggers },
+  ]
+  return filterBar({ path, query: without(query, 'asked'), fields, now: clock(), problem: wrong })
+}
+
+function tile(value: string, label: string | Markup): Markup {
+  return html`<div class="tile"><b>${value}</b><span>${label}</span></div>`
+}
+
+function requests(count: number): string {
+  return count === 1 ? '1 request' : `${number(count)} requests`
 }

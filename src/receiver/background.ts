@@ -24,6 +24,8 @@ export type Background = {
   reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
   /** After this long without a run the reconciler counts as silent; undefined where it runs too seldom to tell. */
   silentAfterSeconds: number | undefined
+  /** When the next run begins on this replica. */
+  nextRunAt: () => Date | undefined
   /** After the signal: lets every round end, and writes what the logs still hold. */
   drain: () => Promise<void>
 }
@@ -123,6 +125,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
     silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
+    nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
       await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, asked?.catch(() => {})])
       const rest = drainLogs(deps)

@@ -7,7 +7,7 @@ import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
 
-const runOutcomes = ['ok', 'idle', 'error'] as const
+export const runOutcomes = ['ok', 'idle', 'error'] as const
 
 export const reconcileRunSchema = z
   .object({

@@ -1,0 +1,155 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+})
+afterAll(() => browser.close())
+beforeEach(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+afterEach(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const at = (path: string) => new URL(path, receiver.internalUrl).href
+const rows = (page: Page) => page.locator('.scroll[aria-label="Runs"] tbody tr')
+
+async function track(count: number): Promise<void> {
+  for (let n = 0; n < count; n += 1) {
+    await database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${randomUUID()}, ${liveKey.name}, now() - interval '1 hour')`
+  }
+}
+
+type Run = { minutesAgo: number; trigger?: string; outcome?: string; idle?: number; scanned?: number; failed?: number; limited?: number; error?: string | null }
+
+async function ran({ minutesAgo, trigger = 'cron', outcome = 'ok', idle = 0, scanned = 0, failed = 0, limited = 0, error = null }: Run): Promise<void> {
+  await database.sql`
+    insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, failed, postponed, rate_limited, error)
+    select at, at + interval '1500 ms', ${trigger}, ${outcome}, ${idle}, ${scanned}, ${scanned - failed - limited}, ${failed}, ${limited}, ${limited}, ${error}
+    from (select now() - make_interval(mins => ${minutesAgo}) as at) as started`
+}
+
+describe('the reconciler', () => {
+  it('says that it has never run, and that nothing is due', async () => {
+    const page = await openPage(browser, at('/reconciler'))
+    const text = await page.locator('main').innerText()
+    expect(text).toContain('no run has ended yet')
+    expect(text).toContain('Nothing is due')
+    expect(text).toContain('the reconciler has not run yet')
+  })
+
+  it('runs now, and shows what the run did and where it stands', async () => {
+    await track(3)
+    let asked = 0
+    stand.answer((id, _req, res) => {
+      asked += 1
+      if (asked === 1) return json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+      return json(res, 200, imageResult(id, 1))
+    })
+    const page = await openPage(browser, at('/reconciler'))
+    await page.getByText('A run now asks the provider for 3 requests that are due.').waitFor()
+    expect(await page.locator('.tile', { hasText: 'requests are due' }).innerText()).toMatch(/^3\s/)
+    expect(await page.locator('.tile', { hasText: 'to ask for all' }).innerText()).toContain('about 1 min')
+    await shoot(page, 'reconciler-before')
+    await page.getByRole('button', { name: 'Run now' }).click()
+    await page.getByText(/Run \d+ \(asked for, .*3 requests looked at, .*landed/).waitFor()
+    expect(page.url()).toMatch(/open=\d+$/)
+    const marked = page.locator('tr.marked')
+    expect(await marked.innerText()).toContain('asked for')
+    expect(await marked.locator('td:nth-child(4)').innerText()).toBe('3')
+    await page.getByText('Nothing is due: a run now would ask for nothing.').waitFor()
+    const [entry] = await database.sql`select via, action, detail from mediadock.audit`
+    expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
+    const pasted = await openPage(browser, page.url())
+    await pasted.getByText(/3 requests looked at/).first().waitFor()
+    expect(await pasted.locator('tr.marked').count()).toBe(1)
+  })
+
+  it('tells of a run that goes on, and then how it ended', async () => {
+    await track(1)
+    const held = Promise.withResolvers<void>()
+    stand.answer((id, _req, res) => void held.promise.then(() => json(res, 200, imageResult(id, 1))))
+    const page = await openPage(browser, at('/reconciler'))
+    await page.getByRole('button', { name: 'Run now' }).click()
+    await page.getByText('still goes on').waitFor()
+    expect(page.url()).toContain('asked=')
+    held.resolve()
+    await page.getByText('1 request looked at, 1 landed').waitFor()
+    await page.getByRole('link', { name: 'Show it in the list' }).click()
+    await page.locator('tr.marked').waitFor()
+  })
+
+  it('says that it is silent, and what to do', async () => {
+    await receiver.stop()
+    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { reconcileCron: '*/30 * * * *' } })
+    await ran({ minutesAgo: 200, scanned: 2 })
+    receiver.setNow(new Date(Date.now() + 3 * 3_600_000))
+    const page = await openPage(browser, at('/reconciler'))
+    expect(await page.getByRole('alert').innerText()).toMatch(/silent.*no run has ended on any replica since/s)
+  })
+
+  it('lists runs with their figures, pages through them and filters', async () => {
+    const nasty = '<img src=x onerror="document.title=\'owned\'">'
+    await ran({ minutesAgo: 50, outcome: 'idle', idle: 120 })
+    for (const minutesAgo of [40, 30, 20]) await ran({ minutesAgo, scanned: 1200, failed: 7, limited: 3 })
+    await ran({ minutesAgo: 10, outcome: 'error', error: nasty })
+    const page = await openPage(browser, at('/reconciler?limit=2'))
+    expect(await page.getByRole('alert').innerText()).toContain('The last run failed')
+    expect(await rows(page).count()).toBe(2)
+    expect(await rows(page).first().innerText()).toContain(nasty)
+    expect(await rows(page).nth(1).innerText()).toMatch(/1\u202f200\s+1\u202f190\s+0\s+0\s+7\s+3\s+3\s+2\ss/)
+    await page.getByRole('link', { name: 'Older' }).click()
+    await page.waitForURL(/cursor=/)
+    await page.getByRole('link', { name: 'Older' }).click()
+    await page.getByText('120 runs').waitFor()
+    expect(await rows(page).count()).toBe(1)
+    await page.goto(at('/reconciler'))
+    await shoot(page, 'reconciler')
+    await page.selectOption('select[name=outcome]', 'error')
+    await page.waitForURL(/outcome=error/)
+    await expect.poll(() => rows(page).count()).toBe(1)
+    await page.keyboard.press('j')
+    await page.keyboard.press('Enter')
+    await page.getByText(/Run \d+ .* failed:/).waitFor()
+    expect(page.url()).toContain('outcome=error')
+    expect(await page.title()).toBe('Reconciler · mediadock')
+    expect(await page.locator('main img').count()).toBe(0)
+  })
+
+  it('names a wrong filter and keeps the form', async () => {
+    const page = await openPage(browser, at('/reconciler?outcome=splendid'), { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('outcome')
+    expect(await page.locator('select[name=outcome]').inputValue()).toBe('splendid')
+    expect((await page.goto(at('/reconciler?open=x')))?.status()).toBe(400)
+  })
+
+  it.each(schemes)('is accessible in the %s scheme and fits a phone', async (colorScheme) => {
+    await track(2)
+    await ran({ minutesAgo: 50, outcome: 'idle', idle: 120 })
+    await ran({ minutesAgo: 20, scanned: 12, failed: 2, limited: 3 })
+    await ran({ minutesAgo: 10, outcome: 'error', error: 'connect ECONNREFUSED 127.0.0.1:5432' })
+    const page = await openPage(browser, at('/reconciler'), { colorScheme, viewport: phone })
+    for (const [n, path] of ['/reconciler', '/reconciler?open=2', '/reconciler?asked=2020-01-01T00:00:00Z'].entries()) {
+      await page.goto(at(path))
+      await expectNoOverflow(page)
+      await expectAccessible(page)
+      await shoot(page, `reconciler-${colorScheme}-${n}`)
+    }
+  })
+})
