@@ -53,13 +53,13 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
 function quarantineTable({ data }: Page<Quarantined>, query: Query): Markup {
   return table({
     label: 'Refused arrivals',
-    columns: [{ head: 'Arrived' }, { head: 'Cause' }, { head: 'Webhook id' }, { head: 'Size', kind: 'number' }, { head: 'Body begins', kind: 'minor' }],
+    columns: [{ head: 'Arrived' }, { head: 'Webhook id' }, ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []), { head: 'Size', kind: 'number' }, { head: 'Body begins', kind: 'minor' }],
     rows: data.map(({ id, arrived_at, reason, webhook_id, bytes, body_preview }) => ({
       id: String(id),
       cells: [
         html`<a href="/parked/quarantine/${id}">${time(arrived_at, 'precise')}</a>`,
-        code(reason),
         html`<span class="mono">${foreign(webhook_id, 24)}</span>`,
+        ...(query['reason'] === undefined ? [code(reason)] : []),
         size(bytes),
         html`<span class="mono soft">${foreign(body_preview, 64)}</span>`,
       ],

@@ -131,7 +131,7 @@ describe('parked and quarantine', () => {
     for (let n = 0; n < 7; n += 1) await refuse({ body: okImage().body, webhookId: `wh-${n}` })
     await quarantined(7)
     const page = await openPage(browser, at('/parked?reason=no_matching_secret&limit=3'))
-    const ids = () => rows(page, 'Refused arrivals').locator('td:nth-child(3)').allInnerTexts()
+    const ids = () => rows(page, 'Refused arrivals').locator('td:nth-child(2)').allInnerTexts()
     expect(await ids()).toEqual(['wh-6', 'wh-5', 'wh-4'])
     await refuse({ body: okImage().body, webhookId: 'wh-7' })
     await quarantined(8)

@@ -1,0 +1,108 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createHash } from 'node:crypto'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, okAudio, okImage } from '../support/webhooks.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+})
+afterAll(() => browser.close())
+beforeEach(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 100 } })
+})
+afterEach(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const at = (path: string) => new URL(path, receiver.internalUrl).href
+const row = (page: Page, name: string) => page.locator('.scroll[aria-label="Keys"] tbody tr', { has: page.getByRole('link', { name, exact: true }) })
+
+async function matched(keyName: string): Promise<void> {
+  await eventually(async () => (await database.sql`select from mediadock.key_uses where key_name = ${keyName}`).length > 0)
+}
+
+describe('the keys', () => {
+  it('shows each with its environment and fingerprint, never its secret', async () => {
+    const page = await openPage(browser, at('/keys'))
+    expect(await row(page, 'live').innerText()).toMatch(/live.*never.*0 of 100.*100/s)
+    expect(await row(page, 'sandbox').locator('td:nth-child(2)').innerText()).toBe('sandbox')
+    const fingerprint = createHash('sha256').update(liveKey.signing_secret).digest('hex').slice(0, 8)
+    expect(await row(page, 'live').locator('td:nth-child(3)').innerText()).toBe(fingerprint)
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, sandboxKey.signing_secret, sandboxKey.api_key]) expect(await page.content()).not.toContain(secret)
+    expect(await page.getByRole('alert').count()).toBe(0)
+  })
+
+  it('shows the last match, and leads to what the key signed', async () => {
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await matched('live')
+    const page = await openPage(browser, at('/keys'))
+    expect(await row(page, 'live').locator('td:nth-child(4) time').count()).toBe(1)
+    expect(await row(page, 'live').locator('td:nth-child(5)').innerText()).toBe('1')
+    await page.keyboard.press('j')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/\/deliveries\?key_name=live/)
+  })
+
+  it('tells loudly of a retired key that still matches, and of one that was taken away', async () => {
+    const nasty = '<b onclick=x>old</b>'
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await deliver(receiver.webhookUrl, okAudio().body, { secret: sandboxKey.signing_secret })
+    await matched('sandbox')
+    receiver.setKeys(keysOf({ ...liveKey, retired: true }, { ...sandboxKey, name: nasty }))
+    const page = await openPage(browser, at('/keys'))
+    const alerts = await page.getByRole('alert').allInnerTexts()
+    expect(alerts).toHaveLength(2)
+    expect(alerts[0]).toMatch(/^live is retired and still used: the provider signs with it, last \d+\s\w+ ago.*Do not remove it yet/s)
+    expect(alerts[1]).toContain('sandbox is not configured any more')
+    expect(await row(page, 'live').innerText()).toMatch(/retired\s+still used/)
+    expect(await row(page, 'sandbox').innerText()).toContain('not configured')
+    expect(await row(page, nasty).count()).toBe(1)
+    expect(await page.locator('[onclick]').count()).toBe(0)
+    await shoot(page, 'keys')
+  })
+
+  it('says why a key makes no calls, and until when', async () => {
+    stand.answer((_id, _req, res) => json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: 'no' } }))
+    await deliver(receiver.webhookUrl, okImage().body)
+    await eventually(async () => (await database.sql`select from mediadock.call_budgets where blocked_reason = 'unauthorized'`).length > 0)
+    const page = await openPage(browser, at('/keys'))
+    expect(await page.getByRole('alert').innerText()).toMatch(/^live makes no calls until .*does not accept this API key/s)
+    expect(await row(page, 'live').innerText()).toMatch(/1 of 100.*99.*unauthorized/s)
+  })
+
+  it('points at the quarantine once a missing secret was added', async () => {
+    await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_new' })
+    await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)
+    const page = await openPage(browser, at('/keys'))
+    expect(await page.getByText('A secret was added since').count()).toBe(0)
+    receiver.setKeys(keysOf(liveKey, { name: 'new', signing_secret: 'whsec_new', retired: true }))
+    await page.reload()
+    await page.getByText('A secret was added since: the newest that no secret matched is authentic now').getByRole('link').click()
+    await page.getByRole('button', { name: 'Verify it' }).waitFor()
+  })
+
+  it.each(schemes)('is accessible in the %s scheme and fits a phone', async (colorScheme) => {
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await matched('live')
+    receiver.setKeys(keysOf({ ...liveKey, retired: true }, sandboxKey))
+    const page = await openPage(browser, at('/keys'), { colorScheme, viewport: phone })
+    await expectNoOverflow(page)
+    await expectAccessible(page)
+    await shoot(page, `keys-${colorScheme}`)
+  })
+})
