@@ -1,7 +1,127 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
+import { z } from 'zod'
+import { auditChannels } from '../receiver/audit.ts'
+import { auditListSchema, listAudit, type AuditEntry } from '../receiver/queries/audit.ts'
+import { parseFilters } from '../receiver/queries/filters.ts'
+import type { Page } from '../receiver/queries/page.ts'
+import type { Markup } from '../runtime/console-page.ts'
+import { attempt } from './failures.ts'
+import { filterBar } from './filter-bar.ts'
+import { badge, foreign, pager, table, time, type Row } from './parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
+import { linkTo, linkWith, queryOf, without, type Query } from './url.ts'
+
+const path = '/audit'
+
+const deeds: Readonly<Record<string, string>> = {
+  replay: 'replayed',
+  replay_many: 'replayed many',
+  verify_quarantine: 'verified the quarantine again',
+  reconcile: 'asked the provider now',
+  reconcile_run: 'ran the reconciler',
+  track: 'tracked a request',
+  generate: 'submitted a generation',
+}
+
+const channels = { console: 'console', api: 'API', cli: 'command line' } as const
 
 export function auditRoutes(console: ConsoleDeps): Router {
-  return Router().get('/audit', (_req, res) => sendConsolePage(console, res, { title: 'Audit', body: html`<h1>Audit</h1><p class="soft">Who did what.</p>` }))
+  return Router().get(path, async (req, res) => {
+    const query = queryOf(req)
+    const read = await attempt(console.logger, () => listAudit(console.db, parseFilters(auditListSchema, without(query, 'open'))))
+    const fields = [
+      { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
+      { name: 'via', label: 'From where', options: auditChannels },
+      { name: 'action', label: 'What', options: Object.keys(deeds) },
+      { name: 'target', label: 'On what', placeholder: 'the whole id' },
+    ]
+    const body = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>
+      ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
+      ${read.ok ? html`<div class="card table-card">${auditTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
+    sendConsolePage(console, res, { title: 'Audit', status: read.status, body })
+  })
+}
+
+function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
+  const filtered = Object.keys(without(query, 'open')).length > 0
+  return table({
+    label: 'Audit',
+    columns: [{ head: 'When' }, { head: 'What' }, { head: 'On what' }, { head: 'Result' }, { head: 'Who' }, { head: 'From where' }],
+    rows: data.map((entry) => auditRow(entry, query)),
+    empty: filtered ? 'Nothing that was done matches these filters.' : 'Nobody has changed anything yet. Every replay, verification, reconciling, tracking and submit will stand here.',
+  })
+}
+
+function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, query: Query): Row {
+  const href = hrefOf(action, target)
+  const what = targetInWords(action, target)
+  return {
+    id: String(id),
+    cells: [
+      time(at),
+      html`<span title="${action}">${deeds[action] ?? action}</span>`,
+      href === undefined ? what : html`<a href="${href}" ${target === null ? '' : html`title="${target}"`}>${what}</a>`,
+      html`<div class="detail">${resultOf(detail)}</div>`,
+      html`<a href="${linkWith(path, query, { actor })}" title="Only what they did">${foreign(actor, 24)}</a>`,
+      channels[via],
+    ],
+  }
+}
+
+function targetInWords(action: string, target: string | null): Markup {
+  if (target === null) return html`${action === 'verify_quarantine' ? 'all of it' : action === 'reconcile_run' ? 'all that was due' : foreign(null)}`
+  const id = target.replace(/^ids=/, '')
+  return html`<span class="mono">${isId(id) ? id.slice(0, 8) : foreign(target, 40)}</span>`
+}
+
+const isId = (text: string) => z.guid().safeParse(text).success
+
+/** The page of what it was done to. */
+function hrefOf(action: string, target: string | null): string | undefined {
+  const parameters = target === null ? {} : Object.fromEntries(new URLSearchParams(target))
+  switch (action) {
+    case 'replay':
+    case 'replay_many':
+      if (target === null) return '/deliveries'
+      if (isId(target)) return `/deliveries/${target}`
+      return parameters['ids'] !== undefined && isId(parameters['ids']) ? `/deliveries/${parameters['ids']}` : linkTo('/deliveries', parameters)
+    case 'verify_quarantine':
+      return parameters['reason'] === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
+    case 'reconcile':
+    case 'track':
+      return target !== null && isId(target) ? `/requests/${target}` : undefined
+    case 'reconcile_run':
+      return '/reconciler'
+    case 'generate':
+      return target === null ? undefined : `/api/generations/${encodeURIComponent(target)}`
+    default:
+      return undefined
+  }
+}
+
+/** Postgres keeps no order of members: first how many there were, then what became of them. */
+const readingOrder = ['count', 'checked', 'scanned', 'accepted', 'replayed', 'landed', 'changed', 'running', 'notFound', 'refused', 'failed', 'postponed', 'rateLimited']
+
+/** Counts in words, those that are nothing left out; an error stands first. */
+function resultOf(detail: AuditEntry['detail']): Markup {
+  const { error, ...rest } = detail ?? {}
+  const some = Object.entries(rest).filter(([, value]) => value !== 0 && value !== null && value !== '')
+  const parts = some.toSorted(([a], [b]) => placeOf(a) - placeOf(b)).map(([name, value], at) => html`${at === 0 ? '' : ', '}${inWords(name)} ${foreign(textOf(value), 80)}`)
+  if (error !== undefined) return html`${badge('failed', 'bad')} ${foreign(textOf(error), 300)} ${parts.length > 0 ? html`<span class="soft">(${parts})</span>` : ''}`
+  if (parts.length > 0) return html`${parts}`
+  return html`<span class="soft">${Object.keys(rest).length > 0 ? 'nothing to do' : 'done'}</span>`
+}
+
+function placeOf(name: string): number {
+  const place = readingOrder.indexOf(name)
+  return place === -1 ? readingOrder.length : place
+}
+
+function inWords(name: string): string {
+  return name.replaceAll('_', ' ').replaceAll(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase()
+}
+
+function textOf(value: unknown): string {
+  return typeof value === 'string' ? value : JSON.stringify(value)
 }

@@ -1,0 +1,149 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { writeAudit, type Deed, type Detail } from '../../src/receiver/audit.ts'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
+
+let browser: Browser
+let database: TestDatabase
+let receiver: TestReceiver
+
+const nasty = '<img src=x onerror="document.title=\'owned\'">'
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+})
+afterAll(() => browser.close())
+beforeEach(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url })
+})
+afterEach(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+const at = (path: string) => new URL(path, receiver.internalUrl).href
+const rows = (page: Page) => page.locator('.scroll[aria-label="Audit"] tbody tr')
+const links = (page: Page) => rows(page).locator('td:nth-child(3)').evaluateAll((cells) => cells.map((cell) => cell.querySelector('a')?.getAttribute('href') ?? null))
+
+const base = Date.parse('2026-03-01T03:00:00Z')
+
+async function did(minute: number, deed: Deed & { detail?: Detail }): Promise<void> {
+  await writeAudit(receiver.deps.db, { ...deed, at: new Date(base + minute * 60_000) })
+}
+
+const ids = { delivery: randomUUID(), request: randomUUID(), key: randomUUID() }
+
+async function aNight(): Promise<void> {
+  await did(0, { via: 'cli', actor: 'ops@host-1', action: 'replay', target: ids.delivery, detail: { replayed: 1, changed: 0 } })
+  await did(1, { via: 'api', actor: '10.0.0.7', action: 'reconcile', target: ids.request, detail: { scanned: 1, landed: 1, running: 0, notFound: 0, rateLimited: 2 } })
+  await did(2, { via: 'console', actor: 'Ada', action: 'verify_quarantine', target: 'reason=no_matching_secret', detail: { checked: 40, accepted: 38, refused: 2 } })
+  await did(3, { via: 'console', actor: 'Ada', action: 'replay_many', target: 'state=parked&reason=not_json', detail: { count: 12, replayed: 12, changed: 0, failed: 0, end: 'done' } })
+  await did(4, { via: 'console', actor: 'Ada', action: 'replay', target: `ids=${ids.delivery}`, detail: { replayed: 1 } })
+  await did(5, { via: 'console', actor: 'Ada', action: 'reconcile_run', detail: { scanned: 0 } })
+  await did(6, { via: 'api', actor: '10.0.0.7', action: 'generate', target: ids.key, detail: { model: nasty, status: 202 } })
+  await did(7, { via: 'cli', actor: nasty, action: 'verify_quarantine', detail: { error: 'Postgres cannot be reached' } })
+  await did(8, { via: 'api', actor: '10.0.0.7', action: 'track', target: 'javascript:alert(1)', detail: {} })
+}
+
+describe('the audit', () => {
+  it('says so when nobody has changed anything', async () => {
+    const page = await openPage(browser, at('/audit'))
+    await page.getByText('Nobody has changed anything yet').waitFor()
+  })
+
+  it('shows who did what from where, with the result and the way to the target', async () => {
+    await aNight()
+    const page = await openPage(browser, at('/audit'))
+    expect(await links(page)).toEqual([
+      null,
+      '/parked',
+      `/api/generations/${ids.key}`,
+      '/reconciler',
+      `/deliveries/${ids.delivery}`,
+      '/deliveries?state=parked&reason=not_json',
+      '/parked?view=quarantine&reason=no_matching_secret',
+      `/requests/${ids.request}`,
+      `/deliveries/${ids.delivery}`,
+    ])
+    expect(await rows(page).nth(6).innerText()).toMatch(/03:02:00.*verified the quarantine again.*no_matching_secret.*checked 40, accepted 38, refused 2.*Ada.*console/s)
+    expect(await rows(page).nth(7).innerText()).toMatch(/asked the provider now.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s)
+    expect(await rows(page).nth(1).innerText()).toMatch(/failed Postgres cannot be reached.*command line/s)
+    expect(await rows(page).nth(5).innerText()).toContain('count 12, replayed 12, end done')
+    expect(await rows(page).nth(3).innerText()).toContain('nothing to do')
+    expect(await rows(page).nth(0).innerText()).toContain('done')
+    expect(await rows(page).nth(2).innerText()).toContain(nasty)
+    expect(await page.title()).toBe('Audit · mediadock')
+    expect(await page.locator('main img, [href^="javascript:"]').count()).toBe(0)
+    await shoot(page, 'audit')
+  })
+
+  it('filters by from where, what, whom, target and time, all in the address', async () => {
+    await aNight()
+    const page = await openPage(browser, at('/audit'))
+    await page.selectOption('select[name=via]', 'console')
+    await page.waitForURL(/via=console/)
+    await expect.poll(() => rows(page).count()).toBe(4)
+    await page.selectOption('select[name=action]', 'replay')
+    await page.waitForURL(/action=replay/)
+    await expect.poll(() => rows(page).count()).toBe(1)
+    const pasted = await openPage(browser, page.url())
+    expect(await rows(pasted).count()).toBe(1)
+    await page.getByRole('link', { name: 'Clear all' }).click()
+    await expect.poll(() => rows(page).count()).toBe(9)
+    await page.keyboard.press('/')
+    await page.keyboard.type('10.0.0.7')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/actor=10/)
+    await expect.poll(() => rows(page).count()).toBe(3)
+    await page.goto(at(`/audit?target=${ids.request}`))
+    expect(await rows(page).count()).toBe(1)
+    await page.goto(at('/audit?since=2026-03-01+03:02&until=2026-03-01+03:04'))
+    expect(await rows(page).count()).toBe(2)
+    await rows(page).first().getByRole('link', { name: 'Ada' }).click()
+    await page.waitForURL(/actor=Ada/)
+    expect(page.url()).toContain('since=2026-03-01T03')
+  })
+
+  it('pages by cursor, and stays where it is while new entries come', async () => {
+    await aNight()
+    const page = await openPage(browser, at('/audit?limit=4'))
+    expect(await rows(page).count()).toBe(4)
+    await did(9, { via: 'api', actor: '10.0.0.8', action: 'track' })
+    await page.getByRole('link', { name: 'Older' }).click()
+    await page.waitForURL(/cursor=/)
+    await expect.poll(() => rows(page).first().innerText()).toContain('03:04:00')
+  })
+
+  it('names a wrong filter and keeps the form', async () => {
+    const page = await openPage(browser, at('/audit?via=telepathy&actor=Ada'), { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('via')
+    expect(await page.locator('input[name=actor]').inputValue()).toBe('Ada')
+  })
+
+  it('has what is done through the console, with the name that was given at the sign-in', async () => {
+    const internalToken = 'a-token-of-at-least-32-characters'
+    await receiver.stop()
+    receiver = await startTestReceiver({ databaseUrl: database.url, settings: { internalToken } })
+    const page = await openPage(browser, at('/reconciler'), { expectProblems: true })
+    await page.getByLabel('Token').fill(internalToken)
+    await page.getByLabel('Your name').fill('Grace Hopper')
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await page.getByRole('button', { name: 'Run now' }).click()
+    await page.waitForURL(/open=/)
+    await page.getByRole('link', { name: 'Audit' }).click()
+    await expect.poll(() => rows(page).first().innerText()).toMatch(/ran the reconciler.*Grace Hopper.*console/s)
+  })
+
+  it.each(schemes)('is accessible in the %s scheme and fits a phone', async (colorScheme) => {
+    await aNight()
+    const page = await openPage(browser, at('/audit'), { colorScheme, viewport: phone })
+    await expectNoOverflow(page)
+    await expectAccessible(page)
+    await shoot(page, `audit-${colorScheme}`)
+  })
+})
