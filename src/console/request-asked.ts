@@ -1,6 +1,6 @@
 import type { ReconcileRun } from '../receiver/reconciler.ts'
 import type { Request } from '../receiver/queries/requests.ts'
-import { heardOf } from './request-words.ts'
+import { heardOf, wholeMedia } from './request-words.ts'
 
 // What came of asking the provider by hand: it stands in the address, so that it can be shown and sent on.
 
@@ -32,7 +32,7 @@ export function askedWords(end: AskedEnd, request: Request): AskedWords {
     case 'landed':
       return { good: true, text: `The provider gave its result, and it landed: the request is now ${request.status}.` }
     case 'completed':
-      return { good: true, text: `The provider gave its result. The state stayed ${request.status}; all ${request.media_items} of its media are known now.` }
+      return { good: true, text: `The provider gave its result. The state stayed ${request.status}; ${wholeMedia(request.media_items)} now.` }
     case 'confirmed':
       return { good: true, text: `The provider's own result says what the webhook had said, ${request.status}. It was taken over with the provider's times.` }
     case 'unchanged':

@@ -155,17 +155,17 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
   )
 }
 
-function deliveriesCard({ id, timeline }: RequestDetail): Markup {
+function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
   const replay = deliveries.length === 0 ? '' : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
-  const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', q: id })}">arrivals</a>`
+  const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
   return card(
     'Deliveries',
     html`${table({
       label: 'Deliveries of it',
       columns: deliveryColumns,
       rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
-      empty: html`No webhook of it was accepted. One that was refused would be in quarantine; look among the ${refused} of that time, or ask the provider.`,
+      empty: html`No webhook of it was accepted. What is refused is not known to be of it: look among those ${refused}, or ask the provider.`,
     })}${replay}`,
   )
 }

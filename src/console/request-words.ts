@@ -69,8 +69,12 @@ export const mediaCounts = { image: ['picture', 'pictures'], video: ['video', 'v
 /** `4 of 4`; a webhook tells only the first, and not of how many. */
 export function mediaCount({ media_items, media_complete, status }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
-  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all of its media are known' }
+  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all that it made is known' }
   return { short: `${media_items} of ?`, text: "only what its webhook carried is known; the provider's own result tells the rest" }
+}
+
+export function wholeMedia(items: number): string {
+  return items === 1 ? 'all that it made, one item, is known' : `all ${items} of its media are known`
 }
 
 /** One sentence that says how it stands. */
@@ -82,7 +86,7 @@ export function summaryOf(request: Request, when: When): string {
     return `${open} Last heard: ${heardOf(request).text}.`
   }
   const drift = driftOf(request)
-  const end = status === 'COMPLETED' ? `It is completed, and ${media_complete ? `all ${media_items} of its media are known` : 'only what its webhook carried is known so far'}` : status === 'FAILED' ? `It failed${error_code === null ? '' : ': see the error below'}` : 'It was canceled'
+  const end = status === 'COMPLETED' ? `It is completed, and ${media_complete ? wholeMedia(media_items) : 'only what its webhook carried is known so far'}` : status === 'FAILED' ? `It failed${error_code === null ? '' : ': see the error below'}` : 'It was canceled'
   const doubt = contradiction ? ' A webhook of it says otherwise: the deliveries below show which.' : ''
   return `${end}${drift === undefined ? '' : `; ${drift.text}`}.${doubt}`
 }

@@ -109,6 +109,7 @@ describe('the page of a request', () => {
     expect(await card(page, 'What it is').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
     expect(await page.locator('.lead').innerText()).toContain('A webhook of it says otherwise')
     expect(await page.locator(`a[href="/deliveries/${otherwise}"]`).count()).toBeGreaterThan(0)
+    await shoot(page, 'request-failed')
   })
 
   it('plays sound and video', async () => {
@@ -118,6 +119,7 @@ describe('the page of a request', () => {
     const player = page.locator('audio[controls]')
     await eventually(() => player.evaluate((audio) => Number(Object(audio).duration) > 0))
     await expectAccessible(page)
+    await shoot(page, 'request-sound')
     const video = randomUUID()
     await deliverAndSettle(deliverTo(), notified(video, { video: { url: world.media('v.mp4') } }), { webhookId: 'wh_video' })
     expect(await (await open(`requests/${video}`)).locator('video[controls]').getAttribute('src')).toBe(world.media('v.mp4'))
@@ -158,6 +160,7 @@ describe('Ask the provider now', () => {
     const page = await pressed(id)
     expect(await page.getByRole('status').first().innerText()).toContain('it landed: the request is now COMPLETED')
     expect(await card(page, 'Media').innerText()).toContain('2 of 2')
+    await shoot(page, 'request-asked')
     await eventually(async () => (await audit(id)).length === 1)
     expect(await audit(id)).toEqual([{ via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } }])
     // The pasted link says the same.
