@@ -1,99 +1,87 @@
+import { Router } from 'express'
 import { html } from 'hono/html'
-import type { Stats } from '../receiver/queries/stats.ts'
-import type { Markup } from '../runtime/console-page.ts'
-import type { LinkPolicy } from './media-links.ts'
+import { parseFilters } from '../receiver/queries/filters.ts'
+import { readMinutes, type Minutes } from '../receiver/queries/minutes.ts'
+import { readNow, type Now } from '../receiver/queries/now.ts'
+import { readingOptions } from '../receiver/reading.ts'
+import { sendPage, type Markup } from '../runtime/console-page.ts'
+import { attempt, type Attempt } from './failures.ts'
+import { giveUpCard } from './give-up-card.ts'
+import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
+import { latest, problemList, tiles } from './now-parts.ts'
+import { problem, time } from './parts.ts'
+import { sharedReads } from './shared-read.ts'
+import { sendConsolePage, type ConsoleDeps } from './shell.ts'
+import { linkTo, queryOf, without, type Query } from './url.ts'
 
-/** The first page: what arrives and what became of it, fresh every second. */
-export function nowPage(stats: Stats, links: LinkPolicy): Markup {
-  return html`<h1>Now</h1>
-    <div hx-get="/now" hx-trigger="every 1s" hx-swap="innerMorph">${nowTiles(stats, links)}</div>`
+/** All open tabs together ask Postgres no more often than this. */
+const freshMs = 1000
+const chartsFreshMs = 5000
+
+/** The first page: what is wrong, what comes in and what became of it. It fetches itself again while somebody looks. */
+export function nowRoutes(console: ConsoleDeps): Router {
+  const { db, clock, logger } = console
+  const reads = sharedReads<Now>(freshMs)
+  const chartReads = sharedReads<Minutes>(chartsFreshMs)
+  const readLive = () => attempt(logger, () => reads('now', () => readNow(db, readingOptions(console))))
+  const readCharts = (query: Query) =>
+    attempt(logger, () => {
+      const times = parseFilters(chartTimesSchema, without(query, 'live', 'open'))
+      return chartReads(linkTo('', times), () => readMinutes(db, minutesWanted(times, clock()), clock()))
+    })
+
+  return Router()
+    .get('/', async (req, res) => {
+      const query = queryOf(req)
+      const [now, minutes] = await Promise.all([readLive(), readCharts(query)])
+      const body = nowPage({ now, minutes, query, console })
+      sendConsolePage(console, res, { title: 'Now', body, status: Math.max(now.status, minutes.status), charts: true, live: true })
+    })
+    .get('/now', async (_req, res) => {
+      const now = await readLive()
+      sendPage(res.status(now.status), livePart(now, console))
+    })
+    .get('/now/charts', async (req, res) => {
+      const minutes = await readCharts(queryOf(req))
+      sendPage(res.status(minutes.status), chartsPart(minutes))
+    })
 }
 
-/** The part that is fetched again. */
-export function nowTiles({ arrivals, results, pending, oldest_seconds, parked, overdue, backlog }: Stats, links: LinkPolicy): Markup {
-  return html`<div class="tiles">
-      ${tile(pending, 'waiting to land')} ${tile(`${Math.round(oldest_seconds)} s`, 'oldest waiting')} ${tile(parked, 'parked')}
-      ${tile(overdue, 'overdue at the provider')} ${tile(backlog.due, backlog.due === 0 ? 'to ask the provider for' : `to ask the provider for, about ${backlog.minutes} min`)}
-    </div>
-    <div class="columns">
-      <section class="card" aria-labelledby="arrivals">
-        <h2 id="arrivals">Latest arrivals</h2>
-        ${arrivals.length === 0 ? html`<p class="empty">No webhook has arrived yet.</p>` : arrivalTable(arrivals)}
-      </section>
-      <section class="card" aria-labelledby="results">
-        <h2 id="results">Latest results</h2>
-        ${results.length === 0
-          ? html`<p class="empty">No result has landed yet.</p>`
-          : html`<div class="results">${results.map((result) => resultCard(result, links))}</div>`}
-      </section>
+type View = { now: Attempt<Now>; minutes: Attempt<Minutes>; query: Query; console: ConsoleDeps }
+
+function nowPage({ now, minutes, query, console }: View): Markup {
+  const live = query['live'] !== 'off'
+  const times = { range: query['range'], since: query['since'], until: query['until'] }
+  const still = minutes.status === 400 || (minutes.ok && isPast(minutes.value, console.clock()))
+  return html`<div class="head"><h1>Now</h1><span class="spacer"></span>
+      <button type="button" class="quiet live" data-live-toggle data-key-action="tail" aria-pressed="${live ? 'true' : 'false'}">Live <kbd>t</kbd></button></div>
+    <div id="live" data-live hx-get="/now" hx-trigger="every 2s, refresh" hx-swap="innerMorph" hx-sync="this:drop">
+      ${livePart(now, console, chartsCard({ minutes, query, times, still }))}
     </div>`
 }
 
-function tile(value: number | string, label: string): Markup {
-  return html`<div class="tile"><b>${value}</b><span>${label}</span></div>`
+const unreadable =
+  'The figures cannot be read: Postgres does not answer, or too slowly. What cannot be stored is answered 503 meanwhile and comes again; look at the database first. This page tries again by itself.'
+
+/** The part that is fetched again. The charts among it have a pace of their own: they are left as they stand. */
+function livePart(now: Attempt<Now>, { links }: ConsoleDeps, middle: Markup = html`<div id="charts" hx-morph-skip></div>`): Markup {
+  if (!now.ok) return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
+  const { value } = now
+  return html`<p class="as-of soft">As of ${time(value.at, 'seconds')} UTC</p>
+    ${problemList(value)} ${tiles(value)} ${value.give_ups.length === 0 ? '' : giveUpCard(value.give_ups, value.at)} ${middle} ${latest(value, links)}`
 }
 
-function arrivalTable(arrivals: Stats['arrivals']): Markup {
-  return html`<div class="scroll" tabindex="0" role="region" aria-labelledby="arrivals">
-    <table>
-      <thead>
-        <tr>
-          <th>Received</th>
-          <th>Outcome</th>
-          <th>Cause</th>
-          <th>Request</th>
-          <th>Key</th>
-          <th>Answered in</th>
-        </tr>
-      </thead>
-      <tbody>
-        ${arrivals.map(
-          (arrival) =>
-            html`<tr>
-              <td>${time(arrival.arrived_at)}</td>
-              <td><span class="badge ${toneOf(arrival.outcome)}">${arrival.outcome}</span>${arrival.folded > 0 ? html` <span class="soft">+${arrival.folded}</span>` : ''}</td>
-              <td>${arrival.reason ?? ''}</td>
-              <td class="mono"><span title="${arrival.request_id ?? ''}">${arrival.request_id?.slice(0, 8) ?? '—'}</span></td>
-              <td>${arrival.key_name ?? '—'}</td>
-              <td>${arrival.ack_ms.toFixed(1)} ms</td>
-            </tr>`,
-        )}
-      </tbody>
-    </table>
+type ChartsCard = { minutes: Attempt<Minutes>; query: Query; times: Query; still: boolean }
+
+function chartsCard({ minutes, query, times, still }: ChartsCard): Markup {
+  return html`<div id="charts" hx-morph-skip>
+    <section class="card" aria-labelledby="charts-title">
+      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value : undefined)}</div>
+      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${chartsPart(minutes)}</div>
+    </section>
   </div>`
 }
 
-function resultCard(result: Stats['results'][number], links: LinkPolicy): Markup {
-  const extra = result.media.length > 1 ? html` <span class="soft">${result.media.length} items</span>` : ''
-  return html`<article class="result" id="result-${result.request_id}">
-    <div class="media">${mediaOf(result, links)}</div>
-    <div class="about">
-      <span class="soft">${result.model ?? 'unknown model'}</span>
-      <span class="mono" title="${result.request_id}">${result.request_id}</span>
-      <span><span class="badge ${result.status === 'COMPLETED' ? 'good' : 'bad'}">${result.status}</span>${extra}</span>
-      <span class="soft">${result.media_complete ? '' : 'partly known, '}${time(result.landed_at)}</span>
-    </div>
-  </article>`
-}
-
-function mediaOf({ media: [first], error_message, request_id }: Stats['results'][number], links: LinkPolicy): Markup {
-  if (!first) return html`<span>${error_message?.slice(0, 80) ?? 'no media'}</span>`
-  if (!links.allows(first.url)) return html`<span>link not shown</span>`
-  switch (first.kind) {
-    case 'video':
-      return html`<video src="${first.url}" controls muted preload="metadata"></video>`
-    case 'audio':
-      return html`<audio src="${first.url}" controls preload="none"></audio>`
-    default:
-      return html`<a href="${first.url}" rel="noreferrer"><img src="${first.url}" alt="Result of ${request_id}" loading="lazy" /></a>`
-  }
-}
-
-function toneOf(outcome: string): string {
-  if (outcome === 'accepted' || outcome === 'duplicate') return 'good'
-  return outcome === 'parked' ? 'warn' : 'bad'
-}
-
-function time(iso: string): Markup {
-  return html`<time datetime="${iso}" title="${iso}">${iso.slice(11, 23)}</time>`
+function chartsPart(minutes: Attempt<Minutes>): Markup {
+  return minutes.ok ? charts(minutes.value) : problem(minutes.problem)
 }

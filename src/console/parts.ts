@@ -115,7 +115,7 @@ export function table({ label, columns, rows, empty, rowsId }: Table): Markup {
       <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
         ${rows.map(
           ({ id, cells }) =>
-            html`<tr ${id === undefined ? '' : html`data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''}">${cell}</td>`)}</tr>`,
+            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''}">${cell}</td>`)}</tr>`,
         )}
       </tbody>
     </table>

@@ -13,6 +13,8 @@ export type ConsolePage = {
   status?: number
   /** Loads the chart library for pages that draw. */
   charts?: boolean
+  /** For pages with parts that fetch themselves again. */
+  live?: boolean
 }
 
 const pages = [
@@ -26,7 +28,7 @@ const pages = [
 ] as const
 
 /** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
-export function sendConsolePage({ settings }: ConsoleDeps, res: Response, { title, body, status = 200, charts = false }: ConsolePage): void {
+export function sendConsolePage({ settings }: ConsoleDeps, res: Response, { title, body, status = 200, charts = false, live = false }: ConsolePage): void {
   const { path } = res.req
   const nav = pages.map(({ href, label }) => ({ href, label, current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`) }))
   const markup = page({
@@ -36,7 +38,7 @@ export function sendConsolePage({ settings }: ConsoleDeps, res: Response, { titl
     body,
     below: footer(),
     signOut: settings.internalToken !== undefined,
-    scripts: charts ? ['/assets/console.js', '/assets/chart.js'] : ['/assets/console.js'],
+    scripts: ['/assets/console.js', ...(charts ? ['/assets/chart.js'] : []), ...(live ? ['/assets/live.js'] : [])],
     styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
   })
   sendPage(res.status(status), markup)

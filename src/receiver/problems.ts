@@ -31,8 +31,8 @@ export type Numbers = {
 }
 
 /** The provider gives up on an answer after 10 s. */
-const slowAckMs = 2000
-const oldSeconds = 60
+export const slowAckMs = 2000
+export const oldSeconds = 60
 const refusedShare = 0.02
 const soonMinutes = 10
 

@@ -1,15 +1,18 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { randomUUID } from 'node:crypto'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 
 let browser: Browser
-let database: TestDatabase
 let stand: ProviderStand
+let database: TestDatabase
 let receiver: TestReceiver
 
 // A picture of one pixel, so that the page has something real to load.
@@ -17,7 +20,6 @@ const pixel = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQ
 
 beforeAll(async () => {
   browser = await launchBrowser()
-  database = await createTestDatabase()
   stand = await startProviderStand()
   stand.answer((id, req, res) => {
     if (req.url?.endsWith('.png')) return void res.writeHead(200, { 'content-type': 'image/png' }).end(pixel)
@@ -25,61 +27,272 @@ beforeAll(async () => {
     for (const image of result.output.images) image.url = `${stand.url}/${id}.png`
     return json(res, 200, result)
   })
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
 })
 afterAll(async () => {
   await browser.close()
-  await receiver.stop()
   await stand.close()
+})
+beforeEach(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+afterEach(async () => {
+  await receiver.stop()
   await database.drop()
 })
 
-async function open(options: BrowserContextOptions = {}): Promise<{ page: Page; problems: string[] }> {
-  const context = await browser.newContext(options)
-  const page = await context.newPage()
-  const problems: string[] = []
-  page.on('console', (message) => message.type() === 'error' && problems.push(message.text()))
-  page.on('pageerror', (error) => problems.push(String(error)))
-  await page.goto(receiver.internalUrl)
-  return { page, problems }
+const open = (path = '', look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
+const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
+const tile = async (page: Page, label: string) => (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
+const logged = (count: number) => eventually(async () => (await database.sql`select from mediadock.arrivals`).length >= count)
+const forged = { secret: 'whsec_of_nobody' }
+
+/** Figures of the last minutes, as the loop writes them. */
+async function minutes(...rows: { ago: number; arrivals?: Record<string, number>; overdue?: number }[]): Promise<void> {
+  const { sql } = database
+  for (const { ago, arrivals = { accepted: 10 }, overdue = 0 } of rows) {
+    await sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)
+      values (date_trunc('minute', now()) - make_interval(mins => ${ago}), now(), ${JSON.stringify(arrivals)}::text::jsonb, 3, 9.26, 8, 0.5, 1.234, 4, 2, ${overdue}) on conflict do nothing`
+  }
 }
 
-describe('the first page', () => {
+describe('what is wrong', () => {
+  it('says that nothing is, and since when', async () => {
+    await minutes({ ago: 30, arrivals: { 'refused/no_matching_secret': 1 } }, { ago: 29 }, { ago: 10 })
+    const page = await open()
+    expect(await wrong(page).innerText()).toMatch(/^Nothing is wrong, and nothing has been since \d{4}-\d\d-\d\d \d\d:\d\d:00\.$/)
+    const [row] = await database.sql`select date_trunc('minute', now()) - interval '29 minutes' as at`
+    // The minute may have turned since the rows were written.
+    expect(Math.abs(Date.parse((await wrong(page).locator('time').getAttribute('datetime')) ?? '') - Number(row?.['at']))).toBeLessThanOrEqual(60_000)
+    await shoot(page, 'now-calm')
+  })
+
+  it('names the worst first, each with the link that acts on it, and is calm again when they are gone', async () => {
+    for (let n = 0; n < 3; n += 1) await deliver(receiver.webhookUrl, okImage().body, forged)
+    await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
+    await logged(4)
+    const page = await open()
+    const items = wrong(page).locator('li')
+    await eventually(async () => (await items.count()) === 2)
+    expect(await items.nth(0).innerText()).toMatch(/^critical[\s\S]*75 % of arrivals refused[\s\S]*no secret matches/)
+    expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
+    expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
+    expect(await tile(page, 'Parked')).toBe('Parked 1 wait for you')
+    await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
+    for (const colorScheme of schemes) {
+      await page.emulateMedia({ colorScheme })
+      await expectAccessible(page)
+      await shoot(page, `now-${colorScheme}`)
+    }
+    await page.setViewportSize(phone)
+    await expectNoOverflow(page)
+    await shoot(page, 'now-phone')
+    await items.nth(0).getByRole('link').click()
+    await page.waitForURL('**/parked?reason=no_matching_secret')
+    await page.goBack()
+    // An hour later nothing of it is news, and what was given up is another matter.
+    await database.sql`delete from mediadock.arrivals`
+    await database.sql`delete from mediadock.deliveries`
+    await wrong(page).getByText('Nothing is wrong').waitFor()
+  })
+
+  it('leads from every problem to a page that there is', async () => {
+    await database.sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - interval '1 day')`
+    await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('<b>gone</b>', now(), now(), 3)`
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, blocked_until, blocked_reason) values ('live', array_fill(0, array[61]), 0, true, now() + interval '1 hour', 'unauthorized')`
+    const page = await open()
+    const links = wrong(page).getByRole('link')
+    expect(await wrong(page).locator('li').evaluateAll((items) => items.map((item) => item.getAttribute('data-cause')))).toEqual(['key_refused:live', 'overdue', 'removed_key_matched:<b>gone</b>'])
+    for (const href of await links.evaluateAll((all) => all.map((link) => link.getAttribute('href') ?? ''))) {
+      expect((await fetch(new URL(href, receiver.internalUrl))).status, href).toBe(200)
+    }
+    expect(await wrong(page).locator('b').count()).toBe(0)
+    expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to ask for, about 1 min')
+  })
+
+  it('says so when Postgres does not answer, and mends itself', async () => {
+    const proxy = await startPostgresProxy(database.url)
+    const behind = await startTestReceiver({ databaseUrl: proxy.url })
+    onTestFinished(() => behind.stop())
+    const page = await openPage(browser, behind.internalUrl, { expectProblems: true })
+    proxy.swallowAfter(0)
+    await page.getByRole('alert').waitFor()
+    expect(await page.getByRole('alert').innerText()).toContain('Postgres does not answer')
+    expect(await page.locator('#charts').count()).toBe(1)
+    await expectAccessible(page)
+    proxy.passOn()
+    proxy.cut()
+    await wrong(page).getByText('Nothing is wrong').waitFor()
+  })
+})
+
+describe('the live part', () => {
   it('shows an arrival and its picture without being loaded again', async () => {
-    const { page, problems } = await open()
+    const page = await open()
     await page.getByText('No webhook has arrived yet.').waitFor()
     const { body, requestId } = okImage()
     await deliver(receiver.webhookUrl, body)
     const picture = page.getByAltText(`Result of ${requestId}`)
     await picture.waitFor()
     await expect.poll(() => picture.evaluate((image) => Number(Object(image).naturalWidth))).toBe(1)
-    expect(await page.locator('tbody tr').first().innerText()).toContain('accepted')
+    const row = page.getByRole('group', { name: 'Latest arrivals' }).locator('tbody tr').first()
+    expect(await row.innerText()).toContain('accepted')
     expect(await page.locator(`#result-${requestId}`).innerText()).toContain('2 items')
-    expect(problems).toEqual([])
-    await page.context().close()
+    expect(await tile(page, 'Arrivals')).toBe('Arrivals in 5 min 1 1 accepted, 0 again')
+    await row.getByRole('link').first().click()
+    await page.waitForURL('**/deliveries/*')
   })
 
-  it('keeps hostile payloads as text', async () => {
-    const requestId = randomUUID()
+  it('takes neither focus nor scroll nor what was opened and marked', async () => {
+    await minutes({ ago: 1 })
+    for (let n = 0; n < 5; n += 1) await deliver(receiver.webhookUrl, okAudio().body)
+    await logged(5)
+    const page = await open('', { viewport: phone })
+    await page.getByText('As a table').first().click()
+    await page.keyboard.press('Escape')
+    for (let n = 0; n < 3; n += 1) await page.keyboard.press('j')
+    const marked = page.locator('[data-row].marked')
+    const id = await marked.getAttribute('data-row')
+    await page.evaluate('scrollTo(0, 700)')
+    await deliver(receiver.webhookUrl, okAudio().body)
+    await expect.poll(() => page.locator('[data-row]').count(), { timeout: 10_000 }).toBe(6)
+    expect(await marked.getAttribute('data-row')).toBe(id)
+    expect(await page.evaluate('document.activeElement.closest("[data-row]").dataset.row')).toBe(id)
+    expect(await page.evaluate('scrollY')).toBe(700)
+    await page.evaluate('document.querySelectorAll("[data-live]").forEach((part) => part.dispatchEvent(new CustomEvent("refresh")))')
+    await page.waitForResponse('**/now/charts*')
+    await page.waitForResponse('**/now')
+    expect(await page.locator('#charts details').first().getAttribute('open')).toBe('')
+    expect(await page.locator('.plot canvas').count()).toBe(4)
+  })
+
+  it('stops while nobody looks, and when it is told to', async () => {
+    const page = await open()
+    const asked: string[] = []
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname))
+    await page.waitForRequest('**/now')
+    await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })`)
+    await page.waitForTimeout(100)
+    asked.length = 0
+    await page.waitForTimeout(4500)
+    expect(asked).toEqual([])
+    await page.evaluate(`delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))`)
+    await eventually(() => asked.includes('/now') && asked.includes('/now/charts'))
+
+    await page.keyboard.press('t')
+    expect(new URL(page.url()).searchParams.get('live')).toBe('off')
+    await page.waitForTimeout(100)
+    asked.length = 0
+    await page.waitForTimeout(2500)
+    expect(asked).toEqual([])
+    const same = await open(page.url().slice(receiver.internalUrl.length))
+    expect(await same.getByRole('button', { name: 'Live' }).getAttribute('aria-pressed')).toBe('false')
+    await same.getByRole('button', { name: 'Live' }).click()
+    await same.waitForRequest('**/now')
+    expect(new URL(same.url()).search).toBe('')
+  })
+
+  it('asks Postgres once for all tabs', async () => {
+    const texts = await Promise.all(Array.from({ length: 20 }, async () => (await fetch(new URL('now', receiver.internalUrl))).text()))
+    // The moment of the read is among it, to the millisecond.
+    expect(new Set(texts).size).toBe(1)
+  })
+
+  it('asks to sign in again when the session has ended', async () => {
+    const guarded = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { internalToken: 'a-token-of-thirty-two-characters-x' } })
+    try {
+      const page = await openPage(browser, guarded.internalUrl, { expectProblems: true })
+      await page.locator('input[type=password]').fill('a-token-of-thirty-two-characters-x')
+      await page.getByRole('button', { name: 'Sign in' }).click()
+      await page.getByRole('heading', { name: 'Now' }).waitFor()
+      await page.context().clearCookies()
+      await page.locator('input[type=password]').waitFor()
+      expect(await page.locator('#live').count()).toBe(0)
+    } finally {
+      await guarded.stop()
+    }
+  })
+})
+
+describe('the charts', () => {
+  it('show the figures of each minute, and when a process started', async () => {
+    await minutes({ ago: 2, arrivals: { accepted: 7, 'refused/no_matching_secret': 2, 'refused/malformed_header': 1 } }, { ago: 5 })
+    await eventually(async () => (await database.sql`select from mediadock.process_starts`).length > 0)
+    const page = await open()
+    await page.locator('.plot canvas').nth(3).waitFor()
+    const figure = (label: string) => page.locator('figure', { hasText: label })
+    const row = async (label: string, nth: number) => {
+      const details = figure(label).locator('details')
+      if ((await details.getAttribute('open')) === null) await details.locator('summary').click()
+      return (await details.locator('tbody tr').nth(nth).locator('td.number').allInnerTexts()).join(' ')
+    }
+    expect(await row('Arrivals by outcome', 0)).toBe('10 0')
+    expect(await row('Arrivals by outcome', 1)).toBe('7 3')
+    expect(await row('Landing', 1)).toBe('0.5 1.23')
+    expect(await row('Inbox', 1)).toBe('4')
+    expect(await row('Acknowledgement', 1)).toBe('3 9.3')
+    expect(await page.locator('.chart-note').innerText()).toMatch(/Dashed lines: a receiver started, at \d\d:\d\d:\d\d on /)
+    const spec = JSON.parse((await page.locator('[data-chart]').first().getAttribute('data-chart')) ?? '')
+    expect(spec.marks).toHaveLength(1)
+    // Three hours are shown, however few minutes there are figures of.
+    expect(spec.at.length).toBeGreaterThanOrEqual(180)
+  })
+
+  it('keep their range in the address: 1 h, 24 h, and fixed times', async () => {
+    await minutes({ ago: 2 }, { ago: 600 })
+    const page = await open()
+    await page.getByRole('link', { name: '24 h' }).click()
+    await page.waitForURL('**/?range=24h')
+    expect(await page.getByRole('link', { name: '24 h' }).getAttribute('aria-current')).toBe('true')
+    const specs = () => page.locator('[data-chart]').first().getAttribute('data-chart')
+    expect(JSON.parse((await specs()) ?? '').at.length).toBeLessThanOrEqual(300)
+    await page.getByRole('link', { name: 'Fix this range' }).click()
+    await page.waitForURL(/since=.*until=/)
+    const { searchParams } = new URL(page.url())
+    expect(Date.parse(searchParams.get('until') ?? '') - Date.parse(searchParams.get('since') ?? '')).toBe(86_400_000)
+    await page.getByLabel('Since (UTC)').fill('2026-01-31 03:00')
+    await page.getByLabel('Until (UTC)').fill('2026-01-31 04:00')
+    await page.getByRole('button', { name: 'Show' }).click()
+    await page.getByText('no receiver ran then').waitFor()
+    // What is past is not fetched again.
+    expect(await page.locator('#charts [hx-get]').count()).toBe(0)
+  })
+
+  it.each([
+    ['range=2h', 'range: must be one of 1h, 3h, 24h'],
+    ['since=yesterday', 'since: must be an ISO 8601 time'],
+    ['since=2026-01-02&until=2026-01-01', 'until: must be later than since'],
+    ['range=1h&since=2026-01-02', 'range: cannot stand beside'],
+    ['flavour=1', 'flavour: is not a parameter'],
+  ])('%s: says what is wrong, and keeps the rest', async (query, words) => {
+    const page = await open(`?${query}`, { expectProblems: true })
+    expect(await page.locator('#charts [role=alert]').innerText()).toContain(words)
+    expect(await tile(page, 'Parked')).toContain('0')
+    expect((await fetch(`${receiver.internalUrl}?${query}`)).status).toBe(400)
+  })
+})
+
+describe('what others sent', () => {
+  it('stays text', async () => {
     const nasty = '<img src=x onerror="document.title=\'owned\'">'
     const hostile = Buffer.from(
-      JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: nasty, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 } }),
+      JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: nasty, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 } }),
     )
     await deliver(receiver.webhookUrl, hostile)
-    const { page, problems } = await open()
-    await page.getByText(nasty).waitFor()
+    const page = await open()
+    await page.locator('bdi', { hasText: '<img src=x' }).waitFor()
     expect(await page.title()).toBe('Now · mediadock')
-    expect(await page.locator('[src^="javascript:"], [href^="javascript:"]').count()).toBe(0)
-    expect(problems).toEqual([])
-    await page.context().close()
+    expect(await page.locator('[src^="javascript:"], [href^="javascript:"], img[src="x"]').count()).toBe(0)
+    await page.getByText('not shown: it is not https').waitFor()
   })
 
-  it.each(['light', 'dark'] as const)('fits a phone in the %s scheme', async (colorScheme) => {
+  it.each(schemes)('fits a phone in the %s scheme', async (colorScheme) => {
     await deliver(receiver.webhookUrl, failed().body)
     await deliver(receiver.webhookUrl, okAudio().body)
-    const { page } = await open({ viewport: { width: 400, height: 800 }, colorScheme })
-    await page.getByText('Latest arrivals').waitFor()
-    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(400)
-    await page.context().close()
+    await logged(2)
+    const page = await open('', { viewport: phone, colorScheme })
+    await page.locator('.result').first().waitFor()
+    await expectNoOverflow(page)
+    await expectAccessible(page)
   })
 })

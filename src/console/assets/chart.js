@@ -6,7 +6,7 @@ const drawn = new Map()
 const heightPixels = 160
 
 function colour(tone, element) {
-  const known = ['good', 'warn', 'bad', 'accent', 'idle']
+  const known = ['good', 'warn', 'bad', 'accent', 'idle', 'strong']
   return resolved(`--chart-${known.includes(tone) ? tone : 'accent'}`, element)
 }
 
@@ -40,6 +40,13 @@ function marksOf(marks, line) {
   }
 }
 
+/** A value between two gaps has no line: it gets a point. */
+function alone({ data }, series) {
+  const values = data[series]
+  const known = (at) => typeof values[at] === 'number'
+  return values.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []))
+}
+
 /** Bars stand on each other: each series is drawn with what lies below it, the highest first. */
 function stacked(series) {
   const sums = series[0]?.values.map(() => 0) ?? []
@@ -58,7 +65,7 @@ function draw(element) {
     const { label, tone, values } = spec.series[at]
     const stroke = colour(tone, element)
     const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '' : (values[index] ?? '—'))
-    return { label, stroke, value, width: bars ? 0 : 1.5, points: { show: false }, ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }) }
+    return { label, stroke, value, width: bars ? 0 : 1.5, points: { show: !bars, size: 4, fill: stroke, filter: alone }, ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }) }
   })
   const options = {
     width: Math.max(200, element.clientWidth),

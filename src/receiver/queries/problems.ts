@@ -23,13 +23,15 @@ export type ProblemsOptions = ReconcilerOptions & KeysOptions
 
 /** What is wrong now, the worst first. */
 export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
-  return problemsOf(await readWithin(db, (tx) => numbers(tx, options)))
+  const { numbers } = await readWithin(db, (tx) => readNumbers(tx, options))
+  return problemsOf(numbers)
 }
 
-async function numbers(tx: Database, options: ProblemsOptions): Promise<Numbers> {
+/** Inside another read: what the problems follow from, with the arrivals of the last minutes by outcome. */
+export async function readNumbers(tx: Database, options: ProblemsOptions): Promise<{ numbers: Numbers; recent: Recent }> {
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
-  return {
+  const numbers = {
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing: failingOf(recent, await failingSince(tx, now)) },
     inbox: await depth(tx, now),
@@ -39,6 +41,7 @@ async function numbers(tx: Database, options: ProblemsOptions): Promise<Numbers>
     keys: await keyStates(tx, options),
     giveUps: await giveUps(tx, now),
   }
+  return { numbers, recent }
 }
 
 function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>): Failing[] {

@@ -1,6 +1,8 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres.ts'
 import { settledAfterSeconds } from '../minutes.ts'
+import { oldSeconds } from '../problems.ts'
+import { isoAlways } from './page.ts'
 
 export const recentMinutes = 5
 const ackSample = 5000
@@ -56,6 +58,19 @@ export async function failingSince(tx: Database, now: Date): Promise<Map<string,
     where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
     group by key`)
   return new Map(rows.map(({ what, minutes }) => [what, beginOf(minutes.map((minute) => Date.parse(minute)))]))
+}
+
+const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
+
+/** Since when no minute has shown anything amiss; within the last day, and as far as minutes were written. */
+export async function calmSince(tx: Database, now: Date): Promise<string | undefined> {
+  const [row] = await tx.execute<{ at: string | null }>(sql`
+    select coalesce(
+      max(minute + interval '1 minute') filter (where overdue > 0 or inbox_oldest_seconds > ${oldSeconds}
+        or exists (select from jsonb_object_keys(arrivals) as key where split_part(key, '/', 1) = any(${troubled}))),
+      min(minute)) as at
+    from mediadock.minutes where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`)
+  return row?.at ? isoAlways(row.at) : undefined
 }
 
 const pauseMs = 5 * 60_000

@@ -54,7 +54,7 @@ export type Stats = z.infer<typeof statsSchema>
 
 export type StatsOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number }
 
-/** What the console's first page shows. */
+/** What is the case at this moment, for programs; the console's first page reads more at once by readNow(). */
 export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRatePerMinute }: StatsOptions): Promise<Stats> {
   return readWithin(db, async (tx) => {
     const { pending, oldestSeconds } = await depth(tx, now)
@@ -81,11 +81,12 @@ async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
   return rows.map((row) => ({ ...row, arrived_at: isoAlways(row.arrived_at) }))
 }
 
-async function latestResults(tx: Database): Promise<Stats['results']> {
+/** Inside another read. */
+export async function latestResults(tx: Database, limit = newest): Promise<Stats['results']> {
   const rows = await tx.execute<Stats['results'][number]>(sql`
     select request_id, status, model, media_complete, error_message, landed_at, coalesce((
       select json_agg(json_build_object('kind', kind, 'url', url) order by kind, position)
       from mediadock.media where media.request_id = requests.request_id), '[]') as media
-    from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${newest}`)
+    from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${limit}`)
   return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
 }
