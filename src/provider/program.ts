@@ -5,7 +5,7 @@ import { listen, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop } from '../runtime/loop.ts'
 import { isMigrated, migrate } from '../runtime/migrate.ts'
-import { createPool, type Pool, withDeadline } from '../runtime/postgres.ts'
+import { createPool, type Database, type Pool, withDeadline } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createApi } from './api.ts'
 import { createIdentify } from './auth.ts'
@@ -32,6 +32,8 @@ const queuePollMs = 500
 const leaseMs = 10_000
 const housekeepingMs = 60_000
 const readyTimeoutMs = 2000
+/** Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these. */
+const askingConnections = 4
 /** For what was cut to let go of what it had in hand. */
 const cutGraceMs = 3000
 
@@ -41,12 +43,16 @@ export type ProviderOptions = { settings: ProviderSettings; logger: Logger; demo
 export async function startProvider({ settings, logger, demoKeys = [] }: ProviderOptions): Promise<RunningProgram> {
   const { databaseUrl: url, databasePoolSize: max } = settings
   if (settings.migrateOnStart) await migrate({ url, ...migrations })
-  const pool = createPool({ url, max })
+  const askingMax = Math.min(askingConnections, Math.floor(max / 2))
+  const asking = createPool({ url, max: askingMax })
+  const pool = createPool({ url, max: max - askingMax })
+  const close = async () => void (await Promise.all([pool.close(), asking.close()]))
   try {
     await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
-    return await startListening({ settings, logger, pool })
+    const running = await startListening({ settings, logger, db: pool.db, asking })
+    return { ...running, stop: (graceMs) => running.stop(graceMs).finally(close) }
   } catch (error) {
-    await pool.close()
+    await close()
     throw error
   }
 }
@@ -54,20 +60,19 @@ export async function startProvider({ settings, logger, demoKeys = [] }: Provide
 const clock = () => new Date()
 const random = () => Math.random()
 
-type Parts = { settings: ProviderSettings; logger: Logger; pool: Pool }
+type Parts = { settings: ProviderSettings; logger: Logger; db: Database }
 
-async function startListening({ settings, logger, pool }: Parts): Promise<RunningProgram> {
+async function startListening({ settings, logger, db, asking }: Parts & { asking: Pool }): Promise<RunningProgram> {
   const stopping = new AbortController()
   const cut = new AbortController()
-  const background = startBackground({ settings, logger, pool }, stopping.signal, cut.signal)
+  const background = startBackground({ settings, logger, db }, stopping.signal, cut.signal)
   const isReady = async () => {
     if (stopping.signal.aborted) return false
-    return withDeadline(isMigrated(pool.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
+    return withDeadline(isMigrated(asking.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
   }
   const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
-  const { db } = pool
-  const identify = createIdentify({ db, limits: { perKey, perAccount }, clock })
-  const statusReader = createStatusReader(db)
+  const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
+  const statusReader = createStatusReader(asking.db)
   const wake = { onQueued: background.onQueued }
   const handler = createApi({ db, settings, clock, random, resolve, logger, isReady, identify, statusReader, ...wake })
   const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
@@ -93,13 +98,12 @@ async function startListening({ settings, logger, pool }: Parts): Promise<Runnin
       })
       clearTimeout(timer)
       background.abandon()
-      await pool.close()
     },
   }
 }
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
-function startBackground({ settings, logger, pool: { db } }: Parts, signal: AbortSignal, cut: AbortSignal) {
+function startBackground({ settings, logger, db }: Parts, signal: AbortSignal, cut: AbortSignal) {
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }

@@ -44,6 +44,31 @@ describe('a provider', () => {
     await eventually(async () => (await state())?.['attempts'] === 1)
   })
 
+  it('answers how requests stand while more submits than it has connections wait for one account', async () => {
+    const { settings, deps, database } = await settingsOf()
+    const busy = await createKey(deps, { account: 'busy', name: 'k', environment: 'live' })
+    await grantCredits(deps, { account: 'busy', credits: 1000 })
+    const other = await createKey(deps, { account: 'other', name: 'k', environment: 'sandbox' })
+    const running = await startProvider({ settings, logger })
+    cleanups.unshift(() => running.stop(0))
+    const url = running.urls['api'] ?? ''
+    const submit = (key: string) => call(url, 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
+    const { body: known } = await submit(other.api_key)
+
+    const waiting = await database.sql.begin(async (sql) => {
+      await sql`select from provider.accounts where id = 'busy' for update`
+      const submits = Array.from({ length: 2 * settings.databasePoolSize }, () => submit(busy.api_key))
+      await eventually(async () => {
+        const [row] = await database.sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+        return row?.['n'] >= settings.databasePoolSize / 2
+      })
+      expect(await call(url, 'GET', `/v1/requests/${known.request_id}/status`, { key: other.api_key })).toMatchObject({ status: 200, body: { status: 'COMPLETED' } })
+      // Not awaited here: they end when the lock does.
+      return { submits }
+    })
+    for (const { status } of await Promise.all(waiting.submits)) expect(status).toBe(200)
+  })
+
   it.each([
     ['PROVIDER_PORT', 'port'],
     ['PROVIDER_CONSOLE_PORT', 'consolePort'],
