@@ -68,7 +68,7 @@ export const deliveryFiltersSchema = z.strictObject({
   outcome: z
     .enum(deliveryOutcomes, `must be one of ${deliveryOutcomes.join(', ')}`)
     .optional()
-    .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate, refused, unavailable).' }),
+    .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).' }),
   model: textFilter.optional().meta({ description: 'Of its request.' }),
   ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
 })

@@ -59,10 +59,10 @@ export async function readMinutes(db: Database, { since, until, maxPoints = defa
           select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(arrivals) as each (what, n) group by point, what) as sums
         group by point
       )
-      select point as minute, coalesce((select c.arrivals from counted c where c.point = chosen.point), '{}') as arrivals,
+      select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
         max(ack_p50_ms) as ack_p50_ms, max(ack_p95_ms) as ack_p95_ms, sum(landed)::int as landed, max(landing_p50_seconds) as landing_p50_seconds,
         max(landing_p95_seconds) as landing_p95_seconds, max(inbox_pending) as inbox_pending, max(inbox_oldest_seconds) as inbox_oldest_seconds, max(overdue) as overdue
-      from chosen group by point order by point`)
+      from chosen left join counted using (point) group by point, counted.arrivals order by point`)
     const starts = await tx.execute<Minutes['process_starts'][number]>(sql`
       select started_at, host, pid, version from mediadock.process_starts where ${between('started_at')} order by started_at desc limit ${maxStarts}`)
     return {
