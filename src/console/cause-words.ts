@@ -5,8 +5,6 @@ export type CauseWords = {
   title: string
   means: string
   todo: string
-  /** Whether a secret that is added may make it authentic. */
-  mendedBySecret?: boolean
 }
 
 export type Place = 'quarantine' | 'parked'
@@ -16,7 +14,6 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'No secret matches',
     means: 'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
     todo: 'Add the secret of the key to GENERATION_KEYS (the old one may stay, retired), reload with SIGHUP, then verify these again.',
-    mendedBySecret: true,
   },
   timestamp_too_old: {
     title: 'Signed too long ago',

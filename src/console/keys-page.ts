@@ -14,10 +14,9 @@ export function keysRoutes(console: ConsoleDeps): Router {
   return Router().get('/keys', async (_req, res) => {
     const { now, ...options } = readingOptions(console)
     const states = await readKeys(db, { ...options, now })
-    const reason = 'no_matching_secret'
-    const checks = await checkQuarantine(db, keys(), { reason })
+    const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">Their secrets verify webhooks, and those that are not retired call the provider.</span></div>
-      ${addedSecretHint(checks.get(reason))} ${states.map((state) => warning(state, now))}
+      ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
       <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
       ${card('How to change keys', howTo())}`
     sendConsolePage(console, res, { title: 'Keys', body })

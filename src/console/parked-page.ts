@@ -28,23 +28,23 @@ export function parkedRoutes(console: ConsoleDeps): Router {
 
 async function overview({ db, keys, clock }: ConsoleDeps): Promise<Markup> {
   const now = clock()
-  const [quarantined, parked, giveUps, checks] = await Promise.all([
+  const [quarantined, parked, giveUps, check] = await Promise.all([
     readQuarantineCauses(db),
     readParkedCauses(db),
     listGiveUps(db, now),
     checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
   ])
   return html`<div class="head"><h1>${title}</h1><span class="soft">What did not land by itself, by its cause, and what to do about it.</span></div>
-    ${addedSecretHint(checks.get('no_matching_secret'))}
-    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody(quarantined, checks))}
+    ${addedSecretHint(check)}
+    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody(quarantined, check))}
     ${giveUpCard(giveUps, now)}
     ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked))}`
 }
 
-function quarantineBody(causes: readonly Cause[], checks: ReadonlyMap<string, Check>): Markup {
+function quarantineBody(causes: readonly Cause[], check: Check | undefined): Markup {
   if (causes.length === 0) return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
   return html`<p class="soft">Refused with 4xx, because nothing showed that the provider sent it. Kept whole for a while, the newest first to stay, so that it can be verified again once a missing secret is there.</p>
-    ${causeList('quarantine', causes, checks)}
+    ${causeList('quarantine', causes, check)}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
@@ -55,8 +55,8 @@ function parkedBody(causes: readonly Cause[]): Markup {
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
 }
 
-function causeList(place: Place, causes: readonly Cause[], checks?: ReadonlyMap<string, Check>): Markup {
-  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, checks?.get(cause.reason)))}</ul>`
+function causeList(place: Place, causes: readonly Cause[], check?: Check): Markup {
+  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, cause.reason === 'no_matching_secret' ? check : undefined))}</ul>`
 }
 
 function causeItem(place: Place, { reason, count, first_seen, last_seen }: Cause, check: Check | undefined): Markup {

@@ -36,8 +36,8 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   const { reason } = query
   const read = await attempt(logger, async () => {
     const page = await listQuarantine(db, parseFilters(quarantineListSchema, without(query, ...looks)))
-    const checks = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
-    return { page, causes: await readQuarantineCauses(db), check: checks.get(reason ?? 'no_matching_secret') }
+    const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
+    return { page, causes: await readQuarantineCauses(db), check }
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('quarantine', reason)}

@@ -31,9 +31,11 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
     const causes = (await readQuarantineCauses(db)).filter((cause) => reason === undefined || cause.reason === reason)
-    const checks = await checkQuarantine(db, keys(), { reason })
+    // Of all causes, the one that a secret can mend is worth a try.
+    const tried = reason ?? 'no_matching_secret'
+    const check = await checkQuarantine(db, keys(), { reason: tried })
     const secrets = keys().all.map(({ name }) => name)
-    sendConsolePage(console, res, { title: 'Verify again', body: previewPage({ reason, causes, checks, secrets }) })
+    sendConsolePage(console, res, { title: 'Verify again', body: previewPage({ reason, causes, tried, check, secrets }) })
   })
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
@@ -63,28 +65,29 @@ export function addedSecretHint(check: Check | undefined): Markup {
   return notice(html`A secret was added since: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`)
 }
 
-type Preview = { reason: string | undefined; causes: readonly Cause[]; checks: ReadonlyMap<string, Check>; secrets: readonly string[] }
+type Preview = { reason: string | undefined; causes: readonly Cause[]; tried: string; check: Check | undefined; secrets: readonly string[] }
 
-function previewPage({ reason, causes, checks, secrets }: Preview): Markup {
+function previewPage({ reason, causes, tried, check, secrets }: Preview): Markup {
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
-  const hopeful = [...checks.values()].some(({ acceptable }) => acceptable > 0)
   if (all === 0) return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>Nothing like this is in the quarantine any more: it has been accepted, or was pushed out by newer ones.</p>`, confirm: undefined, back })}`
   const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}), the time window judged against its arrival. What is authentic is accepted and lands; the rest stays as it is. It is safe to repeat.</p>
     ${table({
       label: 'What would be checked',
-      columns: [{ head: 'Cause' }, { head: 'Would be checked', kind: 'number' }, { head: 'A try of the newest' }],
-      rows: causes.map((cause) => ({ cells: [html`${wordsOf('quarantine', cause.reason).title} <span class="mono soft minor">${cause.reason}</span>`, number(cause.count), tryOf(checks.get(cause.reason))] })),
+      columns: [{ head: 'Cause, and a try of the newest' }, { head: 'Would be checked', kind: 'number' }],
+      rows: causes.map(({ reason, count }) => ({
+        cells: [html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`, number(count)],
+      })),
       empty: '',
     })}
-    ${hopeful ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to GENERATION_KEYS and reload with SIGHUP first; the <a href="/keys">keys</a> show what is configured.</p>`}`
+    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to GENERATION_KEYS and reload with SIGHUP first; the <a href="/keys">keys</a> show what is configured.</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
   return html`<h1>Verify again</h1>
     ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`
 }
 
 function tryOf(check: Check | undefined): Markup {
-  if (check === undefined) return html`<span class="soft">none was tried</span>`
+  if (check === undefined) return html`<span class="soft">Not tried: no secret changes this cause.</span>`
   const { tried, acceptable, keyNames } = check
   if (acceptable === 0) return html`${badge('stays refused', '')} <span class="soft">${tried} of ${tried}</span>`
   return html`${badge('accepted', 'good')} ${acceptable} of ${tried} <span class="soft">by the key ${names(keyNames)}</span>`

@@ -20,31 +20,27 @@ export async function findQuarantined(db: Database, id: number, keys: Keys): Pro
   return { ...kept, headers, matchingKey: authenticate(kept, keys)?.keyName }
 }
 
-/** What verifying again would accept of one cause, as far as it was tried. */
+/** What verifying again would accept of a cause, as far as it was tried. */
 export type Check = { tried: number; acceptable: number; keyNames: readonly string[] }
 
 const triedRows = 50
 const triedBytes = 1024 * 1024
 
 /**
- * Tries the newest of each cause with today's secrets, and changes nothing:
+ * Tries the newest of a cause with today's secrets, and changes nothing:
  * bounded, so that a page can afford it while the quarantine is full.
  */
-export async function checkQuarantine(db: Database, keys: Keys, { reason }: { reason?: string | undefined } = {}): Promise<Map<string, Check>> {
+export async function checkQuarantine(db: Database, keys: Keys, { reason }: { reason: string }): Promise<Check | undefined> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<KeptRow>(sql`
       select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
         select id from (
           select id, row_number() over newest as place, sum(octet_length(body)) over newest as bytes
-          from mediadock.quarantine where ${reason === undefined ? sql`true` : sql`reason = ${reason}`}
-          window newest as (partition by reason order by arrived_at desc, id desc)
-        ) ranked where place = 1 or (place <= ${triedRows} and bytes <= ${triedBytes}))`),
+          from (select id, arrived_at, body from mediadock.quarantine where reason = ${reason} order by arrived_at desc nulls last, id desc nulls last limit ${triedRows}) as newest_rows
+          window newest as (order by arrived_at desc, id desc)
+        ) as ranked where place = 1 or bytes <= ${triedBytes})`),
   )
-  const tried = rows.map((row) => ({ reason: row.reason, keyName: authenticate(toKept(row), keys)?.keyName }))
-  return new Map(
-    [...Map.groupBy(tried, ({ reason }) => reason)].map(([cause, some]) => {
-      const matched = some.flatMap(({ keyName }) => keyName ?? [])
-      return [cause, { tried: some.length, acceptable: matched.length, keyNames: [...new Set(matched)] }]
-    }),
-  )
+  if (rows.length === 0) return undefined
+  const keyNames = rows.flatMap((row) => authenticate(toKept(row), keys)?.keyName ?? [])
+  return { tried: rows.length, acceptable: keyNames.length, keyNames: [...new Set(keyNames)] }
 }
