@@ -68,7 +68,10 @@ function notDescribed(): string {
 const words: Record<Place, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }
 
 export function wordsOf(place: Place, reason: string): CauseWords {
-  return words[place][reason] ?? { title: reason, means: 'A cause that this version does not know.', todo: 'Look at one of them, then at the log.' }
+  if (Object.hasOwn(words[place], reason) && words[place][reason]) return words[place][reason]
+  // Too large, compressed or cut off: refused before there was anything to keep.
+  const todo = place === 'parked' ? 'Look at one of them: its attempts tell more.' : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
+  return { title: reason, means: 'A cause that this version has no words for.', todo }
 }
 
 /** The same wherever it lies; undefined for what is no cause that we know. */
@@ -82,5 +85,5 @@ export function causesOf(place: Place): string[] {
 
 /** Where things of this cause lie, when a link names the cause alone. */
 export function placeOf(reason: string): Place {
-  return Object.hasOwn(refused, reason) ? 'quarantine' : 'parked'
+  return Object.hasOwn(parked, reason) ? 'parked' : 'quarantine'
 }

@@ -15,6 +15,7 @@ import { card, code, facts, foreign, number, pager, size, table, time } from './
 import type { ConsoleDeps } from './shell.ts'
 import { linkTo, without, type Query } from './url.ts'
 import { addedSecretHint } from './verify-pages.ts'
+import { meaningOf } from './words.ts'
 
 const path = '/parked'
 const looks = ['view', 'open']
@@ -112,10 +113,14 @@ function about(place: Place, reason: string | undefined, causes: readonly Cause[
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'What it means, and what to do',
-    html`<p>${words.means}</p><p><b>What to do:</b> ${words.todo}</p>
+    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${words.todo}</p>
       ${cause ? facts([['Count', number(cause.count)], ['First seen', time(cause.first_seen)], ['Last seen', time(cause.last_seen)]]) : ''}`,
     { id: 'about' },
   )
+}
+
+function sentence(text: string | undefined): string | undefined {
+  return text === undefined ? undefined : `${text.slice(0, 1).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`
 }
 
 function count(causes: readonly Cause[], reason: string | undefined): number {

@@ -186,6 +186,14 @@ describe('parked and quarantine', () => {
     expect(await page.locator('main').innerText()).toContain('not_json')
   })
 
+  it('explains a refusal of which nothing is kept, and leads to the log', async () => {
+    const page = await openPage(browser, at('/parked?reason=payload_too_large'))
+    await page.getByText('Its body is larger than MAX_BODY_BYTES.').waitFor()
+    await page.getByText('Such arrivals are not kept').waitFor()
+    await page.getByRole('link', { name: 'log of arrivals' }).click()
+    await page.waitForURL(/view=arrivals&outcome=refused&reason=payload_too_large/)
+  })
+
   it('names a wrong filter and keeps the form', async () => {
     const page = await openPage(browser, at('/parked?view=quarantine&since=yesterday'), { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain('since')
