@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
 import type { Markup } from '../runtime/console-page.ts'
+import { visible } from './visible.ts'
 
 /** So much of a body is shown; the whole of it can be downloaded. */
 export const shownBytes = 64 * 1024
@@ -27,18 +28,6 @@ function formatted(body: Buffer): string | undefined {
 
 function box(content: Markup, kind = ''): Markup {
   return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`
-}
-
-// Controls but tab and line feed, marks of direction and other formats, separators, and what was no UTF-8.
-const hidden = /([^\P{C}\n\t]|[\u2028\u2029\ufffd])/u
-
-/** Text with each character that one cannot see named in place. */
-export function visible(text: string): Markup {
-  return html`<bdi>${text.split(hidden).map((part, at) => (at % 2 === 0 ? part : html`<span class="hidden-char">${nameOf(part)}</span>`))}</bdi>`
-}
-
-function nameOf(character: string): string {
-  return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`
 }
 
 const lineBytes = 16

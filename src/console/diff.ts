@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Change } from '../receiver/fan-out.ts'
 import type { Markup } from '../runtime/console-page.ts'
-import { badge, shortId } from './parts.ts'
+import { badge, foreign, shortId } from './parts.ts'
 
 type Values = Readonly<Record<string, unknown>>
 
@@ -53,7 +53,7 @@ const maxShown = 400
 function shown(value: unknown): Markup {
   const whole = text(value)
   if (whole === '') return html`<span class="soft">—</span>`
-  return html`<bdi class="mono">${whole.length > maxShown ? `${whole.slice(0, maxShown)}…` : whole}</bdi>`
+  return html`<span class="mono">${foreign(whole, maxShown)}</span>`
 }
 
 function text(value: unknown): string {

@@ -1,6 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../runtime/console-page.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
+import { visible } from './visible.ts'
 import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
@@ -22,11 +23,12 @@ export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   return html`<a class="mono" href="${path}${id}" title="${id}">${id.slice(0, 8)}</a>`
 }
 
-/** Text that others sent, in a line with our own: it cannot turn the line around, and is cut for display. */
+/** Text that others sent, in a line with our own: it cannot turn the line around nor hide in it, and is cut for display. */
 export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
   if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
-  const cut = text.length > maxCharacters
-  return html`<bdi ${cut ? html`title="${text.slice(0, 1000)}"` : ''}>${cut ? `${text.slice(0, maxCharacters)}…` : text}</bdi>`
+  if (text.length <= maxCharacters) return visible(text)
+  // No half of a pair at the cut.
+  return html`<span title="${text.slice(0, 1000)}">${visible(`${text.slice(0, maxCharacters).replace(/\p{Cs}$/u, '')}…`)}</span>`
 }
 
 export type Tone = 'good' | 'warn' | 'bad' | ''

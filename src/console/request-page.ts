@@ -8,7 +8,7 @@ import { readRequest, type RequestDetail } from '../receiver/queries/request-det
 import { findRequest } from '../receiver/queries/requests.ts'
 import { actorOf } from '../runtime/access.ts'
 import type { Markup } from '../runtime/console-page.ts'
-import { shownBytes, visible } from './body-view.ts'
+import { shownBytes } from './body-view.ts'
 import { deliveryColumns, deliveryRow } from './delivery-rows.ts'
 import { gallery } from './media.ts'
 import type { LinkPolicy } from './media-links.ts'
@@ -18,6 +18,7 @@ import { timeline } from './request-timeline.ts'
 import { heardOf, mediaCount, nextPoll, overdueBy, summaryOf, driftOf, type When } from './request-words.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
 import { linkTo, queryOf, type Query } from './url.ts'
+import { visible } from './visible.ts'
 
 export function requestRoutes(console: ConsoleDeps): Router {
   const { db, clock, settings, background } = console

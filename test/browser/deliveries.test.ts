@@ -195,6 +195,27 @@ describe('replaying many', () => {
     expect(await page.locator('[hx-get]').count()).toBe(0)
   })
 
+  it('can be stopped, and says how far it came', async () => {
+    stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id)), 100))
+    const bodies = Array.from({ length: 200 }, () => okImage().body.toString())
+    await database.sql`
+      insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
+      select gen_random_uuid(), 'wh_slow', 'live', now(), timestamptz '2024-01-01' + n * interval '1 second', '{}', convert_to(body, 'UTF8'), 'OK'
+      from unnest(${bodies}::text[]) with ordinality as b (body, n)`
+    const page = await open('deliveries?until=2025-01-01&limit=2')
+    await page.getByRole('link', { name: 'Replay all that match…' }).click()
+    await page.getByText('A dry run of the newest 20 of them: 20 would change').waitFor()
+    await page.getByRole('button', { name: 'Replay 200' }).click()
+    await page.getByText('Replaying…').waitFor()
+    await expectAccessible(page)
+    await page.getByRole('button', { name: 'Stop' }).click()
+    await page.getByText(/^Stopped after \d+\. What was replayed stays/).waitFor()
+    const [row] = await database.sql`select count(distinct delivery_id)::int as n from mediadock.attempts a join mediadock.deliveries d on d.id = a.delivery_id where d.webhook_id = 'wh_slow'`
+    expect(row?.['n']).toBeLessThan(200)
+    expect(await page.getByText(`${row?.['n']} of 200`).count()).toBeGreaterThan(0)
+    await database.sql`delete from mediadock.deliveries where webhook_id = 'wh_slow'`
+  })
+
   it('refuses to replay everything, and a replay that it does not know', async () => {
     const all = await open('deliveries/replay', { expectProblems: true })
     expect(await all.getByRole('alert').innerText()).toMatch(/everything is replayed only when it is said/)
@@ -298,7 +319,7 @@ describe('how it looks', () => {
 
 describe('an export', () => {
   it('has what the filters of the page match', async () => {
-    const page = await open('deliveries?state=parked')
+    const page = await open('deliveries?state=parked&limit=7')
     const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'CSV' }).click()])
     expect(download.suggestedFilename()).toMatch(/^deliveries-\d{8}T\d{6}\.csv$/)
     const text = await readFile(await download.path(), 'utf8')

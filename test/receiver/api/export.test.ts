@@ -30,7 +30,7 @@ const lines = (text: string) => text.split(/\r?\n/).filter(Boolean)
 
 describe.each(['', '/api'])('an export at %s/…', (base) => {
   it('has every delivery once, newest first, as a line of JSON like those of the list', async () => {
-    const { status, headers, text } = await call(receiver, `GET ${base}/deliveries.ndjson?key_name=live&until=2026-02-01T00:00:00Z`)
+    const { status, headers, text } = await call(receiver, `GET ${base}/deliveries.ndjson?state=processed&until=2026-02-01T00:00:00Z`)
     expect(status).toBe(200)
     expect(headers.get('content-type')).toBe('application/x-ndjson; charset=utf-8')
     expect(headers.get('content-disposition')).toMatch(/^attachment; filename="deliveries-\d{8}T\d{6}\.ndjson"$/)
@@ -107,6 +107,15 @@ describe('GET /api/deliveries?q=', () => {
     expect(await call(receiver, 'GET /api/deliveries?q=wh_')).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter', message: expect.stringContaining('q: must have at least 4') } } })
     const arrivals = (await call(receiver, `GET /api/arrivals?q=${sample.requestId.slice(0, 11)}`)).json.data
     expect(arrivals).toMatchObject([{ delivery_id: id }])
+  })
+
+  it('knows the whole range of what begins alike', async () => {
+    const ids = ['5eacc001-0000-0000-0000-000000000000', '5eacc001-ffff-ffff-ffff-ffffffffffff', '5eacc002-0000-0000-0000-000000000000']
+    for (const id of ids) {
+      await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body) values (${id}, 'wh_range', 'live', now(), now(), '{}', '')`
+    }
+    const { json } = await call(receiver, 'GET /api/deliveries?q=5eacc001')
+    expect(json.data.map(({ id }: { id: string }) => id).sort()).toEqual(ids.slice(0, 2))
   })
 
   it('combines with the other filters, and with a range of time', async () => {
