@@ -15,20 +15,20 @@ export type LoopOptions = {
   runOnce: () => Promise<{ more: boolean }>
   /** Pause between rounds when nobody wakes the loop. */
   idleMs: number
+  /** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
+  roundDeadlineMs?: number
   logger: Logger
   signal: AbortSignal
 }
 
 const failurePauseMaxMs = 10_000
-/** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
-const roundDeadlineMs = 30_000
 
 /**
  * Drives one background role until the signal aborts. A round that throws is
  * logged and tried again after a jittered, growing pause: the work is in
  * Postgres, so nothing is lost by waiting.
  */
-export function startLoop({ name, runOnce, idleMs, logger, signal }: LoopOptions): Loop {
+export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, logger, signal }: LoopOptions): Loop {
   let woken = false
   let pause = new AbortController()
 

@@ -11,9 +11,9 @@ const idleMs = 600_000
 
 type Round = () => Promise<{ more: boolean }>
 
-function start(runOnce: Round, pauseMs = idleMs) {
+function start(runOnce: Round, pauseMs = idleMs, more: { roundDeadlineMs?: number } = {}) {
   const stopping = new AbortController()
-  const loop = startLoop({ name: 'test', runOnce, idleMs: pauseMs, logger, signal: stopping.signal })
+  const loop = startLoop({ name: 'test', runOnce, idleMs: pauseMs, ...more, logger, signal: stopping.signal })
   const stop = async () => {
     stopping.abort()
     await loop.done
@@ -39,6 +39,25 @@ describe('a loop', () => {
     let rounds = 0
     start(async () => ({ more: ++rounds < 0 }), 20)
     await eventually(() => rounds > 3, 2000)
+  })
+
+  it('goes on after a round that never ends', async () => {
+    let rounds = 0
+    const never = new Promise<{ more: boolean }>(() => {})
+    start(async () => (++rounds === 1 ? never : { more: false }), idleMs, { roundDeadlineMs: 20 })
+    await eventually(() => rounds === 2)
+  })
+
+  it('pauses after a failure even when it was woken meanwhile', async () => {
+    let rounds = 0
+    const loop = start(async () => {
+      rounds += 1
+      await delay(1)
+      loop.wake()
+      throw new Error('no')
+    })
+    await delay(300)
+    expect(rounds).toBe(1)
   })
 
   it('wakes at once from its pause', async () => {
