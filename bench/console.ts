@@ -105,13 +105,14 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
     middle,
   ]
   const pages = ['/', '/deliveries', '/deliveries?view=arrivals', `/deliveries/${deliveryId}`, '/requests', `/requests/${requestId}`, '/parked', '/reconciler', '/keys', '/audit', '/metrics']
-  const readings = ['stats', 'problems', 'keys', 'give-ups', 'minutes', `minutes?since=${iso(28)}`, 'reconciler', 'reconciler/runs', 'audit', 'quarantine', 'quarantine/causes', 'parked/causes']
+  const readings = ['stats', 'problems', 'keys', 'give-ups', 'minutes', 'reconciler', 'reconciler/runs', 'audit', 'quarantine', 'quarantine/causes', 'parked/causes']
   return [
     ...pages.map((where): [string, number] => [where, pageMs]),
     ...readings.map((name): [string, number] => [`/api/${name}`, pageMs]),
     ...ofDeliveries.map((filter): [string, number] => [`/deliveries?${filter}`, filterMs]),
     ...ofArrivals.map((filter): [string, number] => [`/deliveries?view=arrivals&${filter}`, filterMs]),
     ...ofRequests.map((filter): [string, number] => [`/requests?${filter}`, filterMs]),
+    [`/api/minutes?since=${iso(28)}`, filterMs],
     ...['via=cli', 'actor=nobody', 'action=replay'].map((filter): [string, number] => [`/audit?${filter}`, filterMs]),
   ]
 }

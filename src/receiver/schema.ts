@@ -47,7 +47,8 @@ export const deliveries = mediadock.table(
     parkedReason: text('parked_reason'),
   },
   (table) => [
-    index('deliveries_received').on(table.receivedAt.desc(), table.id.desc()),
+    // The key besides, so that those of a key that is seldom used are found without reading the others.
+    index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
     index('deliveries_request').on(table.requestId),
     index('deliveries_parked').on(table.receivedAt.desc(), table.id.desc()).where(sql`parked_reason is not null`),
   ],

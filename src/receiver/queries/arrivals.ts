@@ -4,7 +4,7 @@ import type { Database } from '../../runtime/postgres.ts'
 import { deliveryIdRange } from '../delivery.ts'
 import { whenKeyMatched } from '../key-uses.ts'
 import { readWithin } from './deadline.ts'
-import { idsInState } from './deliveries.ts'
+import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
 import { arrivalFound, isAmong } from './search.ts'
@@ -37,12 +37,14 @@ const columns = sql`a.id, ${microsOf(order.at)} as micros, a.arrived_at, a.outco
 
 /** The log, newest first. */
 export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<Arrival>> {
-  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<ArrivalRow>(sql`
+  const { key_name, until } = filters
+  const rows = await readWithin(db, async (tx) => {
+    const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
+    const chosen = allOf([...matching(filters), afterCursor(cursor, order), seldom])
+    return tx.execute<ArrivalRow>(sql`
       select ${columns} from mediadock.arrivals a where ${chosen}
-      order by a.arrived_at desc, a.id desc limit ${limitOf({ limit })}`),
-  )
+      order by a.arrived_at desc, a.id desc limit ${limitOf({ limit })}`)
+  })
   return toPage(rows, { limit }, toArrival)
 }
 
@@ -112,6 +114,17 @@ function isOfRequest(requestId: string): SQL {
     (select arrived_at, id from mediadock.arrivals
       where delivery_id = any(array(select id from mediadock.deliveries where request_id = ${requestId}::uuid)) offset 0)
     union (select arrived_at, id from mediadock.arrivals where outcome = 'unavailable' and request_id = ${requestId}::uuid offset 0)`)
+}
+
+/** Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no index by key. */
+async function isOfSeldomKey(tx: Database, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
+  const ids = await idsOfSeldomKey(tx, { key_name, until })
+  if (!ids) return undefined
+  const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`
+    select array_agg(arrived_at::text) as times, array_agg(id::text) as ids from (
+      (select arrived_at, id from mediadock.arrivals where delivery_id = any(${sql.param(ids)}::uuid[]) offset 0)
+      union all (select arrived_at, id from mediadock.arrivals where outcome = 'unavailable' and key_name = ${key_name} offset 0)) as p`)
+  return sql`a.arrived_at = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[]) and a.id = any(${sql.param(places?.ids ?? [])}::bigint[])`
 }
 
 /** By the range of ids that one webhook id has; what was refused before its body was read has no such id. */

@@ -55,15 +55,27 @@ const newestFirst = sql`order by d.received_at desc nulls last, d.id desc nulls 
 /** Newest first, by the time of arrival. */
 export async function listDeliveries(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<Page<Delivery>> {
   const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
-  const rows = await readWithin(db, (tx) =>
-    tx.execute<DeliveryRow>(selectDeliveries(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`)),
-  )
+  const page = sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
+  const { key_name, since: _since, until: _until, ...others } = filters
+  const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
+  // The index alone tells which they are, however seldom the key is used; with the rest of the row the planner would read every row.
+  const which = byKeyAlone ? sql`where d.id = any(array(select d.id from mediadock.deliveries d ${page}))` : page
+  const rows = await readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
   return toPage(rows, { limit }, toDelivery)
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
   const [row] = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
   return Number(row?.n ?? 0)
+}
+
+const seldom = 500
+
+/** All deliveries of a key that has only a few; undefined where there are more, or none that could lead anywhere. */
+export async function idsOfSeldomKey(tx: Database, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
+  const rows = await tx.execute<{ id: string }>(sql`
+    select d.id from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
+  return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
 /** What stands beside a delivery is only looked up for the rows that are shown. */

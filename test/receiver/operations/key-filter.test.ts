@@ -58,6 +58,33 @@ describe('a filter by key', () => {
     expect(await found('back')).toEqual([back, back])
   })
 
+  it('pages through a key that has few and one that has many alike, with what could not be stored', async () => {
+    await database.sql`
+      with d as (
+        insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
+        select gen_random_uuid(), i::text, case when i % 100 = 0 then 'few' else 'many' end, now(), now() - i * interval '1 second', '{}', '' from generate_series(1, 700) i
+        returning id, key_name, received_at)
+      insert into mediadock.arrivals (arrived_at, outcome, status, key_name, delivery_id, ack_ms)
+      select received_at + again * interval '500 milliseconds', case again when 0 then 'accepted' else 'duplicate' end, 200, key_name, id, 1 from d, generate_series(0, 1) as again`
+    for (const key of ['few', 'many']) {
+      await used(key, 700, 1)
+      await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, key_name, ack_ms) values (now() - interval '350.25 seconds', 'unavailable', 'postgres_failed', 503, ${key}, 1)`
+      const expected = await database.sql`select id::int from mediadock.arrivals where key_name = ${key} order by arrived_at desc, id desc`
+      const ids: number[] = []
+      let cursor: string | undefined
+      do {
+        const page = await listArrivals(pool.db, { key_name: key, limit: 100, cursor })
+        ids.push(...page.data.map(({ id }) => id))
+        cursor = page.next_cursor ?? undefined
+      } while (cursor !== undefined)
+      expect(ids).toEqual(expected.map(({ id }) => id))
+      const first = await listDeliveries(pool.db, { key_name: key, limit: 5 })
+      const rest = await listDeliveries(pool.db, { key_name: key, limit: 200, cursor: first.next_cursor ?? undefined })
+      const stored = await database.sql`select id from mediadock.deliveries where key_name = ${key} order by received_at desc limit 205`
+      expect([...first.data, ...rest.data].map(({ id }) => id)).toEqual(stored.map(({ id }) => id))
+    }
+  })
+
   it('does not look at other times than those in which it can have matched', async () => {
     // Nothing like this can be there: it shows that the time is bounded, which is what makes the answer quick.
     await store('never', 2 * day)
