@@ -11,8 +11,7 @@ export type Look = BrowserContextOptions & {
   expectProblems?: boolean
 }
 
-export const phone = { width: 400, height: 800 } as const
-export const schemes = ['light', 'dark'] as const
+export { phone, schemes } from './look.ts'
 
 /** Opens a page of the console; what the browser's console says in error fails the test when it ends. */
 export async function openPage(browser: Browser, url: string, { expectProblems = false, ...look }: Look = {}): Promise<Page> {

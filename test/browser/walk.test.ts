@@ -1,0 +1,88 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, schemes } from './support/console.ts'
+import { startScene, type Scene } from './support/scene.ts'
+
+let browser: Browser
+let database: TestDatabase
+let scene: Scene
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+  database = await createTestDatabase()
+  scene = await startScene({ url: database.url, sql: database.sql, hostile: true })
+}, 120_000)
+afterAll(async () => {
+  await browser.close()
+  await scene.stop()
+  await database.drop()
+})
+
+const at = (path: string) => new URL(path, scene.receiver.internalUrl).href
+
+/** Nothing that others sent has become markup, script or a link that runs. */
+async function expectInert(page: Page): Promise<void> {
+  expect(await page.title()).toMatch(/ · mediadock$/)
+  expect(await page.title()).not.toContain('owned')
+  expect(await page.locator('[src^="javascript:"], [href^="javascript:"], [src^="data:"], [href^="data:"], img[src="x"], main script, [onerror]').count()).toBe(0)
+}
+
+describe('a walk through the console', () => {
+  it('reaches every page from the navigation, and its help by ?', async () => {
+    const page = await openPage(browser, at('/'))
+    const links = page.getByRole('navigation', { name: 'Pages' }).getByRole('link')
+    const labels = await links.allInnerTexts()
+    expect(labels).toEqual(['Now', 'Deliveries', 'Requests', 'Parked & quarantine', 'Reconciler', 'Keys', 'Audit'])
+    for (const label of labels) {
+      await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: label, exact: true }).click()
+      await page.getByRole('heading', { level: 1, name: label }).waitFor()
+      expect(await page.locator('nav [aria-current=page]').first().innerText()).toBe(label)
+      await page.keyboard.press('?')
+      await page.getByRole('dialog', { name: 'Keyboard' }).waitFor()
+      await expectAccessible(page)
+      await page.keyboard.press('Escape')
+      await page.getByRole('dialog').waitFor({ state: 'hidden' })
+    }
+  })
+
+  it.each(schemes)(
+    'finds each of them whole in the %s scheme, wide and on a phone, with hostile payloads that stay inert',
+    async (colorScheme) => {
+      for (const [name, path] of scene.pages) {
+        const page = await openPage(browser, at(path), { colorScheme })
+        const dialogs: string[] = []
+        page.on('dialog', (dialog) => dialogs.push(dialog.message()))
+        await expect(look(page), `${name}, wide`).resolves.toBeUndefined()
+        await page.setViewportSize(phone)
+        await expect(look(page), `${name}, on a phone`).resolves.toBeUndefined()
+        expect(dialogs).toEqual([])
+        await page.close()
+      }
+    },
+    180_000,
+  )
+
+  it('finds every row of the lists whole: each delivery, request and refused arrival', async () => {
+    const { sql } = database
+    const paths = [
+      ...(await sql`select '/deliveries/' || id as path from mediadock.deliveries where received_at > now() - interval '2 minutes' or parked_reason is not null`),
+      ...(await sql`select '/requests/' || request_id as path from mediadock.requests where tracked_at > now() - interval '11 minutes' limit 20`),
+      ...(await sql`select '/parked/quarantine/' || id as path from mediadock.quarantine order by id desc limit 3`),
+    ].map((row) => String(row['path']))
+    expect(paths.length).toBeGreaterThan(15)
+    const page = await openPage(browser, at('/'))
+    for (const path of paths) {
+      await page.goto(at(path))
+      await expectInert(page)
+      await expectNoOverflow(page)
+    }
+  }, 120_000)
+})
+
+async function look(page: Page): Promise<void> {
+  await expectNoOverflow(page)
+  await expectAccessible(page)
+  await expectInert(page)
+}
