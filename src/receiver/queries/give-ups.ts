@@ -26,7 +26,7 @@ export type GiveUp = z.infer<typeof giveUpSchema>
 
 /** Somewhat longer than the quarter of an hour that six attempts take: what was given up is still to be seen in the morning. */
 const lookBackHours = 12
-const maxRows = 200
+export const maxGiveUps = 200
 /** Of the newest failures only: a flood of forged ids must not cost more. */
 const maxArrivals = 20_000
 const bodyBytes = 4096
@@ -71,7 +71,7 @@ export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
       -- The range of deliveryIdRange(). Not "not exists": for that the planner reads all deliveries.
       where (select 1 from mediadock.deliveries d
         where d.webhook_id = w.webhook_id and d.id between rpad(w.prefix, 32, '0')::uuid and rpad(w.prefix, 32, 'f')::uuid limit 1) is null
-      order by last_seen desc limit ${maxRows}
+      order by last_seen desc limit ${maxGiveUps}
     )
     select o.webhook_id, o.outcome, o.reason, o.attempts, o.first_seen, o.last_seen, o.request_id, kept.body
     from open o left join (
