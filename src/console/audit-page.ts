@@ -20,8 +20,6 @@ const deeds: Readonly<Record<string, string>> = {
   verify_quarantine: 'verified the quarantine again',
   reconcile: 'asked the provider now',
   reconcile_run: 'ran the reconciler',
-  track: 'tracked a request',
-  generate: 'submitted a generation',
 }
 
 const channels = { console: 'console', api: 'API', cli: 'command line' } as const
@@ -49,7 +47,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     label: 'Audit',
     columns: [{ head: 'When' }, { head: 'What' }, { head: 'On what' }, { head: 'Result' }, { head: 'Who' }, { head: 'From where' }],
     rows: data.map((entry) => auditRow(entry, query)),
-    empty: filtered ? 'Nothing that was done matches these filters.' : 'Nobody has changed anything yet. Every replay, verification, reconciling, tracking and submit will stand here.',
+    empty: filtered ? 'Nothing that was done matches these filters.' : 'Nobody has changed anything yet. Every replay, verification and reconciling will stand here.',
   })
 }
 
@@ -89,12 +87,9 @@ function hrefOf(action: string, target: string | null): string | undefined {
     case 'verify_quarantine':
       return parameters['reason'] === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
     case 'reconcile':
-    case 'track':
       return target !== null && isId(target) ? `/requests/${target}` : undefined
     case 'reconcile_run':
       return '/reconciler'
-    case 'generate':
-      return target === null ? undefined : `/api/generations/${encodeURIComponent(target)}`
     default:
       return undefined
   }

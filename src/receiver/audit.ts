@@ -3,12 +3,12 @@ import { withDeadline, type Database } from '../runtime/postgres.ts'
 
 export const auditChannels = ['console', 'api', 'cli'] as const
 
-/** What somebody does that changes something here. */
+/** What somebody does that changes something here. What services do all day, tracking and submitting, is in its own tables. */
 export type Deed = {
   via: (typeof auditChannels)[number]
   /** Who: see actorOf() of the internal listener; user@host on the command line. */
   actor: string
-  /** In few words, as one: `replay`, `replay_many`, `verify_quarantine`, `reconcile`, `reconcile_run`, `track`, `generate`. */
+  /** In few words, as one: `replay`, `replay_many`, `verify_quarantine`, `reconcile`, `reconcile_run`. */
   action: string
   /** What it is done to: an id, or filters as a query string. */
   target?: string | undefined

@@ -45,9 +45,9 @@ async function aNight(): Promise<void> {
   await did(3, { via: 'console', actor: 'Ada', action: 'replay_many', target: 'state=parked&reason=not_json', detail: { count: 12, replayed: 12, changed: 0, failed: 0, end: 'done' } })
   await did(4, { via: 'console', actor: 'Ada', action: 'replay', target: `ids=${ids.delivery}`, detail: { replayed: 1 } })
   await did(5, { via: 'console', actor: 'Ada', action: 'reconcile_run', detail: { scanned: 0 } })
-  await did(6, { via: 'api', actor: '10.0.0.7', action: 'generate', target: ids.key, detail: { model: nasty, status: 202 } })
+  await did(6, { via: 'api', actor: '10.0.0.7', action: 'replay', target: ids.key, detail: { model: nasty, status: 202 } })
   await did(7, { via: 'cli', actor: nasty, action: 'verify_quarantine', detail: { error: 'Postgres cannot be reached' } })
-  await did(8, { via: 'api', actor: '10.0.0.7', action: 'track', target: 'javascript:alert(1)', detail: {} })
+  await did(8, { via: 'api', actor: '10.0.0.7', action: 'reconcile', target: 'javascript:alert(1)', detail: {} })
 }
 
 describe('the audit', () => {
@@ -62,7 +62,7 @@ describe('the audit', () => {
     expect(await links(page)).toEqual([
       null,
       '/parked',
-      `/api/generations/${ids.key}`,
+      `/deliveries/${ids.key}`,
       '/reconciler',
       `/deliveries/${ids.delivery}`,
       '/deliveries?state=parked&reason=not_json',
@@ -113,7 +113,7 @@ describe('the audit', () => {
     await aNight()
     const page = await openPage(browser, at('/audit?limit=4'))
     expect(await rows(page).count()).toBe(4)
-    await did(9, { via: 'api', actor: '10.0.0.8', action: 'track' })
+    await did(9, { via: 'api', actor: '10.0.0.8', action: 'reconcile' })
     await page.getByRole('link', { name: 'Older' }).click()
     await page.waitForURL(/cursor=/)
     await expect.poll(() => rows(page).first().innerText()).toContain('03:04:00')

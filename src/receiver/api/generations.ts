@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { generationBodySchema } from '../submit.ts'
-import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 
@@ -45,12 +44,7 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
       const wanted = { ...given, idempotency_key: given.idempotency_key ?? randomUUID() }
-      const { status, body } = await auditedCall(deps, req, {
-        action: 'generate',
-        target: wanted.idempotency_key,
-        detailOf: (answer) => ({ model: wanted.model, status: answer.status }),
-        work: () => submitter.submit(wanted),
-      })
+      const { status, body } = await submitter.submit(wanted)
       res.status(status).json(body)
     },
   }

@@ -48,12 +48,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const body = await readBody(req, res, trackBodySchema)
       if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
-      const created = await auditedCall(deps, req, {
-        action: 'track',
-        target: body.request_id,
-        detailOf: (isNew) => ({ created: isNew }),
-        work: () => trackRequest(db, body, { environment, now: clock() }),
-      })
+      const created = await trackRequest(db, body, { environment, now: clock() })
       const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

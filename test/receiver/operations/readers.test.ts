@@ -100,9 +100,9 @@ describe('what the console reads', () => {
     const { db } = receiver.deps
     const at = new Date()
     await writeAudit(db, { via: 'cli', actor: 'me@here', action: 'replay', target: failed().requestId, detail: { replayed: 1 }, at })
-    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'track', detailOf: () => ({}) }, () => Promise.reject(new Error('it \0 broke')))
+    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) }, () => Promise.reject(new Error('it \0 broke')))
     await expect(work).rejects.toThrow('it \0 broke')
-    expect((await listAudit(db, {})).data).toMatchObject([{ action: 'track', detail: { error: 'it  broke' } }, { action: 'replay', detail: { replayed: 1 } }])
+    expect((await listAudit(db, {})).data).toMatchObject([{ action: 'reconcile', detail: { error: 'it  broke' } }, { action: 'replay', detail: { replayed: 1 } }])
     expect((await listAudit(db, { via: 'cli' })).data).toHaveLength(1)
     expect((await listAudit(db, { actor: 'nobody' })).data).toHaveLength(0)
   })
