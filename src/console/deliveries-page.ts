@@ -130,7 +130,7 @@ function bulkBar(filters: Query, shown: number): Markup {
 }
 
 function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
-  return html`<span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a>`
+  return html`<span class="export"><span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a></span>`
 }
 
 function emptyDeliveries(filters: Query): Markup {

@@ -20,7 +20,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
     html`${giveUps.length === 0 ? '' : lead}
       ${table({
         label: 'Give-up clock',
-        columns: [{ head: 'Webhook id' }, { head: 'Request' }, { head: 'Why it fails' }, { head: 'Attempts', kind: 'number' }, { head: 'First seen', kind: 'minor' }, { head: 'Next attempt', kind: 'minor' }, { head: 'Last attempt' }],
+        columns: [{ head: 'Webhook id' }, { head: 'Last attempt' }, { head: 'Attempts', kind: 'number' }, { head: 'Why it fails' }, { head: 'Request' }, { head: 'First seen', kind: 'minor' }, { head: 'Next attempt', kind: 'minor' }],
         rows: giveUps.slice(0, shownRows).map((one) => giveUpRow(one, now)),
         empty: 'No webhook is failing here: there is nothing that the provider could give up.',
       })}
@@ -32,12 +32,12 @@ function giveUpRow({ webhook_id, request_id, request_status, outcome, reason, at
   return {
     cells: [
       html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
-      html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
-      code(reason ?? outcome),
+      given_up ? html`${badge('given up', 'bad')} ${time(last_attempt_at)}` : html`${time(last_attempt_at)} <span class="soft">in ${duration(Math.max(0, Date.parse(last_attempt_at) - now.getTime()))}</span>`,
       `${attempts_spent} of ${maxAttempts}`,
+      code(reason ?? outcome),
+      html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
       time(first_seen),
       time(next_attempt_at),
-      given_up ? html`${badge('given up', 'bad')} ${time(last_attempt_at)}` : html`${time(last_attempt_at)} <span class="soft">in ${duration(Math.max(0, Date.parse(last_attempt_at) - now.getTime()))}</span>`,
     ],
   }
 }

@@ -4,7 +4,7 @@ import { arrivalOutcomes } from '../receiver/queries/filters.ts'
 import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../receiver/queries/minutes.ts'
 import type { Markup } from '../runtime/console-page.ts'
 import { chart, type Chart } from './chart.ts'
-import { emptyState, problem, time } from './parts.ts'
+import { emptyState, time } from './parts.ts'
 import { linkTo, type Query } from './url.ts'
 
 const rangeMinutes = { '1h': 60, '3h': 180, '24h': 1440 } as const
@@ -49,10 +49,6 @@ export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
 
 function bound(name: string, label: string, query: Query): Markup {
   return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="2026-01-31 03:00" autocomplete="off" spellcheck="false" /></label>`
-}
-
-export function chartsProblem(text: string): Markup {
-  return problem(text)
 }
 
 /** The four charts of one time, with the starts of processes on each. */

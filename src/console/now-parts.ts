@@ -106,12 +106,17 @@ function causeText(reason: string): string {
   return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
 }
 
-const columnsHere = ['Received', 'Outcome', 'Cause', 'Request', 'Key', 'Answered in']
+const columnsHere = ['Received', 'Outcome', 'Cause', 'Request', 'Key', 'Webhook id', 'From', 'Answered in']
 const places = columnsHere.map((head) => arrivalColumns.findIndex((column) => column.head === head))
 
-/** The latest arrivals beside the latest results. */
+/** The latest results with their pictures, and the latest arrivals. */
 export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>, links: LinkPolicy): Markup {
-  return html`<div class="columns">
+  return html`${card(
+      'Latest results',
+      results.length === 0
+        ? emptyState('No result has landed yet.')
+        : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
+    )}
     ${card(
       'Latest arrivals',
       html`${table({
@@ -124,14 +129,7 @@ export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>,
           empty: 'No webhook has arrived yet.',
         })}
         ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
-    )}
-    ${card(
-      'Latest results',
-      results.length === 0
-        ? emptyState('No result has landed yet.')
-        : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
-    )}
-  </div>`
+    )}`
 }
 
 type Result = Now['results'][number]

@@ -37,6 +37,8 @@ beforeEach(async () => {
   receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
 })
 afterEach(async () => {
+  // A page that refreshes itself must not outlive what it asks.
+  await Promise.all(browser.contexts().map((context) => context.close()))
   await receiver.stop()
   await database.drop()
 })

@@ -211,6 +211,10 @@ function insert(fresh) {
   countSelected()
 }
 
+// On a phone the navigation scrolls sideways: where we are has to be in sight.
+const here = one('.top nav [aria-current]')
+here?.parentElement.scrollTo({ left: here.offsetLeft - here.parentElement.offsetLeft - 40 })
+
 const parameters = new URLSearchParams(location.search)
 const opened = parameters.get('open')
 if (opened) mark(rows().find((row) => row.dataset.row === opened))
