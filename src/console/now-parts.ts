@@ -21,14 +21,20 @@ const acts: Record<string, string> = {
   parked: 'See the cause, replay',
 }
 
+/** On a phone the figures must not be pushed out of reach; what is critical is always shown. */
+const shownProblems = 5
+
 /** What is wrong, the worst first, each with what acts on it; or that nothing is. */
 export function problemList({ problems, calm_since }: Pick<Now, 'problems' | 'calm_since'>): Markup {
   if (problems.length === 0) {
     return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>Nothing is wrong</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p></section>`
   }
+  const shown = Math.max(shownProblems, problems.filter(({ severity }) => severity === 'critical').length)
+  const [first, more] = [problems.slice(0, shown), problems.slice(shown)]
   return html`<section class="wrong" aria-label="What is wrong">
     <p class="unseen" role="status">${problems.length === 1 ? 'One thing is wrong.' : `${problems.length} things are wrong.`}</p>
-    <ol class="problems">${problems.map(problemItem)}</ol>
+    <ol class="problems">${first.map(problemItem)}</ol>
+    ${more.length === 0 ? '' : html`<details class="more-problems"><summary>${more.length === 1 ? 'One thing more' : `${more.length} things more`}, none of them critical</summary><ol class="problems">${more.map(problemItem)}</ol></details>`}
   </section>`
 }
 
