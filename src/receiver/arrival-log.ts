@@ -4,7 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 
-const maxWaitingRows = 20_000
+const maxWaitingRows = 50_000
 const flushRows = 2000
 /** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
 const refusedBurst = 1000
@@ -17,13 +17,15 @@ export type ArrivalLog = {
   record: (arrival: Arrival) => void
   runOnce: () => Promise<{ more: boolean }>
   waiting: () => number
+  /** So much waits that resting would cost rows. */
+  isFilling: () => boolean
 }
 
 export type ArrivalLogDeps = { db: Database; dropped: Counter; clock: () => Date; wake: () => void }
 
 /**
  * The log of HTTP arrivals, written after the answer and off its path, in
- * batches. It is bounded: while Postgres is away it keeps the first 20,000
+ * batches. It is bounded: while Postgres is away it keeps the first 50,000
  * rows, and a flood of refused arrivals is folded into one row per cause.
  */
 export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): ArrivalLog {
@@ -62,6 +64,7 @@ export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): 
       return { more: waiting.length > 0 }
     },
     waiting: () => waiting.length,
+    isFilling: () => waiting.length > maxWaitingRows / 2,
   }
 }
 

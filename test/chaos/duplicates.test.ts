@@ -8,7 +8,7 @@ import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
 
 const count = long ? 100_000 : 10_000
 
-it(`${count} deliveries, each sent three times in random order over 64 connections, are kept, land and are told of once`, { timeout: long ? 600_000 : 120_000 }, async () => {
+it(`${count} deliveries, each sent three times in random order over 64 connections, are kept, logged, land and are told of once`, { timeout: long ? 600_000 : 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
   const receiver = await withReceiverProcess(url)
   const told: string[] = []
@@ -22,5 +22,9 @@ it(`${count} deliveries, each sent three times in random order over 64 connectio
   await untilInboxIsEmpty(sql, long ? 300_000 : 60_000)
   await expectLandedOnce(sql, deliveries)
   await eventually(() => told.length >= count)
+  // Each of them has its row in the log, however fast they came.
+  const logged = async () => (await sql<{ outcome: string; n: number }[]>`select outcome, count(*)::int as n from mediadock.arrivals group by outcome order by outcome`).map(({ outcome, n }) => [outcome, n])
+  await eventually(async () => (await logged()).reduce((sum, [, n]) => sum + Number(n), 0) >= 3 * count, 30_000)
+  expect(Object.fromEntries(await logged())).toEqual({ accepted: count, duplicate: 2 * count })
   expect(told.sort()).toEqual(deliveries.map(({ requestId }) => requestId).sort())
 })
