@@ -33,9 +33,9 @@ export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolea
 /**
  * State, position and progress of requests (spec, Generation request), in one
  * statement. Position 0 is served next. To tell positions the queue is walked
- * in the same statement, and so at the same moment. A long queue is walked a few
- * times a second for all callers together, beside what they ask: its positions
- * are of the last half second, and states are always of now.
+ * in the same statement, and so at the same moment. A long queue is walked now
+ * and then for all callers together, beside what they ask: its positions are of
+ * the last two seconds, and states are always of now.
  */
 export async function readStatuses(db: Database, views: QueueViews, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
   const answers: (StatusBody | null)[] = questions.map(() => null)

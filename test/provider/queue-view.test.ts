@@ -39,8 +39,8 @@ describe('a view of the queue', () => {
   it('of a short queue is never used twice, and where walking is slow it is walked less often', () => {
     const long = Array.from({ length: 501 }, (_, seq) => ({ turn: 1, seq }))
     expect(viewOf(long.slice(1)).maxAgeMs).toBe(0)
-    expect(viewOf(long).maxAgeMs).toBe(500)
-    expect(viewOf(long, { readAtMs: 0, tookMs: 100 }).maxAgeMs).toBe(2000)
+    expect(viewOf(long).maxAgeMs).toBe(2000)
+    expect(viewOf(long, { readAtMs: 0, tookMs: 200 }).maxAgeMs).toBe(4000)
   })
 })
 

@@ -1,8 +1,7 @@
-import { spawn, type ChildProcess } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import os from 'node:os'
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { EngineError } from './engine.ts'
@@ -36,7 +35,6 @@ export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrame
   const stop = AbortSignal.any([signal, deadline])
   const kill = () => child.kill('SIGKILL')
   stop.addEventListener('abort', kill)
-  yieldToOthers(child)
   try {
     const [[code]] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
     signal.throwIfAborted()
@@ -62,16 +60,6 @@ function collectTail(stderr: Readable): () => string {
     tail = (tail + chunk).slice(-mostStderrCharacters)
   })
   return () => tail
-}
-
-/** Encoding takes whatever is left over: the API in this process comes first. */
-function yieldToOthers({ pid }: ChildProcess): void {
-  if (pid === undefined) return
-  try {
-    os.setPriority(pid, os.constants.priority.PRIORITY_BELOW_NORMAL)
-  } catch {
-    // It has ended already, or the platform does not allow it: then it runs as we do.
-  }
 }
 
 /** The given ffmpeg, or the one that was installed with the package. Throws an EngineError where there is none. */
