@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { reconcileOne, runOnce } from '../receiver/reconciler.ts'
-import { recorded } from '../receiver/reconcile-runs.ts'
+import { recorded } from '../receiver/on-call/reconcile-runs.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
 import { printJson, UsageError, type Command } from './usage.ts'

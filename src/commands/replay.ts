@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { filtersAsTarget } from '../receiver/audit.ts'
+import { filtersAsTarget } from '../receiver/on-call/audit.ts'
 import { replayMany, type ReplayedMany } from '../receiver/api/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'

@@ -2,12 +2,12 @@ import { Router } from 'express'
 import { html } from 'hono/html'
 import { readKeys, type KeyState } from '../receiver/queries/keys.ts'
 import { checkQuarantine } from '../receiver/queries/quarantined.ts'
-import { readingOptions } from '../receiver/reading.ts'
+import { readingOptions } from '../receiver/on-call/reading.ts'
 import type { Markup } from '../runtime/console-page.ts'
-import { badge, card, duration, foreign, number, problem, table, time, type Row } from './parts.ts'
+import { badge, card, duration, foreign, number, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
-import { linkTo } from './url.ts'
-import { addedSecretHint } from './verify-pages.ts'
+import { linkTo } from './parts/url.ts'
+import { addedSecretHint } from './parked/verify-pages.ts'
 
 export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console

@@ -2,7 +2,7 @@ import type { Response } from 'express'
 import { html } from 'hono/html'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import { page, sendPage, type Markup } from '../runtime/console-page.ts'
-import type { LinkPolicy } from './media-links.ts'
+import type { LinkPolicy } from './parts/media-links.ts'
 
 /** What the pages of the console may use. */
 export type ConsoleDeps = ReceiverDeps & { links: LinkPolicy }

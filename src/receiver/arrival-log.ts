@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
-import { notingKeyUses } from './key-uses.ts'
+import { notingKeyUses } from './on-call/key-uses.ts'
 import type { Arrival } from './webhook.ts'
 
 const maxWaitingRows = 50_000

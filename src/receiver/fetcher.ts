@@ -4,7 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { blockCalls, takeCall } from './call-budget.ts'
 import type { GenerationKey, Keys } from './keys.ts'
 import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
-import type { Poll } from './poll-log.ts'
+import type { Poll } from './on-call/poll-log.ts'
 import type { FetchOutcome, ProviderClient } from './provider-client.ts'
 
 export type FetcherDeps = {

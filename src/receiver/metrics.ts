@@ -3,7 +3,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { withDeadline, type Database } from '../runtime/postgres.ts'
 import { remainingCalls } from './call-budget.ts'
 import { countParked, depth } from './inbox.ts'
-import { lastRunEndedAt } from './reconcile-runs.ts'
+import { lastRunEndedAt } from './on-call/reconcile-runs.ts'
 import { countOverdue } from './reconciler.ts'
 
 export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>

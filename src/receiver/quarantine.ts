@@ -4,7 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { verify } from '../wire/signature.ts'
 import { storeDeliveries } from './accept.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './delivery.ts'
-import { noteKeyUses } from './key-uses.ts'
+import { noteKeyUses } from './on-call/key-uses.ts'
 import type { Keys } from './keys.ts'
 import type { Refused } from './webhook.ts'
 

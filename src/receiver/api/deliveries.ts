@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { filtersAsTarget, type Detail } from '../audit.ts'
+import { filtersAsTarget, type Detail } from '../on-call/audit.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'

@@ -8,7 +8,7 @@ import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { pageSchema } from '../queries/page.ts'
 import { problemSchema, readProblems } from '../queries/problems.ts'
-import { readingOptions } from '../reading.ts'
+import { readingOptions } from '../on-call/reading.ts'
 import { responses, type Operation } from './operation.ts'
 
 /** What somebody who has been woken asks first. */

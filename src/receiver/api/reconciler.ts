@@ -5,7 +5,7 @@ import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
 import { findReconcileRun, listReconcileRuns, readReconciler, reconcilerSchema, reconcileRunSchema, runListSchema } from '../queries/reconciler.ts'
-import { readingOptions } from '../reading.ts'
+import { readingOptions } from '../on-call/reading.ts'
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
 

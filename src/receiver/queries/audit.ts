@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
-import { auditChannels } from '../audit.ts'
+import { auditChannels } from '../on-call/audit.ts'
 import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'

@@ -1,6 +1,6 @@
 import type { Database } from '../../runtime/postgres.ts'
 import { countParked } from '../inbox.ts'
-import { problemsOf, type Problem } from '../problems.ts'
+import { problemsOf, type Problem } from '../on-call/problems.ts'
 import { newestArrivals, type Arrival } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import type { GiveUp } from './give-ups.ts'

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import { depth } from '../inbox.ts'
-import { problemsOf, severities, type Failing, type Numbers, type Problem } from '../problems.ts'
+import { problemsOf, severities, type Failing, type Numbers, type Problem } from '../on-call/problems.ts'
 import { countOverdue } from '../reconciler.ts'
 import { parkedCauses } from './causes.ts'
 import { readWithin } from './deadline.ts'

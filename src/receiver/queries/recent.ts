@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres.ts'
-import { settledAfterSeconds } from '../minutes.ts'
-import { oldSeconds } from '../problems.ts'
+import { settledAfterSeconds } from '../on-call/minutes.ts'
+import { oldSeconds } from '../on-call/problems.ts'
 import { isoAlways } from './page.ts'
 
 export const recentMinutes = 5

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { giveUpClock } from '../../../src/receiver/give-up.ts'
+import { giveUpClock } from '../../../src/receiver/on-call/give-up.ts'
 
 const lastSeenAt = new Date('2026-01-01T00:00:00Z')
 const at = (seconds: number) => new Date(lastSeenAt.getTime() + seconds * 1000)

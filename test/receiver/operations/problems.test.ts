@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { problemsOf, type Numbers, type Problem } from '../../../src/receiver/problems.ts'
+import { problemsOf, type Numbers, type Problem } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
 import type { KeyState } from '../../../src/receiver/queries/keys.ts'
 

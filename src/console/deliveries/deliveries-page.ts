@@ -1,0 +1,144 @@
+import { Router, type Request } from 'express'
+import { html } from 'hono/html'
+import { exportedFiles, sendExport } from '../../receiver/api/export.ts'
+import { listArrivals } from '../../receiver/queries/arrivals.ts'
+import { listDeliveries } from '../../receiver/queries/deliveries.ts'
+import { arrivalFiltersSchema, arrivalListSchema, arrivalOutcomes, deliveryListSchema, deliveryOutcomes, deliveryStates, parseFilters } from '../../receiver/queries/filters.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
+import { attempt } from '../parts/failures.ts'
+import { filterBar, type Field } from '../parts/filter-bar.ts'
+import { pager, table, tabs } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
+import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { parkReasons, refusalReasons } from '../parts/words.ts'
+
+const path = '/deliveries'
+
+/** What the address has besides the filters and the page of the list. */
+const looks = ['view', 'open', 'tail']
+const paging = ['cursor', 'limit']
+
+export function deliveriesRoutes(console: ConsoleDeps): Router {
+  const router = Router()
+  router.get(path, async (req, res) => {
+    const { status, body } = queryOf(req)['view'] === 'arrivals' ? await arrivalsView(console, req) : await deliveriesView(console, req)
+    sendConsolePage(console, res, { title: 'Deliveries', status, body })
+  })
+  for (const exported of exportedFiles) {
+    router.get(`/${exported.what}.${exported.format}`, (req, res) => sendExport(console, exported, { req, res, query: without(queryOf(req), ...looks) }))
+  }
+  return router
+}
+
+type View = { status: number; body: Markup }
+
+const search: Field = { name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or how it begins' }
+const ids: readonly Field[] = [
+  { name: 'request_id', label: 'Request id', more: true },
+  { name: 'webhook_id', label: 'Webhook id', more: true },
+]
+const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) })
+
+async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
+  const query = queryOf(req)
+  const filters = without(query, ...looks, ...paging)
+  const read = await attempt(console.logger, () => listDeliveries(console.db, parseFilters(deliveryListSchema, without(query, ...looks))))
+  const fields: Field[] = [
+    search,
+    { name: 'state', label: 'State', options: deliveryStates },
+    { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
+    keyField(console),
+    { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
+    { name: 'model', label: 'Model', more: true },
+    ...ids,
+    ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
+  ]
+  const body = html`${head(query)} ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
+    ${read.ok
+      ? html`${bulkBar(filters, read.value.data.length)}
+          <div class="card table-card">
+            ${table({
+              label: 'Deliveries',
+              columns: [{ head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`, kind: 'select' }, ...deliveryColumns],
+              rows: read.value.data.map((delivery) => {
+                const { id, cells } = deliveryRow(delivery)
+                return { id: delivery.id, cells: [html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`, ...cells] }
+              }),
+              empty: emptyDeliveries(filters),
+            })}
+          </div>
+          ${pager(path, query, read.value.next_cursor)}`
+      : ''}`
+  return { status: read.status, body }
+}
+
+async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
+  const query = queryOf(req)
+  const filters = without(query, ...looks, ...paging)
+  const read = await attempt(console.logger, () => listArrivals(console.db, parseFilters(arrivalListSchema, without(query, ...looks))))
+  const fields: Field[] = [
+    search,
+    { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
+    { name: 'reason', label: 'Cause', suggestions: [...refusalReasons, ...parkReasons] },
+    keyField(console),
+    { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
+    ...ids,
+  ]
+  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
+    ${read.ok
+      ? html`<div class="bulk">
+            <button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>
+            <span class="spacer"></span>${downloads('arrivals', filters)}
+          </div>
+          <div class="card table-card">
+            ${table({ label: 'Arrivals', columns: arrivalColumns, rows: read.value.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
+          </div>
+          ${pager(path, query, read.value.next_cursor)}`
+      : ''}`
+  return { status: read.status, body }
+}
+
+/** Going to the other tab takes along what both can filter by. */
+function head(query: Query): Markup {
+  const arrivals = query['view'] === 'arrivals'
+  const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
+  const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
+  return html`<div class="head">
+      <h1>Deliveries</h1>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and was answered, those that were refused included.' : 'What was accepted, each once, and what became of it.'}</span>
+    </div>
+    ${tabs('View', [
+      { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },
+      { label: 'Arrivals', href: arrivals ? linkTo(path, query) : linkTo(path, { ...shared, view: 'arrivals' }), current: arrivals },
+    ])}`
+}
+
+/** What can be done with the rows that are selected, or with all that the filters match. */
+function bulkBar(filters: Query, shown: number): Markup {
+  const filtered = Object.keys(filters).length > 0
+  return html`<form class="bulk" id="bulk" method="get" action="/deliveries/replay">
+    ${shown === 0
+      ? ''
+      : html`<button class="quiet" data-needs-selection data-key-action="replay">Replay selected (<span data-selected-count>0</span>)… <kbd>r</kbd></button>
+          ${filtered
+            ? html`<a class="button quiet" href="${linkTo('/deliveries/replay', filters)}">Replay all that match…</a>`
+            : html`<span class="soft">To replay many, filter them first.</span>`}`}
+    <span class="spacer"></span>${downloads('deliveries', filters)}
+    <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
+  </form>`
+}
+
+function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
+  return html`<span class="export"><span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a></span>`
+}
+
+function emptyDeliveries(filters: Query): Markup {
+  if (Object.keys(filters).length === 0) return html`No webhook has been accepted yet. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+  return html`No delivery matches these filters. What was refused is no delivery: look for it among the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
+}
+
+function emptyArrivals(filters: Query): Markup {
+  if (Object.keys(filters).length === 0) return html`No webhook has arrived yet. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
+  return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
+}

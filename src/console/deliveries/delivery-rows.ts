@@ -1,0 +1,83 @@
+import { html } from 'hono/html'
+import type { Arrival } from '../../receiver/queries/arrivals.ts'
+import type { Delivery } from '../../receiver/queries/deliveries.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { badge, code, foreign, number, shortId, time, type Column, type Row } from '../parts/parts.ts'
+import { linkTo } from '../parts/url.ts'
+
+// How deliveries and arrivals stand in a table, wherever one is shown.
+
+export const deliveryColumns: readonly Column[] = [
+  { head: 'Received' },
+  { head: 'Outcome' },
+  { head: 'Cause' },
+  { head: 'Webhook id' },
+  { head: 'Request' },
+  { head: 'Model', kind: 'minor' },
+  { head: 'Key', kind: 'minor' },
+  { head: 'Skew', kind: 'minor number' },
+  { head: 'Arrivals', kind: 'number' },
+  { head: 'State' },
+  { head: 'Answered in', kind: 'minor number' },
+]
+
+export function deliveryRow(delivery: Delivery): Row {
+  const { id, webhook_id, request_id, received_at, outcome, model, key_name, skew_seconds, arrivals, state, ack_ms } = delivery
+  return {
+    id,
+    cells: [
+      html`<a href="/deliveries/${id}">${time(received_at)}</a>`,
+      badge(outcome),
+      causeOf(delivery),
+      html`<span class="mono">${foreign(webhook_id, 18)}</span>`,
+      shortId('request', request_id),
+      foreign(model, 28),
+      foreign(key_name, 20),
+      number(skew_seconds, { unit: 's' }),
+      number(arrivals),
+      badge(state),
+      number(ack_ms, { decimals: 1, unit: 'ms' }),
+    ],
+  }
+}
+
+function causeOf({ reason, flags }: Delivery): Markup {
+  if (reason === null && flags.length === 0) return html`<span class="soft">—</span>`
+  // A reason that is a flag too is said once.
+  return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
+}
+
+export const arrivalColumns: readonly Column[] = [
+  { head: 'Received' },
+  { head: 'Outcome' },
+  { head: 'Cause' },
+  { head: 'Webhook id' },
+  { head: 'Request' },
+  { head: 'Key', kind: 'minor' },
+  { head: 'Skew', kind: 'minor number' },
+  { head: 'Status', kind: 'number' },
+  { head: 'From', kind: 'minor' },
+  { head: 'Answered in', kind: 'minor number' },
+]
+
+/** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */
+export function arrivalRow({ id, arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name, remote, skew_seconds, ack_ms, folded }: Arrival): Row {
+  const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
+  return {
+    id: String(id),
+    cells: [
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${time(arrived_at, 'precise')}</a>` : time(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      badge(outcome),
+      reason === null ? html`<span class="soft">—</span>` : code(reason),
+      webhook_id === null
+        ? html`<span class="soft">—</span>`
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 18)}</a>`,
+      shortId('request', request_id),
+      foreign(key_name, 20),
+      number(skew_seconds, { unit: 's' }),
+      status === 0 ? html`<span class="soft">—</span>` : String(status),
+      foreign(remote, 40),
+      number(ack_ms, { decimals: 1, unit: 'ms' }),
+    ],
+  }
+}

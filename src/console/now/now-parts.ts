@@ -1,0 +1,167 @@
+import { html } from 'hono/html'
+import { slowAckMs, oldSeconds, type Problem } from '../../receiver/on-call/problems.ts'
+import type { Now } from '../../receiver/queries/now.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
+import type { LinkPolicy } from '../parts/media-links.ts'
+import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
+import { causeWords } from '../parts/cause-words.ts'
+
+/** What to press, by the kind of problem: its first word, or the whole cause. */
+const acts: Record<string, string> = {
+  refused: 'See the cause, verify again',
+  unavailable: 'See these arrivals',
+  slow_acknowledgement: 'See the arrivals',
+  inbox_old: 'See what waits',
+  giving_up: 'Verify the quarantine again',
+  given_up: 'Verify the quarantine again',
+  reconciler_silent: 'See the reconciler',
+  reconciler_failed: 'See the reconciler',
+  overdue: 'See the requests',
+  parked: 'See the cause, replay',
+}
+
+/** On a phone the figures must not be pushed out of reach; what is critical is always shown. */
+const shownProblems = 5
+
+/** What is wrong, the worst first, each with what acts on it; or that nothing is. */
+export function problemList({ problems, calm_since }: Pick<Now, 'problems' | 'calm_since'>): Markup {
+  if (problems.length === 0) {
+    return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>Nothing is wrong</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p></section>`
+  }
+  const shown = Math.max(shownProblems, problems.filter(({ severity }) => severity === 'critical').length)
+  const [first, more] = [problems.slice(0, shown), problems.slice(shown)]
+  return html`<section class="wrong" aria-label="What is wrong">
+    <p class="unseen" role="status">${problems.length === 1 ? 'One thing is wrong.' : `${problems.length} things are wrong.`}</p>
+    <ol class="problems">${first.map(problemItem)}</ol>
+    ${more.length === 0 ? '' : html`<details class="more-problems"><summary>${more.length === 1 ? 'One thing more' : `${more.length} things more`}, none of them critical</summary><ol class="problems">${more.map(problemItem)}</ol></details>`}
+  </section>`
+}
+
+function problemItem({ severity, text, cause, href }: Problem): Markup {
+  const act = acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi></span> <a class="button" href="${href}">${act}</a></li>`
+}
+
+export type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
+
+export function tiles(now: Now): Markup {
+  return html`<div class="tiles now">${tilesOf(now).map(
+    ({ label, value, href, note = '', tone = '' }) => html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`,
+  )}</div>`
+}
+
+function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, keys }: Now): Tile[] {
+  const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
+  const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
+  const refused = of('refused', 'unavailable')
+  const log = '/deliveries?view=arrivals'
+  return [
+    { label: `Arrivals in ${recent.minutes} min`, value: number(recent.arrivals), href: log, note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again` },
+    {
+      label: 'Acknowledged, 95 % within',
+      value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
+      href: log,
+      note: recent.ack_p95_ms === null ? 'none in this time' : 'the provider waits 10 s',
+      tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
+    },
+    {
+      label: 'Oldest unprocessed',
+      value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
+      href: '/deliveries?state=pending',
+      note: pending === 0 ? 'all is processed' : `${number(pending)} waiting`,
+      tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
+    },
+    {
+      label: `Refused in ${recent.minutes} min`,
+      value: number(sum(refused)),
+      href: '/parked',
+      note: refused.length === 0 ? 'none' : html`${refused.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`,
+      tone: refused.length > 0 ? 'bad' : '',
+    },
+    { label: 'Parked', value: number(parked), href: '/parked', note: parked === 0 ? 'every body was usable' : 'wait for you', tone: parked > 0 ? 'warn' : '' },
+    {
+      label: 'Overdue requests',
+      value: number(overdue),
+      href: '/requests?overdue=true',
+      note: backlog.due === 0 ? 'nothing to ask for' : `${number(backlog.due)} to ask for, about ${number(backlog.minutes)} min`,
+      tone: overdue > 0 ? 'warn' : '',
+    },
+    quotaTile(keys),
+  ]
+}
+
+const shownKeys = 3
+
+/** The keys with the least left first. */
+function quotaTile(keys: Now['keys']): Tile {
+  const calling = keys.filter(({ configured, retired }) => configured && !retired).toSorted((a, b) => a.quota_left - b.quota_left)
+  const [least, ...others] = calling
+  if (least === undefined) return { label: 'Quota left', value: '—', href: '/keys', note: 'no key makes calls' }
+  const name = (key: string) => foreign(key, 18)
+  return {
+    label: 'Quota left this minute',
+    value: number(least.quota_left),
+    href: '/keys',
+    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} keys more</span>` : ''}`,
+    tone: least.quota_left === 0 ? 'warn' : '',
+  }
+}
+
+function causeText(reason: string): string {
+  return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
+}
+
+const columnsHere = ['Received', 'Outcome', 'Cause', 'Request', 'Key', 'Webhook id', 'From', 'Answered in']
+const places = columnsHere.map((head) => arrivalColumns.findIndex((column) => column.head === head))
+
+/** The latest results with their pictures, and the latest arrivals. */
+export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>, links: LinkPolicy): Markup {
+  return html`${card(
+      'Latest results',
+      results.length === 0
+        ? emptyState('No result has landed yet.')
+        : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
+    )}
+    ${card(
+      'Latest arrivals',
+      html`${table({
+          label: 'Latest arrivals',
+          columns: places.flatMap((place) => arrivalColumns[place] ?? []),
+          rows: arrivals.map((arrival) => {
+            const { id, cells } = arrivalRow(arrival)
+            return { ...(id === undefined ? {} : { id }), cells: places.flatMap((place) => cells[place] ?? []) }
+          }),
+          empty: 'No webhook has arrived yet.',
+        })}
+        ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
+    )}`
+}
+
+type Result = Now['results'][number]
+
+function resultCard(result: Result, links: LinkPolicy): Markup {
+  const { request_id, model, status, media, media_complete, landed_at } = result
+  return html`<article class="result" id="result-${request_id}">
+    <div class="media">${mediaOf(result, links)}</div>
+    <div class="about">
+      <span>${shortId('request', request_id)} ${badge(status)}</span>
+      <span class="soft">${foreign(model, 40)}</span>
+      <span class="soft">${time(landed_at, 'seconds')}${media.length > 1 ? html` · ${media.length} items` : ''}${media_complete || media.length === 0 ? '' : ' · more is asked for'}</span>
+    </div>
+  </article>`
+}
+
+function mediaOf({ media: [first], error_message, request_id }: Result, links: LinkPolicy): Markup {
+  if (!first) return html`<span class="said">${error_message === null ? 'no media' : foreign(error_message, 120)}</span>`
+  const refused = links.whyNot(first.url)
+  if (refused !== undefined) return html`<span class="said">not shown: ${refused}</span>`
+  switch (first.kind) {
+    case 'video':
+      return html`<video src="${first.url}" controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
+    case 'audio':
+      return html`<audio src="${first.url}" controls preload="none" aria-label="Result of ${request_id}"></audio>`
+    default:
+      return html`<a href="/requests/${request_id}"><img src="${first.url}" alt="Result of ${request_id}" loading="lazy" decoding="async" /></a>`
+  }
+}

@@ -1,0 +1,88 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
+import { listGiveUps } from '../../receiver/queries/give-ups.ts'
+import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { wordsOf, type Place } from '../parts/cause-words.ts'
+import { giveUpCard } from './give-up-card.ts'
+import { causeView } from './parked-rows.ts'
+import { card, emptyState, number, time } from '../parts/parts.ts'
+import { quarantinedRoutes } from './quarantined-page.ts'
+import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
+import { linkTo, queryOf, without } from '../parts/url.ts'
+import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
+
+const title = 'Parked & quarantine'
+
+export function parkedRoutes(console: ConsoleDeps): Router {
+  const router = Router()
+  router.get('/parked', async (req, res) => {
+    const query = queryOf(req)
+    const overall = Object.keys(without(query, 'open')).length === 0
+    const { body, status } = overall ? { body: await overview(console), status: 200 } : await causeView(console, query)
+    sendConsolePage(console, res, { title, status, body })
+  })
+  return router.use(verifyRoutes(console)).use(quarantinedRoutes(console))
+}
+
+async function overview({ db, keys, clock }: ConsoleDeps): Promise<Markup> {
+  const now = clock()
+  const [quarantined, parked, giveUps, check] = await Promise.all([
+    readQuarantineCauses(db),
+    readParkedCauses(db),
+    listGiveUps(db, now),
+    checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
+  ])
+  return html`<div class="head"><h1>${title}</h1><span class="soft">What did not land by itself, by its cause, and what to do about it.</span></div>
+    ${addedSecretHint(check)}
+    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody(quarantined, check))}
+    ${giveUpCard(giveUps, now)}
+    ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked))}`
+}
+
+function quarantineBody(causes: readonly Cause[], check: Check | undefined): Markup {
+  if (causes.length === 0) return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
+  return html`<p class="soft">Refused with 4xx, because nothing showed that the provider sent it. Kept whole for a while, the newest first to stay, so that it can be verified again once a missing secret is there.</p>
+    ${causeList('quarantine', causes, check)}
+    <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
+}
+
+function parkedBody(causes: readonly Cause[]): Markup {
+  if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
+  return html`<p class="soft">Authentic and acknowledged, but it could not be used as it came. Nothing of it is lost; it waits here for you.</p>
+    ${causeList('parked', causes)}
+    <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
+}
+
+function causeList(place: Place, causes: readonly Cause[], check?: Check): Markup {
+  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, cause.reason === 'no_matching_secret' ? check : undefined))}</ul>`
+}
+
+function causeItem(place: Place, { reason, count, first_seen, last_seen }: Cause, check: Check | undefined): Markup {
+  const words = wordsOf(place, reason)
+  return html`<li class="cause" data-row="${place}.${reason}">
+    <div class="what">
+      <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
+      <p>${words.means}</p>
+      <p><b>What to do:</b> ${words.todo}</p>
+    </div>
+    <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${time(first_seen)} <span class="soft">last seen</span> ${time(last_seen)}</div>
+    <div class="inline">${causeAction(place, reason, check)}</div>
+  </li>`
+}
+
+function causeAction(place: Place, reason: string, check: Check | undefined): Markup {
+  if (place === 'parked') return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
+  const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
+  return html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
+}
+
+function counted(place: Place, count: number): string {
+  if (place === 'parked') return count === 1 ? '1 delivery' : `${number(count)} deliveries`
+  return count === 1 ? '1 refused arrival' : `${number(count)} refused arrivals`
+}
+
+function sum(causes: readonly Cause[]): number {
+  return causes.reduce((all, { count }) => all + count, 0)
+}

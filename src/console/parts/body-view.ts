@@ -1,0 +1,45 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../runtime/console-page.ts'
+import { visible } from './visible.ts'
+
+/** So much of a body is shown; the whole of it can be downloaded. */
+export const shownBytes = 64 * 1024
+
+export const bodyViews = ['text', 'formatted', 'hex'] as const
+export type BodyView = (typeof bodyViews)[number]
+
+/** The bytes as they came, with what cannot be seen made visible: nothing in them turns a line around or hides. */
+export function bodyView(body: Buffer, view: BodyView): Markup {
+  const shown = body.subarray(0, shownBytes)
+  if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
+  const text = view === 'formatted' ? formatted(body) : undefined
+  return box(visible(text ?? shown.toString('utf8')))
+}
+
+/** JSON with a line for each member; undefined where it is none. */
+function formatted(body: Buffer): string | undefined {
+  try {
+    const text = JSON.stringify(JSON.parse(body.toString('utf8')), undefined, 2)
+    return text.length > shownBytes ? text.slice(0, shownBytes) : text
+  } catch {
+    return undefined
+  }
+}
+
+function box(content: Markup, kind = ''): Markup {
+  return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`
+}
+
+const lineBytes = 16
+
+function hexLines(bytes: Buffer): string {
+  const lines: string[] = []
+  for (let at = 0; at < bytes.length; at += lineBytes) {
+    const line = bytes.subarray(at, at + lineBytes)
+    const hex = [...line].map((byte) => byte.toString(16).padStart(2, '0'))
+    const halves = [hex.slice(0, 8).join(' '), hex.slice(8).join(' ')]
+    const ascii = [...line].map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : '.')).join('')
+    lines.push(`${at.toString(16).padStart(6, '0')}  ${halves[0]?.padEnd(23)}  ${halves[1]?.padEnd(23)}  ${ascii}`)
+  }
+  return lines.join('\n')
+}

@@ -1,0 +1,29 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../runtime/console-page.ts'
+import { time } from './parts.ts'
+
+/** What assets/chart.js draws; times are Unix seconds, tones are colours of the style sheet. */
+export type Chart = {
+  label: string
+  unit: string
+  kind: 'bars' | 'line'
+  /** One value of each series for each time; null leaves a gap. */
+  at: readonly number[]
+  series: readonly { label: string; tone: 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'; values: readonly (number | null)[] }[]
+  /** Vertical lines: when a process started. */
+  marks?: readonly { at: number; label: string }[]
+}
+
+/** A chart, with the same as a table for those who do not see it. Needs `charts: true` of its page. */
+export function chart(spec: Chart): Markup {
+  return html`<figure class="chart">
+    <figcaption>${spec.label}${spec.unit === '' ? '' : html` <span class="soft">${spec.unit}</span>`}</figcaption>
+    <div class="plot" hx-morph-skip-children data-chart="${JSON.stringify(spec)}" aria-hidden="true"></div>
+    <details><summary>As a table</summary>
+      <div class="scroll" tabindex="0" role="group" aria-label="${spec.label}, as a table"><table>
+        <thead><tr><th scope="col">From</th>${spec.series.map(({ label }) => html`<th scope="col" class="number">${label}</th>`)}</tr></thead>
+        <tbody>${spec.at.map((at, row) => spec.series.every(({ values }) => values[row] === null) ? '' : html`<tr><td>${time(new Date(at * 1000))}</td>${spec.series.map(({ values }) => html`<td class="number">${values[row] ?? '—'}</td>`)}</tr>`)}</tbody>
+      </table></div>
+    </details>
+  </figure>`
+}

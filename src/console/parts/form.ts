@@ -1,0 +1,15 @@
+import { urlencoded, type Request, type RequestHandler } from 'express'
+import { HttpError } from '../../runtime/http.ts'
+
+const parse = urlencoded({ extended: false, limit: '64kb' })
+
+/** The body of an action. What cannot be read is the sender's mistake. */
+export const readForm: RequestHandler = (req, res, next) => {
+  parse(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read: go back, reload the page and try again')))
+}
+
+/** The fields of a form, without those that were left empty. */
+export function fieldsOf(req: Request): Record<string, string> {
+  const body: object = typeof req.body === 'object' && req.body !== null ? req.body : {}
+  return Object.fromEntries(Object.entries(body).flatMap(([name, value]) => (typeof value === 'string' && value !== '' ? [[name, value]] : [])))
+}

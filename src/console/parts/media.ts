@@ -1,0 +1,57 @@
+import { html } from 'hono/html'
+import type { Media } from '../../receiver/queries/request-detail.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import type { LinkPolicy } from './media-links.ts'
+import { foreign, number } from './parts.ts'
+
+// What a result consists of, shown as far as its links may be.
+
+type Linked = Pick<Media, 'kind' | 'url'>
+
+/** The first of a result's media, small. */
+export function thumbnail({ kind, url }: Linked, links: LinkPolicy): Markup {
+  const refused = links.whyNot(url)
+  if (refused !== undefined) return html`<span class="thumb soft" title="Not shown: ${refused}">✕<span class="unseen">not shown: ${refused}</span></span>`
+  if (kind === 'image') return html`<img class="thumb" src="${url}" alt="" width="26" height="26" loading="lazy" decoding="async" />`
+  return html`<span class="thumb soft" aria-hidden="true">${kind === 'video' ? '▶' : '♪'}</span>`
+}
+
+/** Each of a result's media with its player, its size and its links. */
+export function gallery(media: readonly Media[], links: LinkPolicy): Markup {
+  return html`<div class="gallery">${media.map((item) => figure(item, links))}</div>`
+}
+
+function figure(item: Media, links: LinkPolicy): Markup {
+  const { kind, position, width, height, duration_seconds, url, original_url } = item
+  const name = `${kind} ${position + 1}`
+  return html`<figure class="${kind}">
+    ${links.allows(url) ? player(item, name) : html`<div class="blank soft">not shown</div>`}
+    <figcaption>
+      <b>${name}</b>
+      ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}
+      ${duration_seconds === null ? '' : html`<span class="soft">${number(duration_seconds, { decimals: 1, unit: 's' })}</span>`}
+      <span class="link">${link(url, links)}</span>
+      ${original_url === null || original_url === url ? '' : html`<span class="link"><span class="soft">original</span> ${link(original_url, links)}</span>`}
+    </figcaption>
+  </figure>`
+}
+
+function player({ kind, url }: Linked, name: string): Markup {
+  switch (kind) {
+    case 'image':
+      return html`<a href="${url}" rel="noreferrer"><img src="${url}" alt="${name} of this result" loading="lazy" /></a>`
+    case 'video':
+      return html`<video src="${url}" controls preload="metadata" aria-label="${name}"></video>`
+    case 'audio':
+      return html`<audio src="${url}" controls preload="metadata" aria-label="${name}"></audio>`
+    default:
+      return kind satisfies never
+  }
+}
+
+/** A link of a payload, or its text and why it is none. */
+function link(url: string, links: LinkPolicy): Markup {
+  const refused = links.whyNot(url)
+  if (refused === undefined) return html`<a href="${url}" rel="noreferrer">${foreign(url, 60)}</a>`
+  return html`${foreign(url, 200)} <span class="why">no link: ${refused}</span>`
+}

@@ -1,0 +1,129 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { parseFilters, requestListSchema } from '../../receiver/queries/filters.ts'
+import { listRequests, type Request } from '../../receiver/queries/requests.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { requestStatuses } from '../../wire/schemas.ts'
+import { attempt } from '../parts/failures.ts'
+import { filterBar, type Field } from '../parts/filter-bar.ts'
+import { thumbnail } from '../parts/media.ts'
+import type { LinkPolicy } from '../parts/media-links.ts'
+import { badge, foreign, number, pager, shortId, table, tabs, time, type Column } from '../parts/parts.ts'
+import { driftOf, heardOf, mediaCount, nextPoll, overdueBy, type When } from './request-words.ts'
+import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
+import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
+
+const path = '/requests'
+
+export function requestsRoutes(console: ConsoleDeps): Router {
+  const { db, clock, settings, logger, links, keys } = console
+  return Router().get(path, async (req, res) => {
+    const query = queryOf(req)
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const read = await attempt(logger, () => listRequests(db, parseFilters(requestListSchema, without(query, 'open')), when))
+    const fields: Field[] = [
+      { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
+      { name: 'status', label: 'State', options: requestStatuses },
+      { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
+      { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
+      { name: 'model', label: 'Model' },
+    ]
+    const body = html`<div class="head">
+        <h1>Requests</h1>
+        <span class="soft">What is tracked at the provider and what became of it, newest first.</span>
+      </div>
+      ${views(query)} ${filterBar({ path, query, fields, now: when.now, problem: read.ok ? undefined : read.problem })}
+      ${read.ok
+        ? html`<div class="card table-card">
+              ${table({ label: 'Requests', columns, rows: read.value.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query) })}
+            </div>
+            ${pager(path, query, read.value.next_cursor)}`
+        : ''}`
+    sendConsolePage(console, res, { title: 'Requests', status: read.status, body })
+  })
+}
+
+/** What one looks for mostly, each one filter. */
+function views(query: Query): Markup {
+  const usual: { label: string; status?: string; overdue?: string }[] = [
+    { label: 'All' },
+    { label: 'Overdue', overdue: 'true' },
+    { label: 'Failed', status: 'FAILED' },
+    { label: 'Canceled', status: 'CANCELED' },
+  ]
+  return tabs(
+    'Usual filters',
+    usual.map(({ label, status, overdue }) => ({
+      label,
+      href: linkWith(path, query, { status, overdue }),
+      current: query['status'] === status && query['overdue'] === overdue,
+    })),
+  )
+}
+
+const columns: readonly Column[] = [
+  { head: 'Request' },
+  { head: 'Here' },
+  { head: 'At the provider' },
+  { head: 'Model', kind: 'minor' },
+  { head: 'Key', kind: 'minor' },
+  { head: 'Submitted', kind: 'minor' },
+  { head: 'Webhook', kind: 'minor' },
+  { head: 'Polled', kind: 'minor' },
+  { head: 'Landed' },
+  { head: 'Drift', kind: 'number' },
+  { head: 'Media' },
+  { head: 'Cost', kind: 'minor number' },
+  { head: 'Next poll', kind: 'minor' },
+]
+
+function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
+  const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
+  const late = overdueBy(request, when)
+  const heard = heardOf(request)
+  const submitted = created_at ?? tracked_at
+  return [
+    shortId('request', id),
+    html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
+    html`<span title="${heard.text}">${badge(heard.word, heard.tone)}</span>`,
+    foreign(model, 18),
+    foreign(key_name, 12),
+    time(submitted),
+    later(webhook_at, submitted),
+    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Asked ${polls} times">×${number(polls)}</span>` : ''}`,
+    later(landed_at, submitted),
+    driftCell(request),
+    mediaCell(request, links),
+    html`${number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })}`,
+    nextPollCell(request, when),
+  ]
+}
+
+/** Of the same day as the submit, the time of day says enough. */
+function later(at: string | null, submitted: string): Markup {
+  return time(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
+}
+
+function driftCell(request: Request): Markup {
+  const drift = driftOf(request)
+  return drift === undefined ? html`<span class="soft">—</span>` : html`<span title="${drift.text}">${drift.short}</span>`
+}
+
+function mediaCell(request: Request, links: LinkPolicy): Markup {
+  const count = mediaCount(request)
+  if (count === undefined) return html`<span class="soft">—</span>`
+  const { first_media } = request
+  return html`<span class="media-cell" title="${count.text}">${first_media === null ? '' : thumbnail(first_media, links)} ${count.short}</span>`
+}
+
+function nextPollCell(request: Request, when: When): Markup {
+  const next = nextPoll(request, when)
+  if ('never' in next) return html`<span class="soft" title="${next.never}">—</span>`
+  return Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())
+}
+
+function emptyRequests(query: Query): Markup {
+  if (Object.keys(without(query, 'cursor', 'open')).length === 0) return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
+  if (query['overdue'] === 'true') return html`Nothing is overdue: each tracked request has ended, or is younger than STUCK_AFTER_SECONDS.`
+  return html`No request matches these filters. Nobody may track it: look whether a webhook of it is among the <a href="${linkTo('/deliveries', { view: 'arrivals', q: query['q'] })}">arrivals</a>.`
+}

@@ -1,0 +1,46 @@
+import { sql } from 'drizzle-orm'
+import type { Counter } from 'prom-client'
+import type { Database } from '../../runtime/postgres.ts'
+
+/** One question that was put to the provider, and its end. */
+export type Poll = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
+
+const maxWaitingRows = 10_000
+const flushRows = 1000
+
+export type PollLog = {
+  record: (poll: Poll) => void
+  runOnce: () => Promise<{ more: boolean }>
+  waiting: () => number
+}
+
+/** What was asked of the provider, for the timelines of requests; written in batches, off the way of landing, and bounded. */
+export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
+  let waiting: Poll[] = []
+  return {
+    record: (poll) => {
+      if (waiting.length >= maxWaitingRows) return dropped.inc()
+      waiting.push(poll)
+      return wake()
+    },
+    runOnce: async () => {
+      const batch = waiting.slice(0, flushRows)
+      if (batch.length === 0) return { more: false }
+      await write(db, batch)
+      waiting = waiting.slice(batch.length)
+      return { more: waiting.length > 0 }
+    },
+    waiting: () => waiting.length,
+  }
+}
+
+async function write(db: Database, polls: readonly Poll[]): Promise<void> {
+  const column = <T>(pick: (poll: Poll) => T) => sql.param(polls.map(pick))
+  await db.execute(sql`
+    insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail)
+    select * from unnest(
+      ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[], ${column((p) => p.keyName)}::text[],
+      ${column((p) => p.outcome)}::text[], ${column((p) => p.detail?.replaceAll('\0', '').toWellFormed().slice(0, 500) ?? null)}::text[])
+    where set_config('synchronous_commit', 'off', true) = 'off'
+    on conflict do nothing`)
+}

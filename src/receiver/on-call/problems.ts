@@ -1,0 +1,180 @@
+import type { Cause } from '../queries/causes.ts'
+import type { GiveUp } from '../queries/give-ups.ts'
+import type { KeyState } from '../queries/keys.ts'
+import type { ReconcilerState } from '../queries/reconciler.ts'
+
+export const severities = ['critical', 'warning', 'notice'] as const
+
+export type Problem = {
+  severity: (typeof severities)[number]
+  /** What is wrong, in words. */
+  text: string
+  /** A short name of the kind, for programs and tests. */
+  cause: string
+  /** The page of the console that shows it and acts on it. */
+  href: string
+}
+
+/** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
+export type Failing = { outcome: 'refused' | 'unavailable'; reason: string | null; arrivals: number; since: string | null }
+
+export type Numbers = {
+  now: Date
+  recent: { minutes: number; arrivals: number; failing: readonly Failing[]; ackP95Ms: number | null }
+  inbox: { pending: number; oldestSeconds: number }
+  /** What was parked in the last hour. */
+  parked: readonly Cause[]
+  overdue: number
+  reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
+  keys: readonly KeyState[]
+  giveUps: readonly GiveUp[]
+}
+
+/** The provider gives up on an answer after 10 s. */
+export const slowAckMs = 2000
+export const oldSeconds = 60
+const refusedShare = 0.02
+const soonMinutes = 10
+
+const reasonsInWords: Record<string, string> = {
+  no_matching_secret: 'no secret matches',
+  timestamp_too_old: 'the signed time is too old',
+  timestamp_in_future: 'the signed time is in the future',
+  malformed_header: 'the signature header is malformed',
+  missing_header: 'there is no signature header',
+  invalid_webhook_id: 'the webhook id is not usable',
+  postgres_failed: 'Postgres fails',
+  postgres_too_slow: 'Postgres is too slow',
+  too_much_waiting: 'too much is waiting for Postgres',
+  internal_error: 'an error of our own, see the log',
+}
+
+/** What is wrong now, the worst first, in words that say what it means; an empty list is good news. */
+export function problemsOf(numbers: Numbers): Problem[] {
+  const all = [
+    ...numbers.recent.failing.flatMap((failing) => failingProblem(failing, numbers)),
+    ...slowness(numbers),
+    ...inboxProblem(numbers),
+    ...giveUpProblems(numbers),
+    ...reconcilerProblem(numbers),
+    ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
+    ...overdueProblem(numbers),
+    ...numbers.parked.map(parkedProblem),
+  ]
+  // A stable sort: of the same severity, the order above stays.
+  return all.toSorted((a, b) => severities.indexOf(a.severity) - severities.indexOf(b.severity))
+}
+
+function failingProblem({ outcome, reason, arrivals, since }: Failing, { recent, now }: Numbers): Problem[] {
+  const share = arrivals / Math.max(1, recent.arrivals)
+  const why = reason === null ? 'for no reason that is known' : inWords(reason)
+  const begun = since === null ? `in the last ${recent.minutes} minutes` : `since ${clockTime(since, now)}`
+  const text = `${percent(share)} of arrivals ${outcome === 'refused' ? 'refused' : 'not acknowledged'} ${begun}: ${why}.`
+  const cause = `${outcome}:${reason ?? 'unknown'}`
+  if (outcome === 'unavailable') return [{ severity: 'critical', text, cause, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
+  const severity = share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
+  return [{ severity, text, cause, href: href('/parked', { reason }) }]
+}
+
+function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
+  if (ackP95Ms === null || ackP95Ms < slowAckMs) return []
+  const text = `Acknowledging is slow: 5 % of deliveries wait longer than ${(ackP95Ms / 1000).toFixed(1)} s for Postgres; after 10 s the provider gives up on an answer.`
+  return [{ severity: 'warning', text, cause: 'slow_acknowledgement', href: '/deliveries?view=arrivals' }]
+}
+
+function inboxProblem({ inbox: { pending, oldestSeconds } }: Numbers): Problem[] {
+  if (pending === 0 || oldestSeconds <= oldSeconds) return []
+  const text = `${count(pending, 'accepted delivery waits', 'accepted deliveries wait')} to be processed, the oldest for ${duration(oldestSeconds)}.`
+  return [{ severity: 'critical', text, cause: 'inbox_old', href: '/deliveries?state=pending' }]
+}
+
+function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
+  // What has landed by other ways needs nothing any more.
+  const open = giveUps.filter(({ request_status }) => request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS')
+  const lost = open.filter(({ given_up }) => given_up)
+  const [first, ...others] = open.filter(({ given_up, last_attempt_at }) => !given_up && Date.parse(last_attempt_at) - now.getTime() <= soonMinutes * 60_000)
+  const problems: Problem[] = []
+  if (first) {
+    const left = (Date.parse(first.last_attempt_at) - now.getTime()) / 1000
+    const many = others.length + 1
+    const text = `The provider is about to give up ${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
+    problems.push({ severity: 'critical', text, cause: 'giving_up', href: '/parked' })
+  }
+  if (lost.length > 0) {
+    const text = `The provider has given up ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler ask.`
+    problems.push({ severity: 'warning', text, cause: 'given_up', href: '/parked' })
+  }
+  return problems
+}
+
+function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_run }, now }: Numbers): Problem[] {
+  const problems: Problem[] = []
+  if (silent) {
+    const since = last_run ? `since ${clockTime(last_run.ended_at, now)}` : `for more than ${duration(silent_after_seconds ?? 0)}`
+    const text = `The reconciler is silent ${since}: what the webhooks miss is not asked for.`
+    problems.push({ severity: 'critical', text, cause: 'reconciler_silent', href: '/reconciler' })
+  } else if (last_run?.outcome === 'error') {
+    problems.push({ severity: 'warning', text: `The last run of the reconciler failed: ${last_run.error ?? 'see the log'}.`, cause: 'reconciler_failed', href: '/reconciler' })
+  }
+  return problems
+}
+
+function keyProblems(key: KeyState, now: Date): Problem[] {
+  const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [{ severity, cause: `${cause}:${key.name}`, text, href: '/keys' }]
+  if (key.blocked_until !== null) {
+    const until = clockTime(key.blocked_until, now)
+    if (key.blocked_reason === 'unauthorized') {
+      return problem('critical', 'key_refused', `The API key of ${key.name} is not accepted (401): nothing is asked for with it until ${until}. Give a valid key.`)
+    }
+    return problem('warning', 'key_blocked', `The provider asks to wait: no calls with the key ${key.name} until ${until}.`)
+  }
+  if (key.configured && !key.retired && key.quota_left === 0) {
+    return problem('warning', 'quota_spent', `The quota of the key ${key.name} is used up: ${count(key.calls, 'call', 'calls')} in the last minute.`)
+  }
+  if (!key.still_matches || key.last_match_at === null) return []
+  const last = clockTime(key.last_match_at, now)
+  return key.configured
+    ? problem('notice', 'retired_key_matches', `The retired key ${key.name} still signs deliveries, last at ${last}: keep its secret.`)
+    : problem('notice', 'removed_key_matched', `The key ${key.name} signed deliveries until ${last} and is not configured any more: what it signs now is refused.`)
+}
+
+function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {
+  if (overdue === 0) return []
+  const asking = backlog.due === 0 ? '' : ` Asking for what is due takes about ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
+  const text = `${count(overdue, 'request is', 'requests are')} overdue: the provider has told no end of ${overdue === 1 ? 'it' : 'them'}.${asking}`
+  return [{ severity: 'warning', text, cause: 'overdue', href: '/requests?overdue=true' }]
+}
+
+function parkedProblem({ reason, count: parked }: Cause): Problem {
+  const text = `${count(parked, 'delivery', 'deliveries')} parked in the last hour: ${inWords(reason)}.`
+  return { severity: 'warning', text, cause: `parked:${reason}`, href: href('/parked', { reason }) }
+}
+
+function inWords(reason: string): string {
+  return reasonsInWords[reason] ?? reason.replaceAll('_', ' ')
+}
+
+function href(path: string, query: Record<string, string | null>): string {
+  const given = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) if (value !== null) given.set(name, value)
+  return given.size === 0 ? path : `${path}?${given.toString()}`
+}
+
+function percent(share: number): string {
+  return share > 0 && share < 0.01 ? 'Less than 1 %' : `${Math.min(100, Math.round(share * 100))} %`
+}
+
+function count(n: number, one: string, many: string): string {
+  return `${n} ${n === 1 ? one : many}`
+}
+
+function duration(seconds: number): string {
+  if (seconds < 120) return `${Math.round(seconds)} s`
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
+}
+
+/** In UTC, as everywhere; with its day where that is not today. */
+function clockTime(iso: string, now: Date): string {
+  const [day, time] = [iso.slice(0, 10), iso.slice(11, 16)]
+  return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
+}
