@@ -67,9 +67,9 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
     submitter,
     ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live') => fetch({ requestId, keyName, reserve: 0, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
-    /** The metric, as it is scraped: outcome to count. */
+    /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
-      const lines = (await registry.metrics()).matchAll(/^mediadock_provider_calls_total\{operation="result",outcome="(\w+)"\} (\d+)$/gm)
+      const lines = (await registry.metrics()).matchAll(/^mediadock_provider_calls_total\{operation="result",outcome="(\w+)"\} ([1-9]\d*)$/gm)
       return Object.fromEntries([...lines].map(([, outcome, count]) => [outcome, Number(count)]))
     },
   }
@@ -115,7 +115,7 @@ describe('an answer of the provider', () => {
     ['503', status(503), 'unreachable', '503'],
     ['a reset', (_id, req) => req.socket.resetAndDestroy(), 'unreachable', ''],
     ['an end in the middle of the body', (_id, _req, res) => void res.writeHead(200, { 'content-length': '100' }).write('{', () => res.destroy()), 'unreachable', ''],
-  ])('%s: asked once, %s, no rows but right ones', async (_what, answer, outcome, detail) => {
+  ])('$0: asked once, no rows but right ones', async (_what, answer, outcome, detail) => {
     stand.answer(answer)
     const { reconcile, counted } = receiver()
     const requestId = await track()
