@@ -83,6 +83,8 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
     middle,
     `${middle}&key_name=absent`,
     'state=processed&key_name=sandbox&outcome=landed',
+    'min_ack_ms=60000',
+    'min_skew_seconds=1',
   ]
   const ofArrivals = [
     ...['pending', 'processed', 'parked'].map((state) => `state=${state}`),
@@ -94,6 +96,8 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
     `q=${requestId.slice(0, 8)}`,
     `q=${webhookId.slice(0, 12)}`,
     'q=absent',
+    'min_ack_ms=60000',
+    'min_skew_seconds=1',
     middle,
   ]
   const ofRequests = [

@@ -38,6 +38,10 @@ const ids: readonly Field[] = [
   { name: 'request_id', label: 'Request id', more: true },
   { name: 'webhook_id', label: 'Webhook id', more: true },
 ]
+const measures: readonly Field[] = [
+  { name: 'min_ack_ms', label: 'Answered in (ms) or more', more: true },
+  { name: 'min_skew_seconds', label: 'Skew (s) of … or more', more: true },
+]
 const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) })
 
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
@@ -51,6 +55,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     keyField(console),
     { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
     { name: 'model', label: 'Model', more: true },
+    ...measures,
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
@@ -83,6 +88,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     { name: 'reason', label: 'Cause', suggestions: [...refusalReasons, ...parkReasons] },
     keyField(console),
     { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
+    ...measures,
     ...ids,
   ]
   const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view'], now: console.clock(), problem: read.ok ? undefined : read.problem })}

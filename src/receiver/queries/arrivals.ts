@@ -7,7 +7,7 @@ import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
-import { arrivalFound, isAmong } from './search.ts'
+import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
 
 export const arrivalSchema = z
   .object({
@@ -85,7 +85,7 @@ export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly s
   return rows.map(toArrival)
 }
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, q, since, until }: ArrivalFilters): (SQL | undefined)[] {
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, q, min_ack_ms, min_skew_seconds, since, until }: ArrivalFilters): (SQL | undefined)[] {
   return [
     state && sql`a.delivery_id in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),
@@ -94,6 +94,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, q,
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
     key_name === undefined ? undefined : sql`a.key_name = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
     q === undefined ? undefined : arrivalFound({ q, since, until }),
+    arrivalMeasured({ min_ack_ms, min_skew_seconds, since, until }),
     within(order.at, { since, until }),
   ]
 }

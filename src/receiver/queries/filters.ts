@@ -48,6 +48,12 @@ export const times = {
   since: instantFilter.optional().meta({ description: 'From this time on.' }),
   until: instantFilter.optional().meta({ description: 'Before this time.' }),
 }
+const atLeast = (what: string) =>
+  z
+    .union([z.number(), z.string().regex(/^\d{1,9}$/, 'must be a whole number').transform(Number)], 'must be a whole number')
+    .pipe(z.int('must be a whole number').min(1, 'must be at least 1'))
+    .optional()
+    .meta({ override: { type: 'integer', minimum: 1 }, description: `${what}; looked for among the newest 200,000 arrivals of the range of time.` })
 const common = {
   state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
   reason: textFilter.optional().meta({ description: 'Why it was parked or refused.' }),
@@ -58,6 +64,8 @@ const common = {
     .min(4, 'must have at least 4 characters')
     .optional()
     .meta({ description: 'The whole or the beginning of a delivery id, request id or webhook id; beginnings of webhook ids are looked for among the newest 50,000 of the range of time.' }),
+  min_ack_ms: atLeast('Acknowledged no faster, in milliseconds'),
+  min_skew_seconds: atLeast('Signed by a clock that is off from ours by so much or more, either way'),
   ...times,
 }
 

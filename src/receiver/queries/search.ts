@@ -43,6 +43,28 @@ export function arrivalFound({ q, ...range }: Search): SQL {
   return isAmong(sql.join(branches, sql` union `))
 }
 
+type Measured = { min_ack_ms?: number | undefined; min_skew_seconds?: number | undefined; since?: string | undefined; until?: string | undefined }
+
+/** What was measured of arrivals has no index, which each of them would have to write: so many of the newest are looked through. */
+const measuredRows = 200_000
+const maxMeasured = 20_000
+
+/** Arrivals `a` that were acknowledged slowly, or signed by a clock that is off. */
+export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skewSeconds, ...range }: Measured): SQL | undefined {
+  if (ackMs === undefined && skewSeconds === undefined) return undefined
+  const slow = ackMs === undefined ? sql`` : sql`and a.ack_ms >= ${ackMs}`
+  const skewed = skewSeconds === undefined ? sql`` : sql`and (a.skew_seconds >= ${skewSeconds} or a.skew_seconds <= -${skewSeconds}::int)`
+  return sql`(a.arrived_at >= (select min(arrived_at) from (
+      select n.arrived_at from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)} order by n.arrived_at desc limit ${measuredRows}) newest)
+    ${slow} ${skewed})`
+}
+
+/** Deliveries of which an arrival was such. */
+export function deliveryMeasured(measured: Measured): SQL | undefined {
+  const found = arrivalMeasured(measured)
+  return found && sql`d.id = any(array(select a.delivery_id from mediadock.arrivals a where a.delivery_id is not null and ${found} order by a.arrived_at desc limit ${maxMeasured}))`
+}
+
 /** The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions are chosen by the time. */
 export function isAmong(places: SQL): SQL {
   return sql`(a.arrived_at = any(array(select arrived_at from (${places}) as p)) and a.id = any(array(select id from (${places}) as p)))`

@@ -232,6 +232,8 @@ describe('a filter that cannot be applied', () => {
     ['/api/deliveries?colour=red', 'colour'],
     ['/api/deliveries?cursor=abc', 'cursor'],
     [`/api/deliveries?cursor=${Buffer.from('1.5').toString('base64url')}`, 'cursor'],
+    ['/api/deliveries?min_ack_ms=fast', 'min_ack_ms'],
+    ['/api/arrivals?min_skew_seconds=0', 'min_skew_seconds'],
     ['/api/arrivals?outcome=landed', 'outcome'],
     ['/api/arrivals?cursor=%F0', 'cursor'],
     [`/api/arrivals?cursor=${Buffer.from(`1.${randomUUID()}`).toString('base64url')}`, 'cursor'],
@@ -248,6 +250,25 @@ describe('a filter that cannot be applied', () => {
       status: 400,
       error: { type: 'invalid_request_error', code: 'invalid_filter', message: expect.stringMatching(new RegExp(`^${parameter}: `)) },
     })
+  })
+})
+
+describe('what was measured', () => {
+  it('finds what was acknowledged slowly, and what was signed by a clock that is off either way', async () => {
+    const arrived = (at: string, ackMs: number, skew: number) => database.sql`
+      insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, skew_seconds, delivery_id)
+      values (${at}, 'accepted', 200, ${ackMs}, ${skew}, ${ids['pending'] ?? ''}) returning id::int`.then(([row]) => row?.['id'])
+    const slow = await arrived('2020-01-01T00:00:01Z', 2500, 0)
+    const early = await arrived('2020-01-01T00:00:02Z', 2, -250)
+    const late = await arrived('2020-01-01T00:00:03Z', 3000, 250)
+    const then = 'until=2020-01-02T00:00:00Z'
+    expect(await listed(`/api/arrivals?min_ack_ms=2500&${then}`)).toEqual([late, slow])
+    expect(await listed(`/api/arrivals?min_skew_seconds=250&${then}`)).toEqual([late, early])
+    expect(await listed(`/api/arrivals?min_skew_seconds=250&min_ack_ms=2500&${then}`)).toEqual([late])
+    expect(await listed(`/api/arrivals?min_skew_seconds=251&${then}`)).toEqual([])
+    expect(await listed('/api/deliveries?min_skew_seconds=250')).toEqual(named('pending'))
+    expect(await listed('/api/deliveries?min_ack_ms=2500&min_skew_seconds=251')).toEqual([])
+    await database.sql`delete from mediadock.arrivals where arrived_at < '2020-01-02'`
   })
 })
 
