@@ -22,7 +22,8 @@ function lowerPriority(): void {
 }
 
 function say(report: EngineReport): void {
-  if (process.connected) process.send?.(report)
+  // A provider that has just died cannot be told any more; its end is heard as a disconnect.
+  if (process.connected) process.send?.(report, () => {})
 }
 
 const running = new Map<number, AbortController>()

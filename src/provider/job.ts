@@ -14,6 +14,8 @@ import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.t
 
 /** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
 const maxAttempts = 3
+/** Workers that may die over it. That is hardly its own fault, since engines crash in a process of their own; yet it must end. */
+const maxClaims = 20
 const jobTimeoutMs = 15 * 60_000
 const retryPause = { baseMs: 2000, capMs: 30_000 }
 const finishTries = 5
@@ -56,7 +58,7 @@ async function endingOf(
   report: ReturnType<typeof createJobProgress>['report'],
   signal: AbortSignal,
 ): Promise<Outcome> {
-  if (claimed.attempt > maxAttempts) return failed('the generation could not be completed')
+  if (claimed.attempt > maxClaims) return failed('the generation could not be completed')
   try {
     if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
     return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
