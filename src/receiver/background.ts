@@ -67,12 +67,10 @@ export function startBackground(deps: BackgroundDeps): Background {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
     return { more: false }
   }
-  // Resting is for bursts: under a load that stays, the log has to keep up, or it would lose rows.
-  const logArrivals = () => (arrivalLog.isFilling() ? arrivalLog.runOnce() : pressure.paced(arrivalLog.runOnce, signal))
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    arrivals: startLoop({ name: 'arrival-log', runOnce: logArrivals, idleMs: pollMs, logger, signal }),
+    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, logger, signal }),
     polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, logger, signal }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),

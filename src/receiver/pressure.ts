@@ -14,8 +14,9 @@ export type Pressure = {
    * Runs a round of background work. Acknowledging comes first: while
    * deliveries arrive faster than one by one, the round is followed by a rest,
    * so that landing and logging keep a bounded share of the machine and catch up afterwards.
+   * There is no rest while `mustGoOn`: a role that is bounded would lose something by it.
    */
-  paced: <T>(round: () => Promise<T>, signal: AbortSignal) => Promise<T>
+  paced: <T>(round: () => Promise<T>, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<T>
 }
 
 /** How hard deliveries press on this process just now. */
@@ -25,11 +26,11 @@ export function createPressure(): Pressure {
     note: (deliveries) => {
       if (deliveries >= busyBatch) busyUntil = performance.now() + busyForMs
     },
-    paced: async (round, signal) => {
+    paced: async (round, signal, mustGoOn = () => false) => {
       const started = performance.now()
       const result = await round()
       const restUntil = Math.min(performance.now() + maxRestMs, performance.now() + (performance.now() - started) * restFactor)
-      while (performance.now() < Math.min(busyUntil, restUntil) && !signal.aborted) {
+      while (performance.now() < Math.min(busyUntil, restUntil) && !signal.aborted && !mustGoOn()) {
         await delay(Math.max(1, Math.min(busyUntil, restUntil) - performance.now()), undefined, { signal }).catch(() => {})
       }
       return result
