@@ -141,7 +141,7 @@ describe('hostile payloads', () => {
       await page.context().close()
     }
     const page = await open(`deliveries/${id}`)
-    await page.getByText('(no link: not https').waitFor()
+    await page.getByText('no link: it is not https').waitFor()
     await page.getByText(markup.slice(0, 80)).first().waitFor()
   })
 

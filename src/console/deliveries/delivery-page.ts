@@ -6,6 +6,7 @@ import { readRequest, type RequestDetail } from '../../receiver/queries/request-
 import type { Markup } from '../../runtime/console-page.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
 import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
+import { link } from '../parts/media.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, code, facts, foreign, number, shortId, size, table, tabs, time } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
@@ -99,12 +100,7 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
       ...(next_poll_at === null ? [] : [['Asked for next', time(next_poll_at)] as const]),
       ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
     ])}
-    ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> ${mediaLink(url, links)}</li>`)}</ul>`}`
-}
-
-function mediaLink(url: string, links: LinkPolicy): Markup {
-  if (links.allows(url)) return html`<a href="${url}" rel="noreferrer">${foreign(url, 120)}</a>`
-  return html`${foreign(url, 120)} <span class="soft">(no link: not https, or its host is not in MEDIA_HOSTS)</span>`
+    ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
 }
 
 function headersOf({ headers }: DeliveryDetail): Markup {

@@ -50,7 +50,7 @@ function player({ kind, url }: Linked, name: string): Markup {
 }
 
 /** A link of a payload, or its text and why it is none. */
-function link(url: string, links: LinkPolicy): Markup {
+export function link(url: string, links: LinkPolicy): Markup {
   const refused = links.whyNot(url)
   if (refused === undefined) return html`<a href="${url}" rel="noreferrer">${foreign(url, 60)}</a>`
   return html`${foreign(url, 200)} <span class="why">no link: ${refused}</span>`
