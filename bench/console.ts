@@ -85,6 +85,7 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
     'state=processed&key_name=sandbox&outcome=landed',
     'min_ack_ms=60000',
     'min_skew_seconds=1',
+    'min_arrivals=3',
   ]
   const ofArrivals = [
     ...['pending', 'processed', 'parked'].map((state) => `state=${state}`),

@@ -6,7 +6,8 @@ export const deliveriesCommand = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
                      [--webhook-id ID] [--key-name N] [--model M] [--ids ID,ID…] [--q TEXT]
-                     [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T] [--limit N] [--json]
+                     [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
+                     [--limit N] [--json]
 
 --q finds any id by its whole or its beginning. Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each delivery.
 

@@ -55,6 +55,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     keyField(console),
     { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
     { name: 'model', label: 'Model', more: true },
+    { name: 'min_arrivals', label: 'Came … times or more', more: true },
     ...measures,
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),

@@ -6,7 +6,7 @@ import { whenKeyMatched } from '../on-call/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-import { deliveryFound, deliveryMeasured } from './search.ts'
+import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
 export const deliverySchema = z
   .object({
@@ -101,7 +101,7 @@ export function selectDeliveries(which: SQL): SQL {
 
 const lastOutcome = sql`(select a.outcome from mediadock.attempts a where a.delivery_id = d.id order by a.attempted_at desc limit 1)`
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, model, ids, q, min_ack_ms, min_skew_seconds, since, until }: DeliveryFilters): (SQL | undefined)[] {
+function matching({ state, outcome, reason, request_id, webhook_id, key_name, model, ids, q, min_ack_ms, min_skew_seconds, min_arrivals, since, until }: DeliveryFilters): (SQL | undefined)[] {
   return [
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
@@ -113,6 +113,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, mo
     ids && sql`d.id = any(${sql.param(ids)}::uuid[])`,
     q === undefined ? undefined : deliveryFound({ q, since, until }),
     deliveryMeasured({ min_ack_ms, min_skew_seconds, since, until }),
+    min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, since, until }),
     within(order.at, { since, until }),
   ]
 }

@@ -78,6 +78,7 @@ export const deliveryFiltersSchema = z.strictObject({
     .optional()
     .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).' }),
   model: textFilter.optional().meta({ description: 'Of its request.' }),
+  min_arrivals: atLeast('Came so many times or more'),
   ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
 })
 export const arrivalFiltersSchema = z.strictObject({

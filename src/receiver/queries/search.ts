@@ -54,9 +54,19 @@ export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skewSecon
   if (ackMs === undefined && skewSeconds === undefined) return undefined
   const slow = ackMs === undefined ? sql`` : sql`and a.ack_ms >= ${ackMs}`
   const skewed = skewSeconds === undefined ? sql`` : sql`and (a.skew_seconds >= ${skewSeconds} or a.skew_seconds <= -${skewSeconds}::int)`
-  return sql`(a.arrived_at >= (select min(arrived_at) from (
-      select n.arrived_at from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)} order by n.arrived_at desc limit ${measuredRows}) newest)
-    ${slow} ${skewed})`
+  return sql`(${isOfTheNewest(range)} ${slow} ${skewed})`
+}
+
+function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
+  return sql`a.arrived_at >= (select min(arrived_at) from (
+    select n.arrived_at from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)} order by n.arrived_at desc limit ${measuredRows}) newest)`
+}
+
+/** Deliveries that came so many times. */
+export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
+  return sql`d.id = any(array(
+    select a.delivery_id from mediadock.arrivals a where a.delivery_id is not null and ${isOfTheNewest(range)}
+    group by a.delivery_id having sum(1 + a.folded) >= ${atLeast} limit ${maxMeasured}))`
 }
 
 /** Deliveries of which an arrival was such. */

@@ -107,7 +107,7 @@ describe('the OpenAPI document', () => {
     expect(new Set(named)).toEqual(new Set([...promised, ...files]))
     const { parameters } = json.paths['/api/deliveries'].get
     expect(parameters.map(({ name }: { name: string }) => name).toSorted()).toEqual(
-      ['cursor', 'ids', 'key_name', 'limit', 'min_ack_ms', 'min_skew_seconds', 'model', 'outcome', 'q', 'reason', 'request_id', 'since', 'state', 'until', 'webhook_id'],
+      ['cursor', 'ids', 'key_name', 'limit', 'min_ack_ms', 'min_arrivals', 'min_skew_seconds', 'model', 'outcome', 'q', 'reason', 'request_id', 'since', 'state', 'until', 'webhook_id'],
     )
     for (const { schema } of parameters) expect(schema).toMatchObject({ type: expect.any(String) })
     expect(json.components.schemas.DeliveryFilters.properties.state).toMatchObject({ enum: ['pending', 'processed', 'parked'] })

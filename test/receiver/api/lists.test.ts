@@ -267,6 +267,9 @@ describe('what was measured', () => {
     expect(await listed(`/api/arrivals?min_skew_seconds=250&min_ack_ms=2500&${then}`)).toEqual([late])
     expect(await listed(`/api/arrivals?min_skew_seconds=251&${then}`)).toEqual([])
     expect(await listed('/api/deliveries?min_skew_seconds=250')).toEqual(named('pending'))
+    expect(await listed('/api/deliveries?min_arrivals=2')).toEqual(named('failed', 'pending'))
+    expect(await listed('/api/deliveries?min_arrivals=3')).toEqual(named('pending'))
+    expect(await listed('/api/deliveries?min_arrivals=4')).toEqual([])
     expect(await listed('/api/deliveries?min_ack_ms=2500&min_skew_seconds=251')).toEqual([])
     await database.sql`delete from mediadock.arrivals where arrived_at < '2020-01-02'`
   })
