@@ -41,7 +41,14 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
     }
   }
   const start = (): ChildProcess => {
-    const started = fork(script, { execArgv: [], stdio: ['ignore', 'ignore', 'inherit', 'ipc'], serialization: 'json' })
+    const started = fork(script, {
+      execArgv: [],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      serialization: 'json',
+      // A session of its own, whose priority it can lower (engine-process.ts).
+      detached: true,
+      windowsHide: true,
+    })
     started.on('message', hear)
     started.on('error', (error) => logger.error({ err: error }, 'the engine process does not take orders'))
     started.once('exit', (code, signal) => {

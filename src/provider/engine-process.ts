@@ -1,3 +1,4 @@
+import fs from 'node:fs'
 import os from 'node:os'
 import { inspect } from 'node:util'
 import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
@@ -13,11 +14,19 @@ import { createEngines } from './engines/registry.ts'
 const niceness = 19
 const maxDetailLength = 8000
 
+/**
+ * Linux may weigh whole sessions against each other first, and niceness only
+ * within one: engines would then get as much of a core as Postgres. So the
+ * session that engine-host.ts gave this process is made as nice as the process.
+ */
 function lowerPriority(): void {
-  try {
-    os.setPriority(niceness)
-  } catch {
-    // Some containers forbid it; then engines compete with the API for the cores.
+  const lower = [() => os.setPriority(niceness), () => fs.writeFileSync('/proc/self/autogroup', String(niceness))]
+  for (const step of lower) {
+    try {
+      step()
+    } catch {
+      // Not everywhere, and some containers forbid it; then engines compete with the API for the cores.
+    }
   }
 }
 
@@ -64,6 +73,6 @@ process.on('message', (message) => {
 })
 // The provider has died: what runs here belongs to nobody any more.
 process.on('disconnect', () => process.exit(0))
-// Ctrl-C goes to the whole group; the provider decides when this process ends.
+// The provider decides when this process ends.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})

@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import net from 'node:net'
+import os from 'node:os'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import { openProvider, createKey, grantCredits, setFaults } from '../../src/provider/commands.ts'
 import { createEngineHost } from '../../src/provider/engine-host.ts'
@@ -135,6 +136,17 @@ describe('the engine process', () => {
     const output = await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
     expect(output).toMatchObject({ images: [{ width: 1024, height: 1024 }] })
     expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
+  })
+
+  it('gets of the cores what the API and Postgres leave over', async () => {
+    const { settings } = await settingsOf()
+    const host = createEngineHost({ settings: undefined, logger })
+    onTestFinished(host.close)
+    await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    const pid = host.pid() ?? expect.fail('no engine process')
+    expect(os.getPriority(pid)).toBe(19)
+    const weighsSessions = await fs.readFile('/proc/sys/kernel/sched_autogroup_enabled', 'utf8').catch(() => '0')
+    if (weighsSessions.trim() === '1') expect(await fs.readFile(`/proc/${pid}/autogroup`, 'utf8')).toMatch(/nice 19$/m)
   })
 
   it('tells a failure that the client may know, and stops waiting when it is aborted', async () => {
