@@ -23,13 +23,38 @@ const secretNames = new Set([
 ])
 const maxDepth = 8
 
-// A write for each line costs a busy receiver a tenth of its time; what is gathered goes out at the exit too.
-const stdout = { dest: 1, sync: false, minLength: 8192, periodicFlush: 200 } as const
-let destination: ReturnType<typeof pino.destination> | undefined
+const blockLength = 8192
+const blockEveryMs = 200
+type Lines = { write: (line: string) => void }
+let stdout: Lines | undefined
+
+/**
+ * Lines gathered to blocks: a write for each would cost a busy receiver a tenth
+ * of its time. The stream below could gather them too, but measures all that it
+ * has gathered at every line. What is left goes out at the exit.
+ */
+function gatherLines(): Lines {
+  let block = ''
+  const flush = () => {
+    if (block === '') return
+    stream.write(block)
+    block = ''
+  }
+  // Before the stream's own listeners, which write what it has and close it.
+  process.on('beforeExit', flush).on('exit', flush)
+  const stream = pino.destination({ dest: 1, sync: false })
+  setInterval(flush, blockEveryMs).unref()
+  return {
+    write: (line) => {
+      block += line
+      if (block.length >= blockLength) flush()
+    },
+  }
+}
 
 /** JSON lines on stdout. The logger redacts, so that no caller has to remember to. */
 export function createLogger(level: string): Logger {
-  destination ??= pino.destination(stdout)
+  stdout ??= gatherLines()
   const options: LoggerOptions = {
     level,
     base: null,
@@ -37,7 +62,7 @@ export function createLogger(level: string): Logger {
     formatters: { level: (label) => ({ level: label }), log: (fields) => redact(fields) },
     serializers: { err: describeError },
   }
-  const logger = pino(options, destination)
+  const logger = pino(options, stdout)
   // What a child is bound to reaches no formatter; children inherit this method as they do all others.
   const child: Logger['child'] = Reflect.get(logger, 'child')
   logger.child = function (bindings, options) {
