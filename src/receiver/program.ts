@@ -21,7 +21,7 @@ import { createQuarantine } from './quarantine.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submit-client.ts'
 import { createSubmitter, type Submitter } from './submit.ts'
-import { logLine, webhookRouter } from './webhook.ts'
+import { logLine, mountWebhooks, type WebhookDeps } from './webhook.ts'
 import type { WorkerDeps } from './worker.ts'
 
 /** Everything that the internal listener's pages and API may use. */
@@ -127,7 +127,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
   const isReady = readiness(pool, retired.signal)
-  const webhooks = webhookRouter({
+  const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
     maxBodyBytes: settings.maxBodyBytes,
@@ -140,9 +140,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
       if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
       if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
     },
-  })
+  }
   const app = { logger, trustProxy: settings.trustProxy, isReady }
-  const publicApp = createApp({ ...app, first: webhooks })
+  const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
   const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, startedAt: clock(), isReady, signal: stopping.signal }
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
 
@@ -181,18 +181,18 @@ type AppOptions = {
   trustProxy: string | number
   isReady: () => Promise<boolean>
   /** What logs its own exchanges and must not wait for anything else. */
-  first?: Router
+  mountFirst?: (app: Express) => void
   rest?: Router
 }
 
-function createApp({ logger, trustProxy, isReady, first, rest }: AppOptions): Express {
+function createApp({ logger, trustProxy, isReady, mountFirst, rest }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
   app.enable('case sensitive routing')
   app.enable('strict routing')
   app.set('trust proxy', trustProxy)
-  if (first) app.use(first)
+  mountFirst?.(app)
   app.use(requestLogger(logger))
   app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
   app.get('/readyz', async (_req, res) => {

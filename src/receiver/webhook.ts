@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import { Router, type Request, type RequestHandler, type Response } from 'express'
+import type { IRouter, Request, RequestHandler, Response } from 'express'
 import getRawBody from 'raw-body'
 import { HttpError, methodNotAllowed, sendError } from '../runtime/http.ts'
 import { verify, type RefusalCause } from '../wire/signature.ts'
@@ -44,11 +44,9 @@ const retryAfterSeconds = 5
  * trusted, not durable means not acknowledged. The order is: limits, raw bytes,
  * header syntax, HMAC over the bytes, accept, answer.
  */
-export function webhookRouter(deps: WebhookDeps): Router {
-  const router = Router({ caseSensitive: true, strict: true })
-  router.post('/webhooks', receive(deps))
-  router.all('/webhooks', methodNotAllowed('POST'))
-  return router
+export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
+  app.post('/webhooks', receive(deps))
+  app.all('/webhooks', methodNotAllowed('POST'))
 }
 
 // Written thousands of times a second: made once.
@@ -99,7 +97,7 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
 
 /** Takes one delivery in; throws HttpError or UnavailableError, and notes on `arrival` all that it learns on the way. */
 async function take(deps: WebhookDeps, req: Request, arrival: Arrival): Promise<Acceptance> {
-  const claimedIds = req.headersDistinct['x-service-webhook-id'] ?? []
+  const claimedIds = valuesOf(req, 'x-service-webhook-id')
   arrival.webhookId = claimedIds[0]?.slice(0, 255)
   const body = await readBody(req, deps.maxBodyBytes)
   arrival.bytes = body.length
@@ -138,7 +136,7 @@ class Refusal extends HttpError {
 type HeaderVerification = { ok: true; keyName: string; timestampSeconds: number } | { ok: false; cause: RefusalCause | 'missing_header' }
 
 function verifyHeaders(req: IncomingMessage, body: Buffer, { keys, clock }: WebhookDeps, arrival: Arrival): HeaderVerification {
-  const [header, ...more] = req.headersDistinct['x-service-signature'] ?? []
+  const [header, ...more] = valuesOf(req, 'x-service-signature')
   if (header === undefined) return { ok: false, cause: 'missing_header' }
   if (more.length > 0) return { ok: false, cause: 'malformed_header' }
   const nowSeconds = Math.floor(clock().getTime() / 1000)
@@ -211,11 +209,23 @@ function stopReading(req: Request): void {
   req.resume()
 }
 
+/** Every value that was sent of one header; node's own `headersDistinct` makes lists of all of them. `name` is in lower case. */
+function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
+  const values: string[] = []
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const given = rawHeaders[at] ?? ''
+    if (given.length === name.length && given.toLowerCase() === name) values.push(rawHeaders[at + 1] ?? '')
+  }
+  return values
+}
+
 const credentialHeaders = new Set(['x-service-signature', 'authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
 
 function keptHeaders(req: IncomingMessage): Record<string, string> {
   const kept: Record<string, string> = {}
-  for (const [name, value] of Object.entries(req.headers)) {
+  const { headers } = req
+  for (const name of Object.keys(headers)) {
+    const value = headers[name]
     if (value !== undefined) kept[name] = credentialHeaders.has(name) ? '[redacted]' : String(value)
   }
   return kept
@@ -224,7 +234,7 @@ function keptHeaders(req: IncomingMessage): Record<string, string> {
 function refused(req: IncomingMessage, { arrivedAt, webhookId }: Arrival, reason: string, body: Buffer): Refused {
   const headers = keptHeaders(req)
   // Needed to verify it again; the table is the only place that it is kept in.
-  const signatures = req.headersDistinct['x-service-signature'] ?? []
+  const signatures = valuesOf(req, 'x-service-signature')
   if (signatures.length === 1) headers['x-service-signature'] = signatures[0] ?? ''
   return { arrivedAt, reason, webhookId, headers, body }
 }

@@ -9,7 +9,7 @@ import type { Keys } from '../../../src/receiver/keys.ts'
 import { createProviderClient } from '../../../src/receiver/provider-client.ts'
 import { createQuarantine } from '../../../src/receiver/quarantine.ts'
 import type { ReconcilerDeps } from '../../../src/receiver/reconciler.ts'
-import { webhookRouter } from '../../../src/receiver/webhook.ts'
+import { mountWebhooks } from '../../../src/receiver/webhook.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { createPool } from '../../../src/runtime/postgres.ts'
 import type { TestDatabase } from '../../support/database.ts'
@@ -66,8 +66,9 @@ export async function createWorld(database: TestDatabase) {
     onLanded: () => {},
   }
 
-  const router = webhookRouter({ keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onRefused: quarantine.record })
-  const server = http.createServer(express().use(router)).listen(0, '127.0.0.1')
+  const app = express()
+  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onRefused: quarantine.record })
+  const server = http.createServer(app).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
   const agent = new http.Agent({ keepAlive: true })
