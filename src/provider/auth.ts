@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { sql, type SQL } from 'drizzle-orm'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { executePrepared } from '../runtime/prepared.ts'
 import type { Faults } from './faults.ts'
 import type { Scope } from './keys.ts'
 import { createNaturalBatch } from './natural-batch.ts'
@@ -76,7 +77,7 @@ type Row = {
 export async function identifyAll(db: Database, apiKeys: readonly string[], limits: RateLimits, now: Date): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
   const asked = Map.groupBy(hashes, (hash) => hash)
-  const rows = await db.execute<Row>(statement([...asked.keys()], [...asked.values()].map(({ length }) => length), limits, now.toISOString()))
+  const rows = await executePrepared<Row>(db, statement([...asked.keys()], [...asked.values()].map(({ length }) => length), limits, now.toISOString()))
   const accounts = new Map<string, { hits: number; startedAt: Date }>()
   const keys = new Map<string, { row: Row; hits: number }>()
   // The counts came back as they are after all of these requests: each is given its own number again.

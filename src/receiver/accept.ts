@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { sql, type SQL } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
+import { executePrepared } from '../runtime/prepared.ts'
 import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
 import type { Delivery } from './delivery.ts'
 
@@ -43,13 +44,15 @@ export type AcceptorDeps = {
 
 /**
  * Accepts in natural batches: what arrives while a flush is in flight is
- * gathered and goes with the next one, as one statement. There is no timer, so
- * a delivery that comes alone is written alone, at once.
+ * gathered and goes with the next one, as one statement; so does what the
+ * process reads from its sockets in one turn. There is no timer, so a delivery
+ * that comes alone is written alone, at once.
  */
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
   let queuedBytes = 0
   let inFlight = 0
+  let isPumpDue = false
 
   const pump = () => {
     while (inFlight < maxFlushesInFlight && queue.length > 0) {
@@ -66,6 +69,16 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
         pump()
       })
     }
+  }
+
+  /** The first of a hundred that were read together must not leave alone: it would take as long as all of them. */
+  const pumpAfterThisTurn = () => {
+    if (isPumpDue) return
+    isPumpDue = true
+    setImmediate(() => {
+      isPumpDue = false
+      pump()
+    })
   }
 
   const takeBatch = (): Waiting[] => {
@@ -94,7 +107,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     }, answerWithinMs)
     queue.push(waiting)
     queuedBytes += delivery.body.length
-    pump()
+    pumpAfterThisTurn()
     try {
       return await promise
     } finally {
@@ -140,7 +153,7 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
   const released =
     quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const stored = await db.execute<{ id: string }>(sql`
+  const stored = await executePrepared<{ id: string }>(db, sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),

@@ -28,7 +28,7 @@ export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<
 }
 
 async function applied(client: postgres.Sql, schema: string): Promise<number> {
-  const [table] = await client`select to_regclass(${`${schema}.migrations`}) is not null as known`
+  const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])
   if (!table?.['known']) return 0
   const [row] = await client.unsafe(`select count(*)::int as n from ${schema}.migrations`)
   return Number(row?.['n'] ?? 0)

@@ -20,7 +20,8 @@ export type PoolOptions = {
 /**
  * A pool over postgres.js.
  *
- * - `prepare: false`: named statements would break behind PgBouncer in transaction mode.
+ * - Named statements would break behind PgBouncer in transaction mode: only what asks
+ *   for one gets it, where it can (prepared.ts). What drizzle runs does not ask.
  * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
  * - postgres.js has no deadline of its own, so a frozen server would hold every
  *   connection for ever; the sockets are watched and cut (see `watchSilence`).
@@ -30,7 +31,7 @@ export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool
   outliveLostTypes()
   const options = {
     max,
-    prepare: false,
+    prepare: true,
     max_pipeline: 0,
     connect_timeout: 5,
     // Postgres is back as soon as it is back: no pause of up to 20 s, the default.
@@ -122,6 +123,16 @@ function watchSilence(seconds: number) {
     return socket
   }
   return { open, stop: () => clearInterval(timer) }
+}
+
+/** The driver's own client of a database that createPool has made. */
+export function clientOf(db: Database): postgres.Sql {
+  if (!hasClient(db)) throw new TypeError('this database was not made by createPool')
+  return db.$client
+}
+
+function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
+  return '$client' in db
 }
 
 export class DeadlineError extends Error {

@@ -1,7 +1,7 @@
 import { is, SQL, sql } from 'drizzle-orm'
 import { PgDialect } from 'drizzle-orm/pg-core'
 import type postgres from 'postgres'
-import { DeadlineError, withDeadline, type Database } from '../../runtime/postgres.ts'
+import { clientOf, DeadlineError, withDeadline, type Database } from '../../runtime/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000
@@ -81,15 +81,6 @@ function toParameter(value: unknown): Parameter | Parameter[] {
 function toScalar(value: unknown): Parameter {
   if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) return value
   throw new TypeError(`a query takes no parameter of type ${typeof value}`)
-}
-
-function clientOf(db: Database): postgres.Sql {
-  if (!hasClient(db)) throw new TypeError('this database was not made by createPool')
-  return db.$client
-}
-
-function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
-  return '$client' in db
 }
 
 function codeOf(error: unknown): string | undefined {

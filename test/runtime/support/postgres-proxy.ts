@@ -8,6 +8,7 @@ export async function startPostgresProxy(url: string) {
   const sockets = new Set<net.Socket>()
   let letThrough = Infinity
   let accepted = 0
+  let isPooler = false
   const server = net.createServer((client) => {
     accepted += 1
     const upstream = net.connect(Number(target.port), target.hostname)
@@ -21,6 +22,7 @@ export async function startPostgresProxy(url: string) {
     }
     client.pipe(upstream)
     upstream.on('data', (chunk: Buffer) => {
+      if (isPooler) renameProcess(chunk)
       const passed = chunk.subarray(0, letThrough)
       letThrough -= passed.length
       if (passed.length > 0) client.write(passed)
@@ -43,10 +45,22 @@ export async function startPostgresProxy(url: string) {
     swallowAfter: (bytes: number) => {
       letThrough = bytes
     },
+    /** Tells clients of another process than the one that serves them, as poolers do. */
+    actAsPooler: () => {
+      isPooler = true
+    },
     passOn: () => {
       letThrough = Infinity
     },
     /** Ends every connection; new ones are taken. */
     cut: () => sockets.forEach((socket) => socket.destroy()),
   }
+}
+
+/** BackendKeyData: its type, its length, then the process and a key. */
+const backendKeyData = Buffer.from([0x4b, 0, 0, 0, 12])
+
+function renameProcess(chunk: Buffer): void {
+  const at = chunk.indexOf(backendKeyData)
+  if (at !== -1) chunk.writeInt32BE(chunk.readInt32BE(at + backendKeyData.length) + 1, at + backendKeyData.length)
 }

@@ -1,0 +1,39 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createAcceptor } from '../../src/receiver/accept.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { createPool } from '../../src/runtime/postgres.ts'
+import { withTestDatabase } from '../support/database.ts'
+
+async function startAcceptor() {
+  const database = await withTestDatabase()
+  const pool = createPool({ url: database.url, max: 2 })
+  onTestFinished(() => pool.close())
+  const flushes: number[] = []
+  const acceptor = createAcceptor({ db: pool.db, logger: createLogger('silent'), onFlush: (size) => flushes.push(size), onStored: () => {} })
+  return { acceptor, flushes }
+}
+
+function newDelivery(): Delivery {
+  const webhookId = randomUUID()
+  const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }))
+  const receivedAt = new Date()
+  const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+}
+
+describe('accepting', () => {
+  it('writes what came in one turn of the process as one statement', async () => {
+    const { acceptor, flushes } = await startAcceptor()
+    const accepted = await Promise.all(Array.from({ length: 50 }, () => acceptor.accept(newDelivery())))
+    expect(new Set(accepted)).toEqual(new Set(['accepted']))
+    expect(flushes).toEqual([50])
+  })
+
+  it('writes what comes alone at once, without a second one to wait for', async () => {
+    const { acceptor, flushes } = await startAcceptor()
+    expect(await acceptor.accept(newDelivery())).toBe('accepted')
+    expect(flushes).toEqual([1])
+  })
+})
