@@ -158,7 +158,7 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
-      select * from json_to_recordset(${JSON.stringify(itemsOf(rows))}::json) as a (
+      select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows))}::jsonb) as a (
         id uuid, webhook_id text, request_id uuid, status text, key_name text, signed_at float8, received_at float8,
         headers jsonb, parked_reason text, lane text, start int, length int)
       -- As many as there are: it tells the planner, who would expect 100.

@@ -74,7 +74,7 @@ async function write(db: Database, rows: readonly Row[]): Promise<void> {
     with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
                                     remote, bytes, skew_seconds, ack_ms, folded)
-    select * from json_to_recordset(${JSON.stringify(rows.map(toItem))}::json) as a (
+    select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
       remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`)
