@@ -55,7 +55,7 @@ try {
 async function shoot(browser: Browser, { name, url, before }: { name: string; url: string; before: ((page: Page) => Promise<unknown>) | undefined }): Promise<void> {
   for (const colorScheme of schemes) {
     for (const { name: width, viewport } of widths) {
-      const context = await browser.newContext({ viewport, colorScheme, locale: 'en-US' })
+      const context = await browser.newContext({ viewport, colorScheme })
       const page = await context.newPage()
       await page.goto(url)
       await page.evaluate(`Promise.all([...document.images].map((image) => { image.loading = 'eager'; return image.decode().catch(() => {}) }))`)

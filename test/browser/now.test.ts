@@ -237,6 +237,11 @@ describe('the live part', () => {
 })
 
 describe('the charts', () => {
+  it('are drawn in a browser whose language is none, as Chromium has it in the C locale', async () => {
+    const page = await open('', { language: 'en-US@posix' })
+    await page.locator('.plot canvas').nth(3).waitFor()
+  })
+
   it('show the figures of each minute, and when a process started', async () => {
     await minutes({ ago: 2, arrivals: { accepted: 7, 'refused/no_matching_secret': 2, 'refused/malformed_header': 1 } }, { ago: 5 })
     await eventually(async () => (await database.sql`select from mediadock.process_starts`).length > 0)

@@ -1,5 +1,7 @@
 // Draws every [data-chart] of a page: its JSON is the Chart of chart.ts. Colours
 // come from the style sheet, so both schemes are right; times are UTC.
+// oxlint-disable-next-line import/no-unassigned-import -- for what it does, and before uPlot
+import './language.js'
 import uPlot from './uplot.js'
 
 const drawn = new Map()

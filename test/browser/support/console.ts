@@ -9,14 +9,18 @@ const axeSource = readFile(require.resolve('axe-core/axe.min.js'), 'utf8')
 export type Look = BrowserContextOptions & {
   /** What the console may say besides: the browser logs each answer that is no success. */
   expectProblems?: boolean
+  /** What the browser says that its language is, instead of the machine's. */
+  language?: string
 }
 
 export { phone, schemes } from './look.ts'
 
 /** Opens a page of the console; what the browser's console says in error fails the test when it ends. */
-export async function openPage(browser: Browser, url: string, { expectProblems = false, ...look }: Look = {}): Promise<Page> {
-  // Of a machine without a locale Chromium makes a language that is none, which the chart library does not survive.
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, locale: 'en-US', ...look })
+export async function openPage(browser: Browser, url: string, { expectProblems = false, language, ...look }: Look = {}): Promise<Page> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...look })
+  if (language !== undefined) {
+    await context.addInitScript(`Object.defineProperty(navigator, 'language', { value: ${JSON.stringify(language)}, configurable: true })`)
+  }
   const page = await context.newPage()
   const problems: string[] = []
   page.on('console', (message) => message.type() === 'error' && problems.push(message.text()))
