@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createAcceptor } from '../../src/receiver/accept.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
@@ -31,9 +32,11 @@ describe('accepting', () => {
     expect(flushes).toEqual([50])
   })
 
-  it('writes what comes alone at once, without a second one to wait for', async () => {
+  it('writes what comes alone as soon as the turn is over, without waiting for company', async () => {
     const { acceptor, flushes } = await startAcceptor()
-    expect(await acceptor.accept(newDelivery())).toBe('accepted')
+    const accepted = acceptor.accept(newDelivery())
+    await setImmediate()
     expect(flushes).toEqual([1])
+    expect(await accepted).toBe('accepted')
   })
 })

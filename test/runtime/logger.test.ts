@@ -56,3 +56,16 @@ describe('the log', () => {
     expect(lineOf('no error')).toMatchObject({ err: 'seen-string' })
   })
 })
+
+describe('the last lines', () => {
+  const loggerUrl = new URL('../../src/runtime/logger.ts', import.meta.url).href
+  const run = (end: string) =>
+    new Promise<string>((resolve) => {
+      const program = `import { createLogger } from '${loggerUrl}'; const log = createLogger('info'); log.info('first'); log.info('last'); ${end}`
+      execFile(process.execPath, ['--input-type=module', '-e', program], (_error, stdout) => resolve(stdout))
+    })
+
+  it.each(['', 'process.exit(3)', `throw new Error('unforeseen')`])('are written however the process ends: %s', async (end) => {
+    expect((await run(end)).trim().split('\n').map((line) => JSON.parse(line).msg)).toEqual(['first', 'last'])
+  })
+})
