@@ -3,6 +3,7 @@ import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
 import { notingKeyUses } from './on-call/key-uses.ts'
 import type { Arrival } from './webhook.ts'
+import { createWriteBehind } from './write-behind.ts'
 
 const maxWaitingRows = 50_000
 const flushRows = 2000
@@ -29,7 +30,7 @@ export type ArrivalLogDeps = { db: Database; dropped: Counter; clock: () => Date
  * rows, and a flood of refused arrivals is folded into one row per cause.
  */
 export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): ArrivalLog {
-  let waiting: Row[] = []
+  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
   let tokens = refusedBurst
   let refilledAt = clock().getTime()
 
@@ -44,27 +45,19 @@ export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): 
   }
 
   const fold = (arrival: Arrival): void => {
-    const like = waiting.findLast((row) => row.arrival.outcome === arrival.outcome && row.arrival.reason === arrival.reason)
+    const like = rows.findLast((row) => row.arrival.outcome === arrival.outcome && row.arrival.reason === arrival.reason)
     if (like) like.folded += 1
-    else waiting.push({ arrival: { ...arrival, webhookId: undefined, deliveryId: undefined }, folded: 0 })
+    else rows.add({ arrival: { ...arrival, webhookId: undefined, deliveryId: undefined }, folded: 0 })
   }
 
   return {
     record: (arrival) => {
-      if (waiting.length >= maxWaitingRows) return dropped.inc()
-      if (mayHaveOwnRow(arrival)) waiting.push({ arrival, folded: 0 })
+      if (mayHaveOwnRow(arrival)) rows.add({ arrival, folded: 0 })
       else fold(arrival)
-      return wake()
     },
-    runOnce: async () => {
-      const batch = waiting.slice(0, flushRows)
-      if (batch.length === 0) return { more: false }
-      await write(db, batch)
-      waiting = waiting.slice(batch.length)
-      return { more: waiting.length > 0 }
-    },
-    waiting: () => waiting.length,
-    isFilling: () => waiting.length > maxWaitingRows / 2,
+    runOnce: rows.writeSome,
+    waiting: rows.waiting,
+    isFilling: () => rows.waiting() > maxWaitingRows / 2,
   }
 }
 

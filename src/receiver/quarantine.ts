@@ -7,6 +7,7 @@ import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './deliv
 import { noteKeyUses } from './on-call/key-uses.ts'
 import type { Keys } from './keys.ts'
 import type { Refused } from './webhook.ts'
+import { createWriteBehind } from './write-behind.ts'
 
 const maxWaitingBytes = 8 * 1024 * 1024
 const flushRows = 100
@@ -25,25 +26,22 @@ export type QuarantineDeps = { db: Database; dropped: Counter; maxRows: number; 
  * memory and in the table: in the table the oldest go first.
  */
 export function createQuarantine({ db, dropped, maxRows, maxBytes, wake }: QuarantineDeps): Quarantine {
-  let waiting: Refused[] = []
-  let waitingBytes = 0
+  const rows = createWriteBehind<Refused>({
+    write: (batch) => store(db, batch),
+    rowsPerWrite: flushRows,
+    maxWeight: maxWaitingBytes,
+    weightOf: ({ body }) => body.length,
+    dropped,
+    wake,
+  })
   return {
-    record: (refused) => {
-      if (waitingBytes + refused.body.length > maxWaitingBytes) return dropped.inc()
-      waiting.push(refused)
-      waitingBytes += refused.body.length
-      return wake()
-    },
+    record: rows.add,
     runOnce: async () => {
-      const batch = waiting.slice(0, flushRows)
-      if (batch.length === 0) return { more: false }
-      await store(db, batch)
-      waiting = waiting.slice(batch.length)
-      waitingBytes -= batch.reduce((sum, { body }) => sum + body.length, 0)
-      await trim(db, { maxRows, maxBytes })
-      return { more: waiting.length > 0 }
+      const { written, more } = await rows.writeSome()
+      if (written > 0) await trim(db, { maxRows, maxBytes })
+      return { more }
     },
-    waiting: () => waiting.length,
+    waiting: rows.waiting,
   }
 }
 

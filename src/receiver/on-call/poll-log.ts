@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../../runtime/postgres.ts'
+import { createWriteBehind } from '../write-behind.ts'
 
 /** One question that was put to the provider, and its end. */
 export type Poll = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
@@ -16,22 +17,8 @@ export type PollLog = {
 
 /** What was asked of the provider, for the timelines of requests; written in batches, off the way of landing, and bounded. */
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
-  let waiting: Poll[] = []
-  return {
-    record: (poll) => {
-      if (waiting.length >= maxWaitingRows) return dropped.inc()
-      waiting.push(poll)
-      return wake()
-    },
-    runOnce: async () => {
-      const batch = waiting.slice(0, flushRows)
-      if (batch.length === 0) return { more: false }
-      await write(db, batch)
-      waiting = waiting.slice(batch.length)
-      return { more: waiting.length > 0 }
-    },
-    waiting: () => waiting.length,
-  }
+  const rows = createWriteBehind<Poll>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
+  return { record: rows.add, runOnce: rows.writeSome, waiting: rows.waiting }
 }
 
 async function write(db: Database, polls: readonly Poll[]): Promise<void> {
