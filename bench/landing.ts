@@ -2,12 +2,11 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
-import { startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
-import { createLogger } from '../src/runtime/logger.ts'
 import { migrate } from '../src/runtime/migrate.ts'
 import { startReceiverProcess } from './contenders.ts'
 import { measureLandings } from './landing-latency.ts'
 import { fillInbox, measureAtRate, measureBacklog } from './landing-load.ts'
+import { startSeasonedPostgres } from './seasoned-postgres.ts'
 
 const perSecond = 500
 
@@ -15,7 +14,7 @@ const perSecond = 500
 export async function benchLanding(quick: boolean): Promise<void> {
   const size = quick ? { samples: 200, seconds: 10, backlog: 20_000 } : { samples: 1000, seconds: 60, backlog: 100_000 }
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
-  const server = await startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn') })
+  const server = await startSeasonedPostgres(folder)
   const sql = postgres(server.url, { max: 2, onnotice: () => {} })
   try {
     await migrate({ url: server.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })

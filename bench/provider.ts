@@ -6,10 +6,9 @@ import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { createKey, grantCredits, openProvider } from '../src/provider/commands.ts'
-import { startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
-import { createLogger } from '../src/runtime/logger.ts'
 import { submittedSchema } from '../src/wire/schemas.ts'
 import { type Call, closedLoop, type Measured, steadyRate } from './load-loops.ts'
+import { startSeasonedPostgres } from './seasoned-postgres.ts'
 
 /**
  * `node bench/provider.ts [--quick]`: the provider with 10,000 queued requests,
@@ -99,7 +98,7 @@ function print(rows: readonly [string, Measured, Measured][]): void {
 
 async function main(): Promise<void> {
   const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
-  const postgres = await startEmbeddedPostgres({ dataDir, logger: createLogger('warn') })
+  const postgres = await startSeasonedPostgres(dataDir)
   const secretKey = randomBytes(32)
   const provider = await startProcess('provider-process.ts', {
     DATABASE_URL: postgres.url,
