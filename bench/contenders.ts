@@ -3,13 +3,12 @@ import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { signingSecret } from './signed-requests.ts'
+import { generationKeys } from './signed-requests.ts'
 
 export type Contender = { webhooksUrl: string; stop: () => Promise<void> }
 
 const startTimeoutMs = 20_000
 const mainFile = path.resolve(import.meta.dirname, '../src/main.ts')
-const keys = JSON.stringify([{ name: 'bench', api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
 
 /** The receiver as it is run in earnest: its own process, its log at its usual level, into a file. */
 export async function startReceiverProcess(databaseUrl: string, folder: string, env: Record<string, string> = {}): Promise<Contender & { consoleUrl: string }> {
@@ -24,7 +23,7 @@ export async function startReceiverProcess(databaseUrl: string, folder: string, 
       HOST: '127.0.0.1',
       PORT: '0',
       INTERNAL_PORT: '0',
-      GENERATION_KEYS: keys,
+      GENERATION_KEYS: generationKeys,
       // Nobody is there: audio and errors land without the provider.
       GENERATION_API_URL: 'http://127.0.0.1:9',
       ...env,
@@ -51,10 +50,21 @@ async function startedUrls(child: ChildProcess, logFile: string): Promise<{ webh
 
 /** Express + raw-body + HMAC; with a database, one insert per request. */
 export async function startExpressProcess(databaseUrl?: string): Promise<Contender> {
-  const child = fork(path.join(import.meta.dirname, 'express-process.ts'), {
-    env: databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl },
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-  })
+  return startForked('express-process.ts', { env: databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }, stdout: 'inherit' })
+}
+
+/** The receiver's own way in, its log into a file, with one statement per request. */
+export async function startOneByOneProcess(databaseUrl: string, folder: string): Promise<Contender> {
+  const log = await fs.open(path.join(folder, 'one-by-one.log'), 'w')
+  try {
+    return await startForked('one-by-one-process.ts', { env: { DATABASE_URL: databaseUrl }, stdout: log.fd })
+  } finally {
+    await log.close()
+  }
+}
+
+async function startForked(file: string, { env, stdout }: { env: Record<string, string>; stdout: number | 'inherit' }): Promise<Contender> {
+  const child = fork(path.join(import.meta.dirname, file), { env, stdio: ['ignore', stdout, 'inherit', 'ipc'] })
   const [url]: string[] = await once(child, 'message')
   return { webhooksUrl: `${url}/webhooks`, stop: () => stop(child, 'SIGKILL') }
 }

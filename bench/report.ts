@@ -9,8 +9,8 @@ export function report(rows: readonly Row[], landings: Landings): string {
   return [
     `${os.availableParallelism()} cores, Node ${process.version}, ${rows[0]?.rounds.length} rounds in turn, medians`,
     '',
-    '| connections | receiver / Express without a database | receiver / one insert per request |',
-    '|---|---|---|',
+    '| connections | receiver / Express without a database | receiver / itself with one statement per request | receiver / one insert per request and nothing else |',
+    '|---|---|---|---|',
     ...[...Map.groupBy(rows, ({ connections }) => connections)].map(ratios),
     '',
     '| connections | | deliveries/s | p50 ms | p99 ms |',

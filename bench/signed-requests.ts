@@ -3,6 +3,9 @@ import { sign } from '../src/wire/signature.ts'
 
 export const signingSecret = 'whsec_of_the_benchmark'
 
+/** GENERATION_KEYS with that secret. */
+export const generationKeys = JSON.stringify([{ name: 'bench', api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
+
 /** About what a link with a storage signature in it makes of a notification. */
 const bodyBytes = 1200
 

@@ -1,0 +1,36 @@
+import express from 'express'
+import { storeDeliveries } from '../src/receiver/accept.ts'
+import { parseKeys } from '../src/receiver/keys.ts'
+import { logLine, mountWebhooks } from '../src/receiver/webhook.ts'
+import { createLogger } from '../src/runtime/logger.ts'
+import { createPool } from '../src/runtime/postgres.ts'
+import { generationKeys } from './signed-requests.ts'
+
+/**
+ * The receiver's own way in, its log line and its statement, but each request
+ * stored by itself, over ten connections: what is left between this and the
+ * receiver is what accepting in batches gains. It lands nothing and keeps no arrivals.
+ */
+const { db } = createPool({ url: process.env['DATABASE_URL'] ?? '', max: 10 })
+const logger = createLogger('info')
+const keys = parseKeys(generationKeys)
+
+const app = express()
+app.disable('x-powered-by')
+app.disable('etag')
+mountWebhooks(app, {
+  keys: () => keys,
+  acceptor: {
+    accept: async (delivery) => ((await storeDeliveries(db, [delivery])).size > 0 ? 'accepted' : 'duplicate'),
+    waiting: () => 0,
+  },
+  maxBodyBytes: 1_048_576,
+  clock: () => new Date(),
+  onArrival: (arrival) => logger.info(logLine(arrival), 'webhook answered'),
+  onRefused: () => {},
+})
+const server = app.listen(0, '127.0.0.1', () => {
+  const address = server.address()
+  if (address !== null && typeof address !== 'string') process.send?.(`http://127.0.0.1:${address.port}`)
+})
+process.on('disconnect', () => process.exit(0))
