@@ -23,7 +23,7 @@ const secretNames = new Set([
 ])
 const maxDepth = 8
 
-const blockLength = 8192
+const blockLength = 32_768
 const blockEveryMs = 200
 type Lines = { write: (line: string) => void }
 let stdout: Lines | undefined
