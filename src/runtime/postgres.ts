@@ -1,4 +1,6 @@
 import net from 'node:net'
+import type { SQL } from 'drizzle-orm'
+import { PgDialect } from 'drizzle-orm/pg-core'
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
 import postgres from 'postgres'
 
@@ -133,6 +135,21 @@ export function clientOf(db: Database): postgres.Sql {
 
 function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
   return '$client' in db
+}
+
+const dialect = new PgDialect()
+
+type Scalar = string | number | boolean | Uint8Array | null
+
+/** A statement as the driver takes it, for what drizzle's own `execute` has no option for. */
+export function statementOf(query: SQL): { text: string; params: (Scalar | Scalar[])[] } {
+  const { sql: text, params } = dialect.sqlToQuery(query)
+  return { text, params: params.map((value) => (Array.isArray(value) ? value.map(toScalar) : toScalar(value))) }
+}
+
+function toScalar(value: unknown): Scalar {
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null || value instanceof Uint8Array) return value
+  throw new TypeError(`a statement takes no parameter of type ${typeof value}`)
 }
 
 export class DeadlineError extends Error {

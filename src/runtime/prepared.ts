@@ -1,9 +1,7 @@
 import type { SQL } from 'drizzle-orm'
-import { PgDialect } from 'drizzle-orm/pg-core'
 import type postgres from 'postgres'
-import { clientOf, type Database } from './postgres.ts'
+import { clientOf, statementOf, type Database } from './postgres.ts'
 
-const dialect = new PgDialect()
 /** By client, whether its connections end at Postgres itself; undefined until the first of them has been asked. */
 const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 
@@ -19,8 +17,8 @@ const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
  */
 export async function executePrepared<Row extends Record<string, unknown>>(db: Database, query: SQL): Promise<Row[]> {
   const client = clientOf(db)
-  const { sql: text, params } = dialect.sqlToQuery(query)
-  return client.unsafe<Row[]>(text, params as postgres.ParameterOrJSON<never>[], { prepare: await isDirect(client) })
+  const { text, params } = statementOf(query)
+  return client.unsafe<Row[]>(text, params, { prepare: await isDirect(client) })
 }
 
 /** A pooler tells its clients of a process of its own; the server behind it has another. */

@@ -1,7 +1,6 @@
 import { is, SQL, sql } from 'drizzle-orm'
-import { PgDialect } from 'drizzle-orm/pg-core'
 import type postgres from 'postgres'
-import { clientOf, DeadlineError, withDeadline, type Database } from '../../runtime/postgres.ts'
+import { clientOf, DeadlineError, statementOf, withDeadline, type Database } from '../../runtime/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000
@@ -33,20 +32,19 @@ export async function readWithin<T>(db: Database, read: (tx: Database) => Promis
   }
 }
 
-const dialect = new PgDialect()
 const connectionLost = /^(CONNECTION_|E[A-Z_]+$|57P0)/
 
 /** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
 async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Promise<T>, state: { late: boolean }): Promise<T> {
   const connection = await clientOf(db).reserve()
   let usable = true
-  const run = async (text: string, params: unknown[] = []) => {
+  const run = async (text: string, params: ReturnType<typeof statementOf>['params'] = []) => {
     // Nobody waits for the answer any more.
     if (state.late) throw new QueryTimeoutError()
-    return connection.unsafe(text, params.map(toParameter))
+    return connection.unsafe(text, params)
   }
   const execute = (query: SQL | string) => {
-    const { sql: text, params } = dialect.sqlToQuery(is(query, SQL) ? query : sql.raw(query))
+    const { text, params } = statementOf(is(query, SQL) ? query : sql.raw(query))
     return run(text, params)
   }
   try {
@@ -69,18 +67,6 @@ async function giveBack(connection: postgres.ReservedSql): Promise<void> {
   } catch {
     // Lost, and so back in the pool already.
   }
-}
-
-type Parameter = string | number | boolean | null
-
-function toParameter(value: unknown): Parameter | Parameter[] {
-  if (Array.isArray(value)) return value.map(toScalar)
-  return toScalar(value)
-}
-
-function toScalar(value: unknown): Parameter {
-  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null) return value
-  throw new TypeError(`a query takes no parameter of type ${typeof value}`)
 }
 
 function codeOf(error: unknown): string | undefined {
