@@ -1,4 +1,5 @@
 import express from 'express'
+import { serve } from './serve.ts'
 
 /** What HTTP with Express costs by itself: parses the body where there is one, answers a constant. */
 const app = express()
@@ -13,7 +14,4 @@ const submitted = {
 }
 app.post('/', express.json(), (_req, res) => void res.json(submitted))
 app.get('/', (_req, res) => void res.json({ status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }))
-const server = app.listen(0, '127.0.0.1', () => {
-  const address = server.address()
-  if (address !== null && typeof address !== 'string') process.send?.({ url: `http://127.0.0.1:${address.port}` })
-})
+serve(app)

@@ -65,8 +65,8 @@ export async function startOneByOneProcess(databaseUrl: string, folder: string):
 
 async function startForked(file: string, { env, stdout }: { env: Record<string, string>; stdout: number | 'inherit' }): Promise<Contender> {
   const child = fork(path.join(import.meta.dirname, file), { env, stdio: ['ignore', stdout, 'inherit', 'ipc'] })
-  const [url]: string[] = await once(child, 'message')
-  return { webhooksUrl: `${url}/webhooks`, stop: () => stop(child, 'SIGKILL') }
+  const [served]: { url: string }[] = await once(child, 'message')
+  return { webhooksUrl: `${served?.url}/webhooks`, stop: () => stop(child, 'SIGKILL') }
 }
 
 async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import express from 'express'
 import postgres from 'postgres'
 import getRawBody from 'raw-body'
+import { serve } from './serve.ts'
 import { signingSecret } from './signed-requests.ts'
 
 /**
@@ -19,11 +20,7 @@ app.disable('etag')
 app.post('/webhooks', (req, res, next) => {
   take(req).then((status) => void res.status(status).json({ status: status === 200 ? 'accepted' : 'refused' }), next)
 })
-const server = app.listen(0, '127.0.0.1', () => {
-  const address = server.address()
-  if (address !== null && typeof address !== 'string') process.send?.(`http://127.0.0.1:${address.port}`)
-})
-process.on('disconnect', () => process.exit(0))
+serve(app)
 
 async function take(req: IncomingMessage): Promise<200 | 401> {
   const body = await getRawBody(req, { length: req.headers['content-length'] ?? null, limit: 1_048_576 })

@@ -4,6 +4,7 @@ import { parseKeys } from '../src/receiver/keys.ts'
 import { logLine, mountWebhooks } from '../src/receiver/webhook.ts'
 import { createLogger } from '../src/runtime/logger.ts'
 import { createPool } from '../src/runtime/postgres.ts'
+import { serve } from './serve.ts'
 import { generationKeys } from './signed-requests.ts'
 
 /**
@@ -20,17 +21,10 @@ app.disable('x-powered-by')
 app.disable('etag')
 mountWebhooks(app, {
   keys: () => keys,
-  acceptor: {
-    accept: async (delivery) => ((await storeDeliveries(db, [delivery])).size > 0 ? 'accepted' : 'duplicate'),
-    waiting: () => 0,
-  },
+  acceptor: { accept: async (delivery) => ((await storeDeliveries(db, [delivery])).size > 0 ? 'accepted' : 'duplicate') },
   maxBodyBytes: 1_048_576,
   clock: () => new Date(),
   onArrival: (arrival) => logger.info(logLine(arrival), 'webhook answered'),
   onRefused: () => {},
 })
-const server = app.listen(0, '127.0.0.1', () => {
-  const address = server.address()
-  if (address !== null && typeof address !== 'string') process.send?.(`http://127.0.0.1:${address.port}`)
-})
-process.on('disconnect', () => process.exit(0))
+serve(app)

@@ -2,6 +2,7 @@ import postgres from 'postgres'
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
 import { createLogger } from '../src/runtime/logger.ts'
 
+/** Of 16 MB: what `min_wal_size` keeps. */
 const recycledFiles = 62
 
 /**
@@ -19,8 +20,11 @@ export async function startSeasonedPostgres(folder: string): Promise<EmbeddedPos
     }
     // Renames what is used up, for use again.
     await sql`checkpoint`
+    return server
+  } catch (error) {
+    await server.stop()
+    throw error
   } finally {
     await sql.end()
   }
-  return server
 }

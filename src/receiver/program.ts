@@ -55,7 +55,6 @@ export type ReceiverOptions = {
   fetch?: typeof globalThis.fetch
 }
 
-
 const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
 /** Acknowledging has connections of its own: no page and no landing can make it wait. */
 const acceptConnections = 2

@@ -28,7 +28,7 @@ export type Refused = { arrivedAt: Date; reason: string; webhookId: string | und
 
 export type WebhookDeps = {
   keys: () => Keys
-  acceptor: Acceptor
+  acceptor: Pick<Acceptor, 'accept'>
   maxBodyBytes: number
   clock: () => Date
   /** Called once for each arrival, after its answer. */
