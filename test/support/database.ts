@@ -9,9 +9,14 @@ export type TestDatabase = {
   drop: () => Promise<void>
 }
 
+export type TestServer = 'embedded' | 'packaged'
+
+/** The servers of this run, for `describe.each`: what lands or reads is shown on both, where both are. */
+export const testServers: readonly TestServer[] = inject('packagedPostgresUrl') === '' ? ['embedded'] : ['embedded', 'packaged']
+
 /** A clone of the migrated template: call it in `beforeAll` and `drop` it in `afterAll`. */
-export async function createTestDatabase(): Promise<TestDatabase> {
-  const adminUrl = inject('postgresUrl')
+export async function createTestDatabase(server: TestServer = 'embedded'): Promise<TestDatabase> {
+  const adminUrl = inject(server === 'embedded' ? 'postgresUrl' : 'packagedPostgresUrl')
   const name = `test_${randomBytes(6).toString('hex')}`
   await asAdmin(adminUrl, (admin) => admin.unsafe(`create database ${name} template mediadock strategy file_copy`))
   const url = adminUrl.replace(/postgres$/, name)
@@ -27,8 +32,8 @@ export async function createTestDatabase(): Promise<TestDatabase> {
 }
 
 /** The same for the length of one test. */
-export async function withTestDatabase(): Promise<TestDatabase> {
-  const database = await createTestDatabase()
+export async function withTestDatabase(server: TestServer = 'embedded'): Promise<TestDatabase> {
+  const database = await createTestDatabase(server)
   onTestFinished(() => database.drop())
   return database
 }

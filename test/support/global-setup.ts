@@ -6,10 +6,15 @@ import type { TestProject } from 'vitest/node'
 import { startEmbeddedPostgres } from '../../src/runtime/embedded-postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { migrate } from '../../src/runtime/migrate.ts'
+import { findPackagedPostgres, startPackagedPostgres } from './packaged-postgres.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
     postgresUrl: string
+    /** Of a PostgreSQL as this machine's packages have it, with JIT; empty where there is none. */
+    packagedPostgresUrl: string
+    /** The folder of its programs, for tests that start servers of their own. */
+    packagedBinaries: string
   }
 }
 
@@ -22,17 +27,36 @@ export default async function setup(project: TestProject): Promise<() => Promise
     // The tests never pull the plug on the machine itself; chaos tests start servers of their own.
     settings: { fsync: 'off', max_connections: '400' },
   })
+  // Nor does the packaged one, which is otherwise as it comes.
+  const binaries = await findPackagedPostgres()
+  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, settings: { fsync: 'off', max_connections: '400' } })
+  if (packaged) await makeDatabase(packaged.url)
+  else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
+  await makeTemplate(server.url)
+  if (packaged) await makeTemplate(packaged.url.replace(/postgres$/, 'mediadock'))
+  project.provide('postgresUrl', server.url.replace(/mediadock$/, 'postgres'))
+  project.provide('packagedPostgresUrl', packaged?.url ?? '')
+  project.provide('packagedBinaries', binaries ?? '')
+  return async () => {
+    await server.stop()
+    await packaged?.remove()
+    await fs.rm(dataDir, { recursive: true, force: true })
+  }
+}
+
+async function makeDatabase(adminUrl: string): Promise<void> {
+  const admin = postgres(adminUrl, { max: 1, onnotice: () => {} })
+  await admin`create database mediadock`
+  await admin.end()
+}
+
+async function makeTemplate(url: string): Promise<void> {
   const root = path.resolve(import.meta.dirname, '../..')
   for (const [program, schema] of [['receiver', 'mediadock'], ['provider', 'provider']] as const) {
     const folder = path.join(root, 'drizzle', program)
-    if (await fs.stat(folder).catch(() => undefined)) await migrate({ url: server.url, schema, folder })
+    if (await fs.stat(folder).catch(() => undefined)) await migrate({ url, schema, folder })
   }
-  const admin = postgres(server.url.replace(/mediadock$/, 'postgres'), { max: 1, onnotice: () => {} })
+  const admin = postgres(url.replace(/mediadock$/, 'postgres'), { max: 1, onnotice: () => {} })
   await admin`alter database mediadock with is_template true`
   await admin.end()
-  project.provide('postgresUrl', server.url.replace(/mediadock$/, 'postgres'))
-  return async () => {
-    await server.stop()
-    await fs.rm(dataDir, { recursive: true, force: true })
-  }
 }

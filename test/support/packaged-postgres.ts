@@ -1,0 +1,142 @@
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import net from 'node:net'
+import os from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import postgres from 'postgres'
+
+const run = promisify(execFile)
+const password = 'of-the-tests'
+
+/** A PostgreSQL as people install it: with JIT, and built for speed, which the embedded one is not. */
+export type PackagedPostgres = {
+  /** Connection string of the superuser to the database `postgres`. */
+  url: string
+  port: number
+  dataDir: string
+  /** Of the running server; 0 while it is stopped. */
+  pid: () => number
+  /** `fast` lets it write its checkpoint, `immediate` is a crash. */
+  stop: (mode?: 'fast' | 'immediate') => Promise<void>
+  /** On the same port and data as before. */
+  start: () => Promise<void>
+  remove: () => Promise<void>
+}
+
+export type PackagedOptions = {
+  binaries: string
+  /** As in postgresql.conf. */
+  settings?: Record<string, string>
+  /** Lines for pg_hba.conf; without them a password is asked of everyone. */
+  hba?: string[]
+  /** Runs before the first start, to put files beside the data; a new file there belongs to the server's user afterwards. */
+  prepare?: (dataDir: string) => Promise<void>
+}
+
+/** The folder with the programs of an installed PostgreSQL 15 or newer; undefined where there is none. */
+export async function findPackagedPostgres(): Promise<string | undefined> {
+  const debian = await fs.readdir('/usr/lib/postgresql').catch(() => [])
+  const newestFirst = debian.map(Number).filter((version) => version >= 15).toSorted((a, b) => b - a)
+  const onPath = (process.env['PATH'] ?? '').split(path.delimiter).map((folder) => path.join(folder, 'postgres'))
+  for (const program of [...newestFirst.map((version) => `/usr/lib/postgresql/${version}/bin/postgres`), ...onPath]) {
+    const real = await fs.realpath(program).catch(() => undefined)
+    if (real === undefined || !(await fs.access(path.join(path.dirname(real), 'initdb')).then(() => true, () => false))) continue
+    const { stdout } = await run(real, ['--version'])
+    if (Number(/\d+/.exec(stdout)?.[0]) >= 15) return path.dirname(real)
+  }
+  return undefined
+}
+
+/** Makes a cluster of its own in a temporary folder and starts it on a free port of 127.0.0.1. */
+export async function startPackagedPostgres({ binaries, settings = {}, hba, prepare }: PackagedOptions): Promise<PackagedPostgres> {
+  const owner = await serverUser()
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-packaged-'))
+  const dataDir = path.join(folder, 'data')
+  const passwordFile = path.join(folder, 'password')
+  await fs.writeFile(passwordFile, password)
+  await own(folder, owner)
+  await run(path.join(binaries, 'initdb'), ['-D', dataDir, '-U', 'postgres', '--auth=scram-sha-256', `--pwfile=${passwordFile}`, '--encoding=UTF8', '--locale=C', '--no-sync', '--no-instructions'], {
+    ...owner,
+    cwd: folder,
+  })
+  if (hba) await fs.writeFile(path.join(dataDir, 'pg_hba.conf'), `${hba.join('\n')}\n`)
+  await prepare?.(dataDir)
+  await own(dataDir, owner)
+
+  const port = await freePort()
+  const flags = { port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '', ...settings }
+  let child: ChildProcess | undefined
+  const isRunning = () => child !== undefined && child.exitCode === null && child.signalCode === null
+  const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+
+  const start = async () => {
+    const args = Object.entries(flags).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    child = spawn(path.join(binaries, 'postgres'), ['-D', dataDir, ...args], { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] })
+    let log = ''
+    child.stderr?.on('data', (chunk: Buffer) => {
+      log = (log + chunk.toString()).slice(-8000)
+    })
+    const deadline = Date.now() + 30_000
+    while (isRunning() && Date.now() < deadline) {
+      if (await answers(url)) return
+    }
+    throw new Error(`the packaged PostgreSQL did not start: ${log}`)
+  }
+  const stop = async (mode: 'fast' | 'immediate' = 'fast') => {
+    if (!child || !isRunning()) return
+    const gone = once(child, 'exit')
+    child.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT')
+    await gone
+  }
+  await start()
+  return {
+    url,
+    port,
+    dataDir,
+    pid: () => (isRunning() ? (child?.pid ?? 0) : 0),
+    start,
+    stop,
+    remove: async () => {
+      await stop('immediate')
+      await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
+    },
+  }
+}
+
+/** PostgreSQL refuses to run as root: root's tests run it as somebody without rights. */
+async function serverUser(): Promise<{ uid?: number; gid?: number }> {
+  if (process.getuid?.() !== 0) return {}
+  const passwd = await fs.readFile('/etc/passwd', 'utf8')
+  const [, uid, gid] = /^postgres:[^:]*:(\d+):(\d+):/m.exec(passwd) ?? /^nobody:[^:]*:(\d+):(\d+):/m.exec(passwd) ?? []
+  return { uid: Number(uid), gid: Number(gid) }
+}
+
+async function own(folder: string, { uid, gid }: { uid?: number; gid?: number }): Promise<void> {
+  if (uid === undefined || gid === undefined) return
+  await fs.chown(folder, uid, gid)
+  for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true })) await fs.chown(path.join(entry.parentPath, entry.name), uid, gid)
+}
+
+async function answers(url: string): Promise<boolean> {
+  const client = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {}, ssl: 'prefer' })
+  try {
+    await client`select 1`
+    return true
+  } catch {
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    return false
+  } finally {
+    await client.end({ timeout: 1 })
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  if (address === null || typeof address === 'string') throw new Error('no free port')
+  return address.port
+}
