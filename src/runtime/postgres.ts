@@ -1,8 +1,8 @@
-import net from 'node:net'
 import type { SQL } from 'drizzle-orm'
 import { PgDialect } from 'drizzle-orm/pg-core'
 import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
 import postgres from 'postgres'
+import { parsePostgresUrl } from './postgres-url.ts'
 
 export type Database = PostgresJsDatabase
 
@@ -17,7 +17,19 @@ export type PoolOptions = {
   max: number
   /** Seconds that a server may leave a statement without one byte of answer. */
   silenceSeconds?: number
+  /** Seconds after which the server itself ends a statement, so that none runs on for nobody. */
+  statementSeconds?: number
 }
+
+/** What the driver is told besides who it is to speak to; see `patches/`, which knows the last three. */
+type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
+  max_pipeline: number
+  silence_timeout: number
+  optional_parameters: Record<string, string>
+}
+
+/** Changes to the driver that this code relies on, applied at install (see `patches/`). */
+const driverPatch = 'mediadock-1'
 
 /**
  * A pool over postgres.js.
@@ -25,14 +37,18 @@ export type PoolOptions = {
  * - Named statements would break behind PgBouncer in transaction mode: only what asks
  *   for one gets it, where it can (prepared.ts). What drizzle runs does not ask.
  * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
- * - postgres.js has no deadline of its own, so a frozen server would hold every
- *   connection for ever; the sockets are watched and cut (see `watchSilence`).
+ * - Two deadlines. A connection on which a statement gets no byte of answer is cut, so that a
+ *   frozen server holds nobody; and the server ends a statement that takes too long, so that what
+ *   was cut does not run on there and fill its connections. A pooler may refuse to pass the second on.
  */
-export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool {
-  const watch = watchSilence(silenceSeconds)
-  outliveLostTypes()
-  const options = {
+export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
+  if (Reflect.get(postgres, 'patched') !== driverPatch) {
+    throw new Error('the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off')
+  }
+  const address = parsePostgresUrl(url)
+  const options: DriverOptions = {
     max,
+    ssl: address.ssl,
     prepare: true,
     max_pipeline: 0,
     connect_timeout: 5,
@@ -40,91 +56,14 @@ export function createPool({ url, max, silenceSeconds = 15 }: PoolOptions): Pool
     backoff: () => 0.1 + Math.random() * 0.4,
     onnotice: () => {},
     connection: { application_name: 'mediadock' },
-    socket: (resolved: postgres.ParsedOptions) => watch.open(resolved),
-  }
-  const client = postgres(url, options)
-  return {
-    db: drizzle(client),
-    client,
-    close: async () => {
-      await client.end({ timeout: 5 })
-      watch.stop()
+    silence_timeout: silenceSeconds,
+    optional_parameters: {
+      statement_timeout: `${statementSeconds * 1000}`,
+      idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
     },
   }
-}
-
-let outlives = false
-
-/**
- * A new connection of postgres.js first asks for the array types, and drops that
- * promise: a server that goes away at this moment would end the whole process by
- * an unhandled rejection. The statement that opened the connection fails, or is
- * tried again, by itself. Everything else that is unhandled stays fatal.
- */
-function outliveLostTypes(): void {
-  if (outlives) return
-  outlives = true
-  process.on('unhandledRejection', (reason) => {
-    const isLostTypes = reason instanceof Error && 'query' in reason && String(reason.query).includes('b.typarray')
-    if (!isLostTypes) throw reason
-  })
-}
-
-/**
- * Closes without ever saying that it was for an error. At the error postgres.js
- * fails what the connection carries, and only at a close without one what it
- * was given since: a statement that came in between would never settle. (Behind
- * TLS it still does not; whoever waits has a deadline.)
- */
-export class PostgresSocket extends net.Socket {
-  override emit(event: string | symbol, ...args: unknown[]): boolean {
-    return super.emit(event as string, ...(event === 'close' ? [false] : args))
-  }
-}
-
-type Watched = { socket: net.Socket; moved: number; movedAt: number; answeredAtWritten: number }
-
-/** ReadyForQuery ends every answer: this and one byte for the state of the transaction. */
-const readyForQuery = Buffer.from([0x5a, 0, 0, 0, 5])
-
-/**
- * Destroys a socket that has had something to answer for `seconds` and on which
- * nothing moved. Behind TLS the end of an answer cannot be seen: there an idle
- * connection is cut as well, and opened again when it is needed.
- */
-function watchSilence(seconds: number) {
-  const sockets = new Set<Watched>()
-  const check = () => {
-    const now = performance.now()
-    for (const watched of sockets) {
-      const { bytesRead, bytesWritten, destroyed } = watched.socket
-      if (destroyed) {
-        sockets.delete(watched)
-      } else if (bytesRead + bytesWritten !== watched.moved) {
-        watched.moved = bytesRead + bytesWritten
-        watched.movedAt = now
-      } else if (bytesWritten !== watched.answeredAtWritten && now - watched.movedAt > seconds * 1000) {
-        watched.socket.destroy(new Error(`postgres sent nothing for ${seconds} s, connection cut`))
-      }
-    }
-  }
-  const timer = setInterval(check, 1000).unref()
-  let turn = 0
-
-  const open = ({ host, port, path }: postgres.ParsedOptions): net.Socket => {
-    const at = turn++ % host.length
-    // Written to before it is connected, which node queues: errors then reach postgres.js as events.
-    const socket = new PostgresSocket().connect(path ? { path } : { port: port[at] ?? 5432, host: host[at] ?? 'localhost' })
-    const watched = { socket, moved: 0, movedAt: performance.now(), answeredAtWritten: 0 }
-    sockets.add(watched)
-    let tail = Buffer.alloc(0)
-    socket.on('data', (chunk: Buffer) => {
-      tail = Buffer.concat([tail, chunk.subarray(-6)]).subarray(-6)
-      if (tail.subarray(0, 5).equals(readyForQuery)) watched.answeredAtWritten = socket.bytesWritten
-    })
-    return socket
-  }
-  return { open, stop: () => clearInterval(timer) }
+  const client = postgres(address.url, options)
+  return { db: drizzle(client), client, close: () => client.end({ timeout: 5 }) }
 }
 
 /** The driver's own client of a database that createPool has made. */

@@ -1,9 +1,8 @@
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql as statement } from 'drizzle-orm'
-import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createPool, DeadlineError, isAboutTheRow, PostgresSocket, withDeadline } from '../../src/runtime/postgres.ts'
+import { createPool, DeadlineError, isAboutTheRow, withDeadline } from '../../src/runtime/postgres.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProcess } from './support/processes.ts'
@@ -20,22 +19,6 @@ async function poolBehindProxy({ max = 1 } = {}) {
 }
 
 const cut = /postgres sent nothing for 1 s, connection cut|CONNECTION_CLOSED/
-
-it('settles a statement that a connection is given between its error and its close', async () => {
-  const { url } = await withTestDatabase()
-  const socket = new PostgresSocket()
-  const sockets = [socket]
-  const connect = ({ host, port }: postgres.ParsedOptions) => (sockets.pop() ?? new PostgresSocket()).connect({ port: port[0] ?? 0, host: host[0] ?? '' })
-  const options = { max: 1, prepare: false, max_pipeline: 0, socket: connect }
-  const sql = postgres(url, options)
-  onTestFinished(() => sql.end({ timeout: 1 }))
-  await sql`select 1`
-  const { promise: given, resolve } = Promise.withResolvers<unknown>()
-  socket.prependListener('error', () => resolve(sql`select 2`))
-  socket.destroy(new Error('reset'))
-  await expect(withDeadline(given, 5000, 'the statement')).rejects.toMatchObject({ code: 'CONNECTION_CLOSED' })
-  expect(await sql`select 3 as n`).toEqual([{ n: 3 }])
-})
 
 describe('a server that stops answering', () => {
   it('is cut, and the pool is whole again as soon as the server is', async () => {
