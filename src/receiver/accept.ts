@@ -147,13 +147,14 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
 /**
  * One statement: the deliveries, their place in the queue, and the promise that
  * the commit is on disk. What comes out of the quarantine leaves it by the same
- * statement. Answers the ids that were new.
+ * statement. Answers the ids that were new; every row has to come back, new or
+ * known, so that an answer that is none is never taken for "known already".
  */
 export async function storeDeliveries(db: Database, rows: readonly Delivery[], quarantineIds: readonly number[] = []): Promise<Set<string>> {
   const released =
     quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const stored = await executePrepared<{ id: string }>(db, sql`
+  const answers = await executePrepared<{ id: string; is_new: boolean }>(db, sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
@@ -177,8 +178,9 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
       insert into mediadock.inbox (delivery_id, lane, due_at)
       select id, lane, to_timestamp(received_at) from stored join arrived using (id) where parked_reason is null
     )
-    select id from stored`)
-  return new Set(stored.map(({ id }) => id))
+    select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`)
+  if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
+  return new Set(answers.flatMap(({ id, is_new: isNew }) => (isNew ? [id] : [])))
 }
 
 /**

@@ -58,6 +58,8 @@ export type ReceiverOptions = {
 const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
 /** Acknowledging has connections of its own: no page and no landing can make it wait. */
 const acceptConnections = 2
+/** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
+const acceptStatementSeconds = 5
 const readinessDeadlineMs = 2000
 
 /** Starts the receiver: its two listeners and its background loops. */
@@ -65,7 +67,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
   if (settings.migrateOnStart) await migrate({ url: settings.databaseUrl, ...migrations })
 
-  const acceptPool = createPool({ url: settings.databaseUrl, max: acceptConnections })
+  const acceptPool = createPool({
+    url: settings.databaseUrl,
+    max: acceptConnections,
+    statementSeconds: acceptStatementSeconds,
+    silenceSeconds: acceptStatementSeconds + 1,
+  })
   const pool = createPool({ url: settings.databaseUrl, max: settings.databasePoolSize - acceptConnections })
   const retired = new AbortController()
   const stopping = new AbortController()

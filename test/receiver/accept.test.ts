@@ -5,14 +5,14 @@ import { createAcceptor } from '../../src/receiver/accept.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool } from '../../src/runtime/postgres.ts'
+import { messageTypes, startOmittingProxy } from '../runtime/support/omitting-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'
 
-async function startAcceptor() {
-  const database = await withTestDatabase()
-  const pool = createPool({ url: database.url, max: 2 })
+async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
+  const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2 })
   onTestFinished(() => pool.close())
   const flushes: number[] = []
-  const acceptor = createAcceptor({ db: pool.db, logger: createLogger('silent'), onFlush: (size) => flushes.push(size), onStored: () => {} })
+  const acceptor = createAcceptor({ db: pool.db, logger: createLogger('silent'), onFlush: (size) => flushes.push(size), onStored })
   return { acceptor, flushes }
 }
 
@@ -38,5 +38,22 @@ describe('accepting', () => {
     await setImmediate()
     expect(flushes).toEqual([1])
     expect(await accepted).toBe('accepted')
+  })
+})
+
+describe('an answer of Postgres that is not whole', () => {
+  it('is never taken for "known already": without its rows, and without its end', async () => {
+    const database = await withTestDatabase()
+    const proxy = await startOmittingProxy(database.url)
+    const { acceptor } = await startAcceptor({ url: proxy.url })
+    const known = newDelivery()
+    expect([await acceptor.accept(known), await acceptor.accept(known)]).toEqual(['accepted', 'duplicate'])
+    for (const omitted of [[messageTypes.dataRow], [messageTypes.dataRow, messageTypes.commandComplete], [messageTypes.commandComplete]]) {
+      proxy.omit(...omitted)
+      await expect(acceptor.accept(newDelivery())).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
+      await expect(acceptor.accept(known)).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
+      proxy.omit()
+      expect(await acceptor.accept(newDelivery()).catch(() => acceptor.accept(newDelivery()))).toBe('accepted')
+    }
   })
 })
