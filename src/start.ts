@@ -8,6 +8,7 @@ import { parseKeys } from './receiver/keys.ts'
 import { startReceiver } from './receiver/program.ts'
 import { DataDirInUseError } from './runtime/data-lock.ts'
 import { ListenError } from './runtime/http.ts'
+import { stopOnUncaught } from './runtime/last-handler.ts'
 import { createLogger, type Logger } from './runtime/logger.ts'
 import type { RunningProgram } from './runtime/program.ts'
 import type { Environment } from './runtime/settings.ts'
@@ -50,6 +51,7 @@ export async function start(what: string, environment: Environment): Promise<Exi
 
 async function run(config: Config, local: Local, stopping: Stopping): Promise<ExitCode> {
   const logger = createLogger(config.logLevel)
+  stopOnUncaught({ logger, stop: (reason) => stopping.request({ reason, interrupted: false, failed: true }) })
   void local.ended.then((reason) => stopping.request({ reason, interrupted: true, failed: true }))
   const running: RunningProgram[] = []
   try {

@@ -31,7 +31,7 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const parameters = new URLSearchParams(query)
   const given = Object.fromEntries(tlsParameters.map((name) => [name, parameters.get(name) ?? undefined]))
   for (const name of tlsParameters) parameters.delete(name)
-  const url = parameters.size === 0 ? base : `${base}?${parameters}`
+  const url = parameters.size === 0 ? base : `${base}?${parameters.toString()}`
 
   const isSystem = given['sslrootcert'] === 'system'
   const mode = sslModeOf(given['sslmode'] ?? given['ssl'] ?? (isSystem ? 'verify-full' : 'disable'))

@@ -92,8 +92,7 @@ it('a server that goes away while a connection is being opened does not end the 
   const script = path.join(import.meta.dirname, 'support/types-lost.ts')
   const program = startProcess(process.execPath, [script], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url } })
   await program.says(/failed: [^]*alive/)
-  expect(await program.exit).toMatchObject({ code: 1 })
-  expect(program.output()).toContain('nobody handles this')
+  expect(await program.exit).toMatchObject({ code: 0 })
 })
 
 describe('withDeadline', () => {
