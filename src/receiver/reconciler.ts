@@ -48,18 +48,23 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     if (due.length === 0) break
     run.scanned += due.length
     const polls: Promise<void>[] = []
+    const failures: unknown[] = []
     for (const one of due) {
       // In their order, one after the other, they are given the calls that are left; the calls themselves run side by side.
       const decided = Promise.withResolvers<void>()
       const polled = poll(deps, { one, run, onDecided: decided.resolve }).finally(decided.resolve)
-      polls.push(
-        polled.then((end) => {
+      const noted = polled.then(
+        (end) => {
           if (end === 'postponed') resting.add(one.keyName ?? '')
-        }),
+        },
+        // Caught at once: it may fail while the next ones are still being decided on, and nobody waits for it yet.
+        (error: unknown) => void failures.push(error),
       )
+      polls.push(noted)
       await decided.promise
     }
     await Promise.all(polls)
+    if (failures.length > 0) throw failures[0]
   }
   return run
 }

@@ -45,7 +45,7 @@ describeOnPackaged('several hosts', () => {
       for (const [attributes, expected] of [['read-write', false], ['primary', false], ['standby', true], ['read-only', true]] as const) {
         const pool = poolOver(hosts, attributes)
         const answers = await Promise.all(Array.from({ length: 40 }, () => standbyAsked(pool)))
-        expect(new Set(answers), `${attributes}`).toEqual(new Set([expected]))
+        expect(new Set(answers), attributes).toEqual(new Set([expected]))
       }
     }
   }, 60_000)

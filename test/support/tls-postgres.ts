@@ -10,13 +10,16 @@ export type TlsPostgres = PackagedPostgres & {
   urlWith: (parameters: Record<string, string>, host?: string) => string
 }
 
-/** A packaged server that takes nobody without TLS, with a certificate for these names. */
-export async function withTlsPostgres({ names = ['DNS:localhost', 'IP:127.0.0.1'], settings = {} }: { names?: string[]; settings?: Record<string, string> } = {}): Promise<TlsPostgres> {
+export type TlsOptions = { names?: string[]; encryptedOnly?: boolean }
+
+/** A packaged server with a certificate for these names, that takes nobody without TLS unless told otherwise. */
+export async function withTlsPostgres({ names = ['DNS:localhost', 'IP:127.0.0.1'], encryptedOnly = true }: TlsOptions = {}): Promise<TlsPostgres> {
+  const kind = encryptedOnly ? 'hostssl' : 'host'
   const authority = await makeAuthority()
   const { cert, key } = await authority.certify(...names)
   const server = await withPackagedPostgres({
-    settings: { ssl: 'on', ...settings },
-    hba: ['hostssl all all 127.0.0.1/32 scram-sha-256', 'hostssl replication all 127.0.0.1/32 scram-sha-256'],
+    settings: { ssl: 'on' },
+    hba: [`${kind} all all 127.0.0.1/32 scram-sha-256`],
     prepare: async (dataDir) => {
       await fs.copyFile(cert, path.join(dataDir, 'server.crt'))
       await fs.copyFile(key, path.join(dataDir, 'server.key'))

@@ -1,0 +1,67 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import postgres from 'postgres'
+import { expect, it, onTestFinished } from 'vitest'
+import { startCuttingProxy } from '../runtime/support/cutting-proxy.ts'
+import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
+import { withTlsPostgres } from '../support/tls-postgres.ts'
+import { expectKept } from './books.ts'
+import { long } from './length.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { makeDeliveries, withSender, type Outgoing, type Sender } from './sender.ts'
+
+const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 12 }
+const perSecond = 400
+const resetEveryMs = 1500
+const stepMs = 25
+
+type Tally = { acknowledged: Outgoing[]; wrongDuplicates: number; refused: number; broken: number; slowestMs: number }
+
+/** A steady rate, whatever is answered; each delivery is new, so none may be answered as a duplicate. */
+async function sendSteadily(sender: Sender, forSeconds: number): Promise<Tally> {
+  const tally: Tally = { acknowledged: [], wrongDuplicates: 0, refused: 0, broken: 0, slowestMs: 0 }
+  const started = performance.now()
+  const open: Promise<void>[] = []
+  let sent = 0
+  const sendOne = async (delivery: Outgoing) => {
+    const answer = await sender.send(delivery).catch(() => undefined)
+    if (answer === undefined) return void (tally.broken += 1)
+    tally.slowestMs = Math.max(tally.slowestMs, answer.tookMs)
+    if (answer.said === 'duplicate') tally.wrongDuplicates += 1
+    if (answer.status === 200) tally.acknowledged.push(delivery)
+    else tally.refused += 1
+    return undefined
+  }
+  while (performance.now() - started < forSeconds * 1000) {
+    const due = Math.floor(((performance.now() - started) / 1000) * perSecond) - sent
+    sent += due
+    open.push(...makeDeliveries(due).map(sendOne))
+    await delay(stepMs)
+  }
+  await Promise.all(open)
+  return tally
+}
+
+describeOnPackaged('resets of every connection to Postgres, every 1.5 s', () => {
+  it.each(['require', 'disable'])(`lose nothing that was answered 200, and make nothing known that is not (sslmode=%s, ${rounds} x ${seconds} s)`, async (sslmode) => {
+    const server = await withTlsPostgres({ encryptedOnly: sslmode !== 'disable' })
+    const sql = postgres(server.url, { max: 1, ssl: 'prefer', onnotice: () => {} })
+    onTestFinished(() => sql.end({ timeout: 1 }))
+    for (let round = 1; round <= rounds; round += 1) {
+      const proxy = await startCuttingProxy(server.urlWith({ sslmode }))
+      // A reconciler that is always at work, since its statements are lost as well.
+      const receiver = await withReceiverProcess(proxy.url, { RECONCILE_CRON: '* * * * * *', STUCK_AFTER_SECONDS: '1' })
+      await sql`insert into mediadock.requests (request_id, tracked_at) select gen_random_uuid(), now() - interval '1 hour' from generate_series(1, 500)`
+      const resets = setInterval(proxy.resetAll, resetEveryMs)
+      onTestFinished(() => clearInterval(resets))
+      const tally = await sendSteadily(withSender(receiver.url, 256), seconds)
+      clearInterval(resets)
+      if (long) process.stdout.write(`resets ${sslmode} round ${round}: ${JSON.stringify({ ...tally, acknowledged: tally.acknowledged.length })}\n`)
+      expect(receiver.isRunning()).toBe(true)
+      expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
+      expect(tally.slowestMs).toBeLessThanOrEqual(5500)
+      expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / 2)
+      await expectKept(sql, tally.acknowledged)
+      await receiver.kill()
+    }
+  }, rounds * (seconds + 60) * 1000)
+})
