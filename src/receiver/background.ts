@@ -1,7 +1,8 @@
 import cron from 'node-cron'
 import { startLoop, type Loop } from '../runtime/loop.ts'
 import { withDeadline } from '../runtime/postgres.ts'
-import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
+import type { ArrivalLog } from './arrival-log.ts'
+import { createPartitionMaker } from './arrival-partitions.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Quarantine } from './quarantine.ts'
 import { noteStart, writeMinutes } from './on-call/minutes.ts'
@@ -14,7 +15,7 @@ import { pruneOnce } from './retention.ts'
 import type { Submitter } from './submit.ts'
 import * as worker from './worker.ts'
 
-export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes'
+export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
 
 export type Background = {
   wake: (role: Role) => void
@@ -49,6 +50,7 @@ const drainDeadlineMs = 3000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
 const minutesMs = 20_000
+const partitionsMs = 10_000
 /** A run may take its time, and a tick be missed. */
 const silentAfterTicks = 3
 const minSilentSeconds = 300
@@ -74,6 +76,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, logger, signal }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
+    partitions: startLoop({ name: 'arrival-partitions', runOnce: createPartitionMaker({ db, clock, logger }), idleMs: partitionsMs, logger, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
   }
 
@@ -104,12 +107,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     }))
   let running: Promise<void> = Promise.resolve()
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
-  const tasks = [
-    ticks,
-    cron.schedule('11 * * * *', async () => {
-      await ensurePartitions(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'making partitions failed'))
-    }),
-  ]
+  const tasks = [ticks]
   const prune = async () => {
     await pruneOnce({ db, retentionDays: settings.retentionDays, clock, logger }, signal).catch((error: unknown) =>
       logger.error({ err: error }, 'pruning failed, the next run tries again'),

@@ -8,7 +8,7 @@ import { isMigrated, migrate } from '../runtime/migrate.ts'
 import { createPool, withDeadline, type Database, type Pool } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createAcceptor } from './accept.ts'
-import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
+import { createArrivalLog } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
@@ -156,7 +156,6 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all([pool.close(), acceptPool.close()])
   }
   try {
-    await ensurePartitions(db, clock())
     listeners.push(await listen({ handler: publicApp, host: settings.host, port: settings.port, setting: 'PORT', logger }))
     listeners.push(await listen({ handler: internalApp, host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
   } catch (error) {
