@@ -40,6 +40,8 @@ export type BackgroundDeps = {
   pollLog: PollLog
   pressure: Pressure
   quarantine: Quarantine
+  /** Postgres can be reached and the schema is up to date: nothing runs before. */
+  prepared: Promise<void>
   /** No new round after this. */
   signal: AbortSignal
 }
@@ -58,13 +60,13 @@ const maxSilentSeconds = 86_400
 
 /** Starts every background role: two lanes of landing, the logs, the minutes, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, metrics, pressure, arrivalLog, signal } = deps
+  const { settings, landing, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
 
   const lane = (name: 'direct' | 'fetch') =>
-    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, logger, signal })
+    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, after, logger, signal })
   const minute = async () => {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
     return { more: false }
@@ -72,12 +74,12 @@ export function startBackground(deps: BackgroundDeps): Background {
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, logger, signal }),
-    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, logger, signal }),
-    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
-    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
-    partitions: startLoop({ name: 'arrival-partitions', runOnce: createPartitionMaker({ db, clock, logger }), idleMs: partitionsMs, logger, signal }),
-    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
+    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, after, logger, signal }),
+    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, after, logger, signal }),
+    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, after, logger, signal }),
+    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
+    partitions: startLoop({ name: 'arrival-partitions', runOnce: createPartitionMaker({ db, clock, logger }), idleMs: partitionsMs, after, logger, signal }),
+    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
   }
 
   const reconcile = async (trigger: RunTrigger) => {
@@ -95,7 +97,9 @@ export function startBackground(deps: BackgroundDeps): Background {
       throw error
     }
   }
+  let isPrepared = false
   const tick = async () => {
+    if (!isPrepared) return
     // It has told of its failure itself.
     await reconcile('cron').catch(() => {})
   }
@@ -109,13 +113,19 @@ export function startBackground(deps: BackgroundDeps): Background {
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
   const tasks = [ticks]
   const prune = async () => {
+    if (!isPrepared) return
     await pruneOnce({ db, retentionDays: settings.retentionDays, clock, logger }, signal).catch((error: unknown) =>
       logger.error({ err: error }, 'pruning failed, the next run tries again'),
     )
   }
   let pruning: Promise<void> = Promise.resolve()
   tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true }))
-  noteStart(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
+  const begin = async () => {
+    await after
+    isPrepared = true
+    await noteStart(db, clock())
+  }
+  begin().catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
   signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
 
   return {

@@ -32,7 +32,7 @@ describe('statements that change the schema', () => {
         exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a where a.grantee = 0) as "forEveryone"
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname in ('mediadock', 'provider')`
     const changing = functions.filter(({ body }) => changes.test(body))
-    expect(changing.map(({ name }) => name).sort()).toEqual(['mediadock.drop_arrival_day', 'mediadock.make_arrival_day'])
+    expect(changing.map(({ name }) => String(name)).toSorted()).toEqual(['mediadock.drop_arrival_day', 'mediadock.make_arrival_day'])
     for (const { settings } of changing) expect(settings).toContain('lock_timeout=200ms')
     for (const { name, settings, forEveryone } of functions.filter(({ definer }) => definer)) {
       expect({ name, settings, forEveryone }).toEqual({ name, settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']), forEveryone: false })
