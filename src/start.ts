@@ -11,6 +11,7 @@ import { StartError } from './runtime/await-postgres.ts'
 import { DataDirInUseError } from './runtime/data-lock.ts'
 import { ListenError } from './runtime/http.ts'
 import { createLogger, type Logger } from './runtime/logger.ts'
+import { explainPostgres } from './runtime/postgres-words.ts'
 import type { RunningProgram } from './runtime/program.ts'
 import type { Environment } from './runtime/settings.ts'
 import { welcome } from './welcome.ts'
@@ -144,6 +145,8 @@ function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logg
 function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
   if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError) return fail(1, error.message)
+  const failure = explainPostgres(error)
+  if (failure) return fail(1, failure.words)
   return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
 }
 
