@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 import { commands, usage } from './commands/index.ts'
 import { UsageError } from './commands/usage.ts'
 import { ConfigError } from './config.ts'
@@ -42,4 +41,9 @@ function isParseArgsError(error: unknown): boolean {
 
 // `mediadock … | head` has read enough: that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1))
+// Started by bin/mediadock.js: when that is killed, nobody else would pass a signal on.
+if (process.connected) {
+  process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'))
+  process.channel?.unref()
+}
 process.exitCode = await main(process.argv.slice(2))

@@ -276,7 +276,7 @@ describe('settings in files', () => {
     for (const end of ['', '\n', '\r\n']) expect(find({ [`${name}_FILE`]: await fileOf(good + end) }, name)).toBe(good)
   })
 
-  it.each(Object.entries(values))('%s_FILE beside %s, unreadable, empty or with a wrong value is refused by its name', async (name, [good, bad]) => {
+  it.each(Object.entries(values))('%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name', async (name, [good, bad]) => {
     const file = `${name}_FILE`
     expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([`${name} and ${file} are both given: leave one out`])
     expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
