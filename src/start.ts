@@ -84,7 +84,7 @@ async function startPrograms({ provider, receiver }: Config, { local, logger, st
   } catch (error) {
     abandon.abort()
     const ended = await Promise.allSettled(starts)
-    await Promise.all(ended.map((one) => (one.status === 'fulfilled' ? one.value.stop(0) : undefined)))
+    await Promise.all(ended.flatMap((one) => (one.status === 'fulfilled' ? [one.value.stop(0)] : [])))
     throw error
   }
 }

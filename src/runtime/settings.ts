@@ -24,7 +24,7 @@ export const apiUrl = httpUrl.superRefine((text, context) => {
   const add = (message: string) => context.addIssue({ code: 'custom', message })
   if (url.username !== '' || url.password !== '') add('must not have credentials in it')
   if (text.includes('?') || text.includes('#')) add('must not have a query or a fragment')
-  if (/\/v1$/.test(url.pathname.replace(/\/+$/, ''))) add('must not end in /v1, which is added to it: leave it out')
+  if (url.pathname.replace(/\/+$/, '').endsWith('/v1')) add('must not end in /v1, which is added to it: leave it out')
 })
 export const postgresUrl = z
   .string()
