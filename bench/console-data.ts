@@ -1,5 +1,5 @@
 import type postgres from 'postgres'
-import { ensurePartitions } from '../src/receiver/arrival-log.ts'
+import { ensurePartitions } from '../src/receiver/arrival-partitions.ts'
 import { createPool } from '../src/runtime/postgres.ts'
 
 export type Sizes = { deliveries: number; arrivals: number }

@@ -1,7 +1,7 @@
-#!/usr/bin/env node
 import { commands, usage } from './commands/index.ts'
 import { UsageError } from './commands/usage.ts'
 import { ConfigError } from './config.ts'
+import { explainPostgres } from './runtime/postgres-words.ts'
 
 /** Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
 async function main(argv: readonly string[]): Promise<number> {
@@ -28,6 +28,8 @@ async function main(argv: readonly string[]): Promise<number> {
 
 function oneLine(error: unknown): string {
   if (error instanceof ConfigError) return error.message
+  const failure = explainPostgres(error)
+  if (failure) return failure.words
   const cause = error instanceof Error && error.name === 'DrizzleQueryError' && error.cause instanceof Error ? error.cause : error
   const why = cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
   return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
@@ -39,4 +41,9 @@ function isParseArgsError(error: unknown): boolean {
 
 // `mediadock … | head` has read enough: that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1))
+// Started by bin/mediadock.js: when that is killed, nobody else would pass a signal on.
+if (process.connected) {
+  process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'))
+  process.channel?.unref()
+}
 process.exitCode = await main(process.argv.slice(2))

@@ -1,6 +1,6 @@
 import { readProviderSettings, secretKeySchema, type ProviderSettings } from './provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from './receiver/settings.ts'
-import { logLevel, postgresUrl, settingsReader, type Environment, type Problem } from './runtime/settings.ts'
+import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type Environment, type Problem } from './runtime/settings.ts'
 
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]
@@ -34,8 +34,8 @@ export function isProduction(env: Environment): boolean {
 
 /** Whether a server must be started for lack of a given one. */
 export function needsEmbeddedPostgres(env: Environment, wanted: readonly Program[]): boolean {
-  if (isProduction(env) || env['DATABASE_URL']) return false
-  return wanted.includes('receiver') || !env['PROVIDER_DATABASE_URL']
+  if (isProduction(env) || isGiven(env, 'DATABASE_URL')) return false
+  return wanted.includes('receiver') || !isGiven(env, 'PROVIDER_DATABASE_URL')
 }
 
 /** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
@@ -59,14 +59,14 @@ export function readDatabaseUrl(env: Environment, program: Program, fallback: st
   const reader = settingsReader(env)
   const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
   const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
-  if (url === undefined) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
+  if (url === undefined && reader.problems.length === 0) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
   if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
   return url
 }
 
 /** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
 export function readProviderSecretKey(env: Environment, fallback: string | undefined): Buffer {
-  const reader = settingsReader({ PROVIDER_SECRET_KEY: fallback, ...env })
+  const reader = settingsReader(isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback))
   const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)
   return key

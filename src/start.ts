@@ -1,15 +1,18 @@
 import fs from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import { ConfigError, programs, readConfig, type Config } from './config.ts'
+import { ConfigError, isProduction, programs, readConfig, type Config } from './config.ts'
 import { internalRouter } from './console/router.ts'
 import { laptopEnvironment, openLocal, type Local } from './local.ts'
 import { startProvider } from './provider/program.ts'
-import { parseKeys } from './receiver/keys.ts'
+import { parseKeys, type Keys } from './receiver/keys.ts'
 import { startReceiver } from './receiver/program.ts'
+import type { ReceiverSettings } from './receiver/settings.ts'
+import { StartError } from './runtime/await-postgres.ts'
 import { DataDirInUseError } from './runtime/data-lock.ts'
 import { ListenError } from './runtime/http.ts'
 import { stopOnUncaught } from './runtime/last-handler.ts'
 import { createLogger, type Logger } from './runtime/logger.ts'
+import { explainPostgres } from './runtime/postgres-words.ts'
 import type { RunningProgram } from './runtime/program.ts'
 import type { Environment } from './runtime/settings.ts'
 import { welcome } from './welcome.ts'
@@ -28,8 +31,9 @@ export async function start(what: string, environment: Environment): Promise<Exi
   const wanted = programs.filter((program) => what === 'all' || what === program)
   if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
   const env = laptopEnvironment(environment, wanted)
-  const stop = listenForStop({ hangupReloads: wanted.includes('receiver') && Boolean(env['GENERATION_KEYS_FILE']) })
   const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
+  const inTerminal = !isProduction(env) && [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY)
+  const stop = listenForStop({ hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'], logger: bootLogger })
 
   let local: Local
   try {
@@ -53,17 +57,10 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const logger = createLogger(config.logLevel)
   stopOnUncaught({ logger, stop: (reason) => stopping.request({ reason, interrupted: false, failed: true }) })
   void local.ended.then((reason) => stopping.request({ reason, interrupted: true, failed: true }))
-  const running: RunningProgram[] = []
-  try {
-    if (config.provider) running.push(await startProvider({ settings: config.provider, logger, demoKeys: local.demoKeys }))
-    if (config.receiver) running.push(await startReceiver({ settings: config.receiver, logger, internal: internalRouter, onKeysReload: onHangup(config, logger) }))
-  } catch (error) {
-    await Promise.all(running.map((program) => program.stop(0)))
-    throw error
-  }
+  const running = await startPrograms(config, { local, logger, stopping })
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
-  logger.info({ urls }, 'started')
-  if (!config.production) process.stdout.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
+  if (!stopping.isRequested()) logger.info({ urls }, 'started')
+  if (!config.production && !stopping.isRequested()) process.stdout.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
@@ -71,6 +68,27 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   await shutDown(running, stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 } : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) })
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
+}
+
+/**
+ * Starts what is wanted, side by side: each listens at once, and is up when Postgres is.
+ * A stop, or one that cannot start, ends the waiting of all.
+ */
+async function startPrograms({ provider, receiver }: Config, { local, logger, stopping }: { local: Local; logger: Logger; stopping: Stopping }): Promise<RunningProgram[]> {
+  const abandon = new AbortController()
+  void stopping.requested.then(() => abandon.abort())
+  const shared = { logger, abandoned: abandon.signal }
+  const starts: Promise<RunningProgram>[] = []
+  if (provider) starts.push(startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
+  if (receiver) starts.push(startReceiver({ settings: receiver, internal: internalRouter, onKeysReload: stopping.onKeysReload(receiver, logger), ...shared }))
+  try {
+    return await Promise.all(starts)
+  } catch (error) {
+    abandon.abort()
+    const ended = await Promise.allSettled(starts)
+    await Promise.all(ended.flatMap((one) => (one.status === 'fulfilled' ? [one.value.stop(0)] : [])))
+    throw error
+  }
 }
 
 /** First the load balancer is told, then the listeners close and what is in flight ends. */
@@ -82,14 +100,19 @@ async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckM
 
 type Stop = { reason: string; interrupted: boolean; failed: boolean }
 
-type Stopping = { requested: Promise<Stop>; request: (stop: Stop) => void; isRequested: () => boolean }
+type Stopping = {
+  requested: Promise<Stop>
+  request: (stop: Stop) => void
+  isRequested: () => boolean
+  onKeysReload: (settings: ReceiverSettings, logger: Logger) => (replace: (keys: Keys) => void) => void
+}
 
 /**
  * Listens from the first moment on, so that Ctrl-C while PostgreSQL is being made
- * leaves nothing behind either. A terminal that closes (SIGHUP) is a Ctrl-C,
- * unless SIGHUP is what reads the keys again.
+ * leaves nothing behind either. SIGHUP stops only what a terminal on a laptop has
+ * started, which closes with it; else it reads the keys' file again, or says that there is none.
  */
-function listenForStop({ hangupReloads }: { hangupReloads: boolean }): Stopping {
+function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: Logger }): Stopping {
   const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
   let askedAt: number | undefined
   const onSignal = (signal: NodeJS.Signals) => {
@@ -98,31 +121,34 @@ function listenForStop({ hangupReloads }: { hangupReloads: boolean }): Stopping 
     askedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
-  if (!hangupReloads) process.on('SIGHUP', onSignal)
-  return { requested, request, isRequested: () => askedAt !== undefined }
+  let onHangup = () => logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
+  const onTerminalClosed = () => {
+    for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
+    onSignal('SIGHUP')
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', () => (hangupStops ? onTerminalClosed() : onHangup()))
+  const onKeysReload: Stopping['onKeysReload'] = ({ keysFile }, programLogger) => (replace) => {
+    if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
+  }
+  return { requested, request, isRequested: () => askedAt !== undefined, onKeysReload }
 }
 
-/** SIGHUP reads the keys' file again; a broken file changes nothing. */
-function onHangup({ receiver }: Config, logger: Logger) {
-  return (replace: (keys: ReturnType<typeof parseKeys>) => void) => {
-    const file = receiver?.keysFile
-    if (file === undefined) return
-    process.on('SIGHUP', () => {
-      fs.readFile(file, 'utf8')
-        .then((text) => {
-          const keys = parseKeys(text)
-          replace(keys)
-          logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
-        })
-        .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is broken, the old keys stay'))
+/** A broken file changes nothing. */
+function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logger): void {
+  fs.readFile(file, 'utf8')
+    .then((text) => {
+      const keys = parseKeys(text)
+      replace(keys)
+      logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
     })
-  }
+    .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is broken, the old keys stay'))
 }
 
 function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
-  if (error instanceof ListenError || error instanceof DataDirInUseError) return fail(1, error.message)
+  if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError) return fail(1, error.message)
+  const failure = explainPostgres(error)
+  if (failure) return fail(1, failure.words)
   return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
 }
 

@@ -3,7 +3,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ConfigError, isProduction, needsEmbeddedPostgres, readConfig, readDatabaseUrl, type Config, type LocalDefaults, type Program } from '../src/config.ts'
+import { ConfigError, isProduction, needsEmbeddedPostgres, readConfig, readDatabaseUrl, readProviderSecretKey, type Config, type LocalDefaults, type Program } from '../src/config.ts'
 import { parseKeys } from '../src/receiver/keys.ts'
 import type { Environment } from '../src/runtime/settings.ts'
 import { startProcess } from './runtime/support/processes.ts'
@@ -115,7 +115,23 @@ describe('defaults', () => {
 
 /** For each setting: a value that is taken, and values that are not. */
 const malformed: Record<string, { good: string; bad: string[] }> = {
-  DATABASE_URL: { good: 'postgresql://u:p@db:5432/x?sslmode=require', bad: ['mysql://hush@x/y', 'hush', 'postgres://u:hush@db:port/x', 'postgres://u:hush@[::1/x'] },
+  DATABASE_URL: {
+    good: 'postgresql://u:p@db:5432/x?sslmode=require',
+    bad: [
+      'mysql://hush@x/y',
+      'hush',
+      'postgres://u:hush@db:port/x',
+      'postgres://u:hush@[::1/x',
+      'postgres://u:hush@db/x?sslmode=banana',
+      'postgres://u:hush@a,b/x?target_session_attrs=any-will-do',
+      'postgres://u:hush@db/x?sslmode=verify-full&sslrootcert=/nowhere/root.crt',
+    ],
+  },
+  HOST: { good: '::1', bad: ['http://0.0.0.0', '0.0.0.0:3000', 'a b', '[::1]', 'a..b'] },
+  INTERNAL_HOST: { good: 'localhost', bad: ['http://127.0.0.1', '127.0.0.1/'] },
+  PROVIDER_HOST: { good: 'provider.internal', bad: ['127.0.0.1:4000'] },
+  PROVIDER_CONSOLE_HOST: { good: '127.0.0.2', bad: ['//127.0.0.1'] },
+  MEDIA_HOSTS: { good: 'a.test, b.test:8443, 127.0.0.1:4000', bad: [',,', ' , ', 'https://a.test', 'a.test/path', 'a test', 'a.test:99999'] },
   PROVIDER_DATABASE_URL: { good: 'postgres://u:p@a:5432,b:5433/x', bad: ['http://hush', 'postgres://u:hush@a:5432,b:hush/x'] },
   DATABASE_POOL_SIZE: { good: '3', bad: ['2', '1001', 'ten', '5.5'] },
   PORT: { good: '65535', bad: ['65536', '-1', 'http', '3000.5', ' ', '0x10', '1e3', '3000 '] },
@@ -124,10 +140,13 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   PROVIDER_CONSOLE_PORT: { good: '4445', bad: ['70000', 'x'] },
   INTERNAL_TOKEN: { good: 'x'.repeat(32), bad: ['h'.repeat(31)] },
   PROVIDER_CONSOLE_TOKEN: { good: 'x'.repeat(32), bad: ['h'.repeat(31)] },
-  GENERATION_API_URL: { good: 'https://api.test/base/', bad: ['ftp://hush', 'api.test', 'http//hush'] },
+  GENERATION_API_URL: {
+    good: 'https://api.test/base/',
+    bad: ['ftp://hush', 'api.test', 'http//hush', 'https://api.test/v1', 'https://api.test/base/v1/', 'https://api.test/?tenant=hush', 'https://api.test/#hush', 'https://u:hush@api.test'],
+  },
   GENERATION_KEYS: { good: JSON.stringify([key]), bad: ['{', '[]', '{}', '[{}]', 'hush'] },
   WEBHOOK_PUBLIC_URL: { good: 'https://hooks.test/webhooks', bad: ['hooks.test', 'ftp://hooks.test'] },
-  PROVIDER_BASE_URL: { good: 'https://api.test', bad: ['api.test'] },
+  PROVIDER_BASE_URL: { good: 'https://api.test', bad: ['api.test', 'https://api.test/v1'] },
   PROVIDER_MEDIA_URL: { good: 'https://media.test', bad: ['media.test'] },
   MAX_BODY_BYTES: { good: '1', bad: ['0', '-5', '1MB', '1.5'] },
   STUCK_AFTER_SECONDS: { good: '1', bad: ['0', 'soon'] },
@@ -198,6 +217,22 @@ describe('production', () => {
     expect(problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing)).toEqual(['WEBHOOK_PUBLIC_URL must be an https URL'])
   })
 
+  it('wants https for the API that keys are sent to, but within the machine', () => {
+    expect(problemsOf({ ...production, GENERATION_API_URL: 'http://api.test' }, ['receiver'], nothing)).toEqual(['GENERATION_API_URL must be an https URL'])
+    expect(receiver({ ...production, GENERATION_API_URL: 'http://127.0.0.1:4000' }, nothing).generationApiUrl).toBe('http://127.0.0.1:4000')
+  })
+
+  it('lists every wrong one of these at once, each by its name', () => {
+    const env = { ...production, MEDIA_HOSTS: ',,', GENERATION_API_URL: 'http://api.test/v1', GENERATION_KEYS_FILE: '/nowhere', DATABASE_URL: 'postgres://u:hush@db/x?sslmode=banana' }
+    expect(problemsOf(env, ['receiver'], nothing)).toEqual([
+      'DATABASE_URL has an unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full',
+      'GENERATION_API_URL must not end in /v1, which is added to it: leave it out; must be an https URL',
+      'GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out',
+      'GENERATION_KEYS_FILE cannot be read: ENOENT',
+      'MEDIA_HOSTS lists no host: leave it out to allow any',
+    ])
+  })
+
   it('refuses exceptions from the rules for webhook URLs', () => {
     expect(problemsOf({ ...production, PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000' }, both, nothing)).toEqual(['PROVIDER_WEBHOOK_ALLOW is for local use only and refused in production'])
   })
@@ -214,6 +249,53 @@ describe('a console that others can reach', () => {
   it.each(['127.0.0.1', '127.0.0.2', '::1', 'localhost'])('on %s needs none', (host) => {
     expect(receiver({ INTERNAL_HOST: host }).internalToken).toBeUndefined()
     expect(provider({ PROVIDER_CONSOLE_HOST: host }).consoleToken).toBeUndefined()
+  })
+})
+
+describe('settings in files', () => {
+  async function fileOf(text: string): Promise<string> {
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-settings-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+    await fs.writeFile(path.join(folder, 'setting'), text)
+    return path.join(folder, 'setting')
+  }
+  const values: Record<string, [good: string, bad: string]> = {
+    DATABASE_URL: ['postgres://u:hush@filed/x', 'hush://x'],
+    INTERNAL_TOKEN: ['hush'.repeat(8), 'hush'],
+    PROVIDER_DATABASE_URL: ['postgres://u:hush@filed/y', 'hush://x'],
+    PROVIDER_SECRET_KEY: [secretKey, 'hush'],
+    PROVIDER_CONSOLE_TOKEN: ['hush'.repeat(8), 'hush'],
+  }
+  const find = (env: Environment, name: string) => {
+    const { databaseUrl, internalToken } = receiver(env)
+    const { databaseUrl: ownUrl, secretKey: bytes, consoleToken } = provider(env)
+    return { DATABASE_URL: databaseUrl, INTERNAL_TOKEN: internalToken, PROVIDER_DATABASE_URL: ownUrl, PROVIDER_SECRET_KEY: bytes.toString('base64'), PROVIDER_CONSOLE_TOKEN: consoleToken }[name]
+  }
+
+  it.each(Object.entries(values))('%s_FILE is read, its newline cut', async (name, [good]) => {
+    for (const end of ['', '\n', '\r\n']) expect(find({ [`${name}_FILE`]: await fileOf(good + end) }, name)).toBe(good)
+  })
+
+  it.each(Object.entries(values))('%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name', async (name, [good, bad]) => {
+    const file = `${name}_FILE`
+    expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([`${name} and ${file} are both given: leave one out`])
+    expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
+    expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names an empty file`])
+    const problems = problemsOf({ [file]: await fileOf(bad) })
+    expect(problems).toEqual([expect.stringMatching(new RegExp(`^${file} \\S`))])
+    expect(problems.join()).not.toContain('hush')
+  })
+
+  it('count as given: in production nothing is missing, and no server is embedded', async () => {
+    const { DATABASE_URL, PROVIDER_SECRET_KEY, ...rest } = production
+    const env = { ...rest, DATABASE_URL_FILE: await fileOf(`${DATABASE_URL}\n`), PROVIDER_SECRET_KEY_FILE: await fileOf(`${PROVIDER_SECRET_KEY}\n`) }
+    expect(receiver(env, nothing).databaseUrl).toBe(DATABASE_URL)
+    expect(provider(env, nothing).databaseUrl).toBe(DATABASE_URL)
+    expect(needsEmbeddedPostgres({ DATABASE_URL_FILE: env.DATABASE_URL_FILE }, both)).toBe(false)
+    expect(readDatabaseUrl(env, 'provider', undefined)).toBe(DATABASE_URL)
+    expect(readDatabaseUrl({ ...env, PROVIDER_DATABASE_URL_FILE: await fileOf('postgres://own/x') }, 'provider', undefined)).toBe('postgres://own/x')
+    expect(readProviderSecretKey(env, undefined).toString('base64')).toBe(PROVIDER_SECRET_KEY)
+    expect(() => readDatabaseUrl({ DATABASE_URL_FILE: '/nowhere' }, 'receiver', undefined)).toThrow('DATABASE_URL_FILE cannot be read: ENOENT')
   })
 })
 
@@ -258,11 +340,16 @@ describe('keys', () => {
     expect(problem).not.toContain('hush')
   })
 
-  it('come from a file, which goes before the variable', async () => {
+  it('come from a file', async () => {
     const file = await keysFile(JSON.stringify([{ ...key, name: 'filed' }]))
-    const settings = receiver({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) })
+    const settings = receiver({ GENERATION_KEYS_FILE: file })
     expect(settings.keys.all.map(({ name }) => name)).toEqual(['filed'])
     expect(settings.keysFile).toBe(file)
+  })
+
+  it('given twice, from a file and in the variable, are refused: nobody would know which count', async () => {
+    const file = await keysFile(JSON.stringify([key]))
+    expect(problemsOf({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) }, ['receiver'])).toEqual(['GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out'])
   })
 
   it('from a file that is not there, or broken, are a problem of GENERATION_KEYS_FILE', async () => {

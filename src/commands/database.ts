@@ -4,14 +4,14 @@ import { migrationsOf } from '../migrations.ts'
 import { findEmbeddedPostgres } from '../runtime/embedded-postgres.ts'
 import { createLogger } from '../runtime/logger.ts'
 import { migrate } from '../runtime/migrate.ts'
-import type { Environment } from '../runtime/settings.ts'
+import { isGiven, type Environment } from '../runtime/settings.ts'
 
 /**
  * Gives `work` the database of a program: the one that is set, the embedded one
  * of a running `start` in this folder, or that one started for the length of the command.
  */
 export async function withDatabase<T>(env: Environment, program: Program, work: (url: string) => Promise<T>): Promise<T> {
-  const given = (program === 'provider' && env['PROVIDER_DATABASE_URL']) || env['DATABASE_URL']
+  const given = (program === 'provider' && isGiven(env, 'PROVIDER_DATABASE_URL')) || isGiven(env, 'DATABASE_URL')
   if (given || isProduction(env)) return work(readDatabaseUrl(env, program, undefined))
 
   const running = await findEmbeddedPostgres(dataDir)

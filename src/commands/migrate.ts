@@ -1,14 +1,26 @@
 import { programs } from '../config.ts'
 import { migrationsOf } from '../migrations.ts'
+import { untilReachable } from '../runtime/await-postgres.ts'
 import { migrate } from '../runtime/migrate.ts'
 import { withDatabase } from './database.ts'
 import { UsageError, type Command } from './usage.ts'
+
+const reachableWithinMs = 60_000
+const locksWithinMs = 600_000
+
+let said = ''
+function sayOnce(words: string): void {
+  if (words !== said) process.stderr.write(`mediadock: waiting, ${words}\n`)
+  said = words
+}
 
 export const migrateCommand: Command = {
   help: `
 mediadock migrate [receiver|provider|all]
 
 Applies what is new, under a lock: any number may run at once. all is the default.
+It waits a minute for a Postgres that cannot be reached, and ten for locks that a dump
+or another migration holds; nobody queues behind it meanwhile.
 Set MIGRATE_ON_START=false to leave this to a step of the deployment.
 
   DATABASE_URL=postgres://… mediadock migrate receiver
@@ -16,8 +28,11 @@ Set MIGRATE_ON_START=false to leave this to a step of the deployment.
   run: async ([what = 'all'], env) => {
     const wanted = programs.filter((program) => what === 'all' || what === program)
     if (wanted.length === 0) throw new UsageError('migrate takes one of receiver, provider, all')
+    const { signal } = new AbortController()
+    const waiting = { waitMs: reachableWithinMs, say: sayOnce, signal }
+    const locks = { lockWaitMs: locksWithinMs, onWait: sayOnce }
     for (const program of wanted) {
-      const applied = await withDatabase(env, program, (url) => migrate({ url, ...migrationsOf[program] }))
+      const applied = await withDatabase(env, program, (url) => untilReachable(() => migrate({ url, ...migrationsOf[program] }, locks), waiting))
       process.stdout.write(`${program}: ${applied === 0 ? 'up to date' : `${applied} applied`}\n`)
     }
     return 0

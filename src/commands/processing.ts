@@ -7,7 +7,7 @@ import { createProviderClient } from '../receiver/provider-client.ts'
 import type { ReconcilerDeps } from '../receiver/reconciler.ts'
 import { createLogger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
-import type { Environment } from '../runtime/settings.ts'
+import { withSetting, type Environment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
 
@@ -48,7 +48,7 @@ export async function withProcessing<T>(env: Environment, work: (deps: Reconcile
 async function readSettings(env: Environment, databaseUrl: string) {
   const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
   const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
-  const { receiver } = readConfig({ ...laptopEnvironment(env, programs), DATABASE_URL: databaseUrl }, ['receiver'], { databaseUrl, keys, secretKey: undefined })
+  const { receiver } = readConfig(withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl), ['receiver'], { databaseUrl, keys, secretKey: undefined })
   if (!receiver) throw new Error('no settings of the receiver')
   return receiver
 }

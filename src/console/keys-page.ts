@@ -36,7 +36,7 @@ function warning({ name, configured, still_matches, last_match_at, blocked_until
 }
 
 const blocks: Readonly<Record<string, string>> = {
-  unauthorized: 'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key and reload with SIGHUP.',
+  unauthorized: 'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key, and reload with SIGHUP (a file) or restart.',
   rate_limited: 'the provider answered 429 and asks to wait. Calls go on by themselves then.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
 }
@@ -85,7 +85,7 @@ function keyRow({ name, configured, environment, retired, fingerprint, first_mat
 
 function howTo(): Markup {
   return html`<ol class="plain">
-      <li>Add the new key to GENERATION_KEYS beside the old one, and reload with SIGHUP: both are valid at once, so no webhook is refused.</li>
+      <li>Add the new key beside the old one, and reload: SIGHUP where the keys are in GENERATION_KEYS_FILE, a restart where they are in GENERATION_KEYS. Both are valid at once, so no webhook is refused.</li>
       <li>Set <code>"retired": true</code> on the old one, and reload. It verifies, and calls nothing.</li>
       <li>Remove it when it has not matched for longer than your longest request takes: its row here tells. Webhooks that are signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>

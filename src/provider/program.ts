@@ -1,10 +1,11 @@
 import os from 'node:os'
 import path from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
+import { prepareSchema } from '../runtime/await-postgres.ts'
 import { listen, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop } from '../runtime/loop.ts'
-import { isMigrated, migrate } from '../runtime/migrate.ts'
+import { isMigrated } from '../runtime/migrate.ts'
 import { createPool, type Database, type Pool, withDeadline } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createApi } from './api.ts'
@@ -37,21 +38,35 @@ const askingConnections = 4
 /** For what was cut to let go of what it had in hand. */
 const cutGraceMs = 3000
 
-export type ProviderOptions = { settings: ProviderSettings; logger: Logger; demoKeys?: readonly DemoKey[] }
+export type ProviderOptions = {
+  settings: ProviderSettings
+  logger: Logger
+  demoKeys?: readonly DemoKey[]
+  /** The start is no longer wanted: waiting for Postgres ends, and what was started can be stopped. */
+  abandoned?: AbortSignal
+}
 
-/** The whole provider: API, queue worker, dispatcher. */
-export async function startProvider({ settings, logger, demoKeys = [] }: ProviderOptions): Promise<RunningProgram> {
+/** The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema is up to date. */
+export async function startProvider({ settings, logger, demoKeys = [], abandoned }: ProviderOptions): Promise<RunningProgram> {
   const { databaseUrl: url, databasePoolSize: max } = settings
-  if (settings.migrateOnStart) await migrate({ url, ...migrations })
   const askingMax = Math.min(askingConnections, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
   const pool = createPool({ url, max: max - askingMax })
   const close = async () => void (await Promise.all([pool.close(), asking.close()]))
+  const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
+  let running: RunningProgram | undefined
   try {
-    await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
-    const running = await startListening({ settings, logger, db: pool.db, asking })
-    return { ...running, stop: (graceMs) => running.stop(graceMs).finally(close) }
+    running = await startListening({ settings, logger, db: pool.db, asking, prepared })
+    const { stop } = running
+    const { migrateOnStart, production } = settings
+    const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
+    if (await prepareSchema(atStart, abandoned ?? new AbortController().signal)) {
+      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
+      begin()
+    }
+    return { ...running, stop: (graceMs) => stop(graceMs).finally(close) }
   } catch (error) {
+    await running?.stop(0)
     await close()
     throw error
   }
@@ -60,12 +75,18 @@ export async function startProvider({ settings, logger, demoKeys = [] }: Provide
 const clock = () => new Date()
 const random = () => Math.random()
 
-type Parts = { settings: ProviderSettings; logger: Logger; db: Database }
+type Parts = {
+  settings: ProviderSettings
+  logger: Logger
+  db: Database
+  /** No role runs before this. */
+  prepared: Promise<void>
+}
 
-async function startListening({ settings, logger, db, asking }: Parts & { asking: Pool }): Promise<RunningProgram> {
+async function startListening({ settings, logger, db, asking, prepared }: Parts & { asking: Pool }): Promise<RunningProgram> {
   const stopping = new AbortController()
   const cut = new AbortController()
-  const background = startBackground({ settings, logger, db }, stopping.signal, cut.signal)
+  const background = startBackground({ settings, logger, db, prepared }, stopping.signal, cut.signal)
   const isReady = async () => {
     if (stopping.signal.aborted) return false
     return withDeadline(isMigrated(asking.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
@@ -103,7 +124,7 @@ async function startListening({ settings, logger, db, asking }: Parts & { asking
 }
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
-function startBackground({ settings, logger, db }: Parts, signal: AbortSignal, cut: AbortSignal) {
+function startBackground({ settings, logger, db, prepared: after }: Parts, signal: AbortSignal, cut: AbortSignal) {
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
@@ -117,12 +138,12 @@ function startBackground({ settings, logger, db }: Parts, signal: AbortSignal, c
   const userAgent = `mediadock-provider/${packageJson.version}`
   const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)
 
-  const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, logger, signal })
+  const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, after, logger, signal })
   const loops = [
     workerLoop,
     // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
-    startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: settings.dispatchIntervalMs * 0.8, logger, signal }),
-    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, logger, signal }),
+    startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: settings.dispatchIntervalMs * 0.8, after, logger, signal }),
+    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, after, logger, signal }),
   ]
   const ended = async () => {
     await Promise.all(loops.map((loop) => loop.done))

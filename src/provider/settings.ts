@@ -28,10 +28,10 @@ export function readProviderSettings(
 ) {
   const { withDefault, optional, required } = reader
   const port = withDefault('PROVIDER_PORT', setting.port, 4000)
-  const baseUrl = withDefault('PROVIDER_BASE_URL', setting.httpUrl, `http://127.0.0.1:${port}`)
-  const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.nonEmpty, '127.0.0.1')
+  const baseUrl = withDefault('PROVIDER_BASE_URL', setting.apiUrl, `http://127.0.0.1:${port}`)
+  const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.listenHost, '127.0.0.1')
   const consoleToken = optional('PROVIDER_CONSOLE_TOKEN', z.string().min(32, 'must have at least 32 characters'))
-  if (!setting.isLoopback(consoleHost) && consoleToken === undefined && !reader.problems.some(({ name }) => name === 'PROVIDER_CONSOLE_TOKEN')) {
+  if (!setting.isLoopback(consoleHost) && consoleToken === undefined && !reader.problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))) {
     reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
   }
   const webhookAllow = withDefault('PROVIDER_WEBHOOK_ALLOW', setting.commaSeparated, [])
@@ -48,7 +48,7 @@ export function readProviderSettings(
     production,
     databaseUrl: databaseUrl ?? '',
     databasePoolSize: withDefault('DATABASE_POOL_SIZE', setting.poolSize, 10),
-    host: withDefault('PROVIDER_HOST', setting.nonEmpty, '127.0.0.1'),
+    host: withDefault('PROVIDER_HOST', setting.listenHost, '127.0.0.1'),
     port,
     baseUrl,
     mediaUrl: withDefault('PROVIDER_MEDIA_URL', setting.httpUrl, `${baseUrl}/media`),

@@ -10,7 +10,6 @@ const flushRows = 2000
 /** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
 const refusedBurst = 1000
 const refusedPerSecond = 100
-const daysAhead = 2
 
 type Row = { arrival: Arrival; folded: number }
 
@@ -94,17 +93,4 @@ function toItem({ arrival, folded }: Row): Record<string, unknown> {
 /** A forged time of 12 digits is far outside the column. */
 function clampInt(value: number): number {
   return Math.max(-2_147_483_648, Math.min(2_147_483_647, Math.round(value)))
-}
-
-/** Makes the partitions of today and the days after; a day whose rows already went to the catch-all stays there. */
-export async function ensurePartitions(db: Database, now: Date): Promise<void> {
-  const days = Array.from({ length: daysAhead + 1 }, (_, ahead) => new Date(now.getTime() + ahead * 86_400_000).toISOString().slice(0, 10))
-  const steps = days.map((day) => {
-    const next = new Date(Date.parse(day) + 86_400_000).toISOString().slice(0, 10)
-    const name = `arrivals_${day.replaceAll('-', '')}`
-    return `begin
-      create table if not exists mediadock.${name} partition of mediadock.arrivals for values from ('${day} 00:00:00+00') to ('${next} 00:00:00+00');
-    exception when check_violation then null; end;`
-  })
-  await db.execute(sql.raw(`do $$ begin perform pg_advisory_xact_lock(7120241122); ${steps.join('\n')} end $$`))
 }

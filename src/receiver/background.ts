@@ -1,7 +1,8 @@
 import cron from 'node-cron'
 import { startLoop, type Loop } from '../runtime/loop.ts'
 import { withDeadline } from '../runtime/postgres.ts'
-import { ensurePartitions, type ArrivalLog } from './arrival-log.ts'
+import type { ArrivalLog } from './arrival-log.ts'
+import { createPartitionMaker } from './arrival-partitions.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Quarantine } from './quarantine.ts'
 import { noteStart, writeMinutes } from './on-call/minutes.ts'
@@ -14,7 +15,7 @@ import { pruneOnce } from './retention.ts'
 import type { Submitter } from './submit.ts'
 import * as worker from './worker.ts'
 
-export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes'
+export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
 
 export type Background = {
   wake: (role: Role) => void
@@ -39,6 +40,8 @@ export type BackgroundDeps = {
   pollLog: PollLog
   pressure: Pressure
   quarantine: Quarantine
+  /** Postgres can be reached and the schema is up to date: nothing runs before. */
+  prepared: Promise<void>
   /** No new round after this. */
   signal: AbortSignal
 }
@@ -49,6 +52,7 @@ const drainDeadlineMs = 3000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
 const minutesMs = 20_000
+const partitionsMs = 10_000
 /** A run may take its time, and a tick be missed. */
 const silentAfterTicks = 3
 const minSilentSeconds = 300
@@ -56,13 +60,13 @@ const maxSilentSeconds = 86_400
 
 /** Starts every background role: two lanes of landing, the logs, the minutes, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, metrics, pressure, arrivalLog, signal } = deps
+  const { settings, landing, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
 
   const lane = (name: 'direct' | 'fetch') =>
-    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, logger, signal })
+    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, after, logger, signal })
   const minute = async () => {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
     return { more: false }
@@ -70,11 +74,12 @@ export function startBackground(deps: BackgroundDeps): Background {
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, logger, signal }),
-    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, logger, signal }),
-    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, logger, signal }),
-    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, logger, signal }),
-    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, logger, signal }),
+    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, after, logger, signal }),
+    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, after, logger, signal }),
+    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, after, logger, signal }),
+    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
+    partitions: startLoop({ name: 'arrival-partitions', runOnce: createPartitionMaker({ db, clock, logger }), idleMs: partitionsMs, after, logger, signal }),
+    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
   }
 
   const reconcile = async (trigger: RunTrigger) => {
@@ -92,7 +97,9 @@ export function startBackground(deps: BackgroundDeps): Background {
       throw error
     }
   }
+  let isPrepared = false
   const tick = async () => {
+    if (!isPrepared) return
     // It has told of its failure itself.
     await reconcile('cron').catch(() => {})
   }
@@ -104,20 +111,21 @@ export function startBackground(deps: BackgroundDeps): Background {
     }))
   let running: Promise<void> = Promise.resolve()
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
-  const tasks = [
-    ticks,
-    cron.schedule('11 * * * *', async () => {
-      await ensurePartitions(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'making partitions failed'))
-    }),
-  ]
+  const tasks = [ticks]
   const prune = async () => {
+    if (!isPrepared) return
     await pruneOnce({ db, retentionDays: settings.retentionDays, clock, logger }, signal).catch((error: unknown) =>
       logger.error({ err: error }, 'pruning failed, the next run tries again'),
     )
   }
   let pruning: Promise<void> = Promise.resolve()
   tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true }))
-  noteStart(db, clock()).catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
+  const begin = async () => {
+    await after
+    isPrepared = true
+    await noteStart(db, clock())
+  }
+  begin().catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
   signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
 
   return {

@@ -4,11 +4,12 @@ import type { Registry } from 'prom-client'
 import { errorHandler, listen, notFound, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
-import { isMigrated, migrate } from '../runtime/migrate.ts'
+import { prepareSchema } from '../runtime/await-postgres.ts'
+import { isMigrated } from '../runtime/migrate.ts'
 import { createPool, withDeadline, type Database, type Pool } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { createAcceptor } from './accept.ts'
-import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
+import { createArrivalLog } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
@@ -51,6 +52,8 @@ export type ReceiverOptions = {
   internal: (deps: ReceiverDeps) => Router
   /** Asks for new keys on SIGHUP; called with the way to put them in force. */
   onKeysReload?: (replace: (keys: Keys) => void) => void
+  /** The start is no longer wanted: waiting for Postgres ends, and what was started can be stopped. */
+  abandoned?: AbortSignal
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }
@@ -62,11 +65,12 @@ const acceptConnections = 2
 const acceptStatementSeconds = 5
 const readinessDeadlineMs = 2000
 
-/** Starts the receiver: its two listeners and its background loops. */
+/**
+ * Starts the receiver: its two listeners at once, and its background loops when
+ * Postgres can be reached and the schema is up to date. Until then it is alive and not ready.
+ */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
-  if (settings.migrateOnStart) await migrate({ url: settings.databaseUrl, ...migrations })
-
   const acceptPool = createPool({
     url: settings.databaseUrl,
     max: acceptConnections,
@@ -128,7 +132,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
   })
-  const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
+  const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
+  const background = startBackground({ prepared, settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
@@ -163,9 +168,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all([pool.close(), acceptPool.close()])
   }
   try {
-    await ensurePartitions(db, clock())
     listeners.push(await listen({ handler: publicApp, host: settings.host, port: settings.port, setting: 'PORT', logger }))
     listeners.push(await listen({ handler: internalApp, host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
+    const { databaseUrl: url, migrateOnStart, production } = settings
+    const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
+    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()
   } catch (error) {
     await stop(0)
     throw error

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { dropDaysBefore } from './arrival-partitions.ts'
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 
@@ -16,7 +17,11 @@ const batchRows = 1000
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
-  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: await dropOldDays(deps.db, cutoff), notes: 0 }
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, notes: 0 }
+  const days = await dropDaysBefore(deps.db, cutoff, signal)
+  pruned.partitions = days.dropped
+  if (days.left > 0) deps.logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
+  await inBatches(() => pruneCatchAll(deps.db, cutoff), signal)
   pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
   pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
   for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
@@ -76,16 +81,11 @@ async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], c
   return rows.length
 }
 
-/** Drops the days that ended before the cutoff, and empties the catch-all of what is as old. */
-async function dropOldDays(db: Database, cutoff: Date): Promise<number> {
-  const lastKept = cutoff.toISOString().slice(0, 10).replaceAll('-', '')
-  const days = await db.execute<{ name: string }>(sql`
-    select relname as name from pg_inherits join pg_class on pg_class.oid = inhrelid
-    where inhparent = 'mediadock.arrivals'::regclass and relname ~ '^arrivals_[0-9]{8}$' and relname < ${`arrivals_${lastKept}`}`)
-  for (const { name } of days) {
-    // Another replica may have dropped it; and a reader in the way is waited for only shortly, the next run comes soon.
-    await db.execute(sql.raw(`do $$ begin set local lock_timeout = '5s'; drop table if exists mediadock.${name}; end $$`))
-  }
-  await db.execute(sql`delete from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz`)
-  return days.length
+/** Rows of days that got no partition of their own. */
+async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
+  const rows = await db.execute(sql`
+    delete from mediadock.arrivals_other where ctid = any(array(
+      select ctid from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+    returning 1`)
+  return rows.length
 }

@@ -7,6 +7,9 @@ import { parseKeys, type Keys } from './keys.ts'
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 const origin = { local: 'http://127.0.0.1:4000' }
 
+/** Keys and results travel there: in the clear only within this machine. */
+const safeApiUrl = setting.apiUrl.refine((url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname), 'must be an https URL')
+
 /**
  * Reads the receiver's settings. In production nothing that matters has a
  * default; elsewhere `local` stands in for the database and the keys.
@@ -17,9 +20,9 @@ export function readReceiverSettings(
 ) {
   const { withDefault, optional, required } = reader
   const port = withDefault('PORT', setting.port, 3000)
-  const internalHost = withDefault('INTERNAL_HOST', setting.nonEmpty, '127.0.0.1')
+  const internalHost = withDefault('INTERNAL_HOST', setting.listenHost, '127.0.0.1')
   const internalToken = optional('INTERNAL_TOKEN', z.string().min(32, 'must have at least 32 characters'))
-  if (!setting.isLoopback(internalHost) && internalToken === undefined && !reader.problems.some(({ name }) => name === 'INTERNAL_TOKEN')) {
+  if (!setting.isLoopback(internalHost) && internalToken === undefined && !reader.problems.some(({ name }) => name.includes('INTERNAL_TOKEN'))) {
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')
@@ -31,20 +34,20 @@ export function readReceiverSettings(
       ? required('DATABASE_URL', setting.postgresUrl, '')
       : withDefault('DATABASE_URL', setting.postgresUrl, local.databaseUrl ?? ''),
     databasePoolSize: withDefault('DATABASE_POOL_SIZE', setting.poolSize, 10),
-    host: withDefault('HOST', setting.nonEmpty, '0.0.0.0'),
+    host: withDefault('HOST', setting.listenHost, '0.0.0.0'),
     port,
     internalHost,
     internalPort: withDefault('INTERNAL_PORT', setting.port, 3001),
     internalToken,
     generationApiUrl: production
-      ? required('GENERATION_API_URL', setting.httpUrl, '')
-      : withDefault('GENERATION_API_URL', setting.httpUrl, origin.local),
+      ? required('GENERATION_API_URL', safeApiUrl, '')
+      : withDefault('GENERATION_API_URL', setting.apiUrl, origin.local),
     keys: readKeys(reader, keysFile, production ? undefined : local.keys),
     keysFile,
     webhookPublicUrl: production
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
       : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
-    mediaHosts: optional('MEDIA_HOSTS', setting.commaSeparated),
+    mediaHosts: optional('MEDIA_HOSTS', setting.mediaHosts),
     maxBodyBytes: withDefault('MAX_BODY_BYTES', setting.positiveInt, 1_048_576),
     stuckAfterSeconds: withDefault('STUCK_AFTER_SECONDS', setting.positiveInt, 120),
     reconcileCron: withDefault('RECONCILE_CRON', cronPattern, '*/30 * * * * *'),
@@ -64,6 +67,9 @@ export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 const noKeys: Keys = { all: [], secrets: [], byName: new Map() }
 
 function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
+  if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
+    reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both given: leave one out' })
+  }
   const name = file === undefined ? 'GENERATION_KEYS' : 'GENERATION_KEYS_FILE'
   const text =
     file === undefined ? (reader.optional('GENERATION_KEYS', setting.nonEmpty) ?? fallback) : setting.readFileSetting(reader, name, file)

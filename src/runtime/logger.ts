@@ -35,14 +35,21 @@ let stdout: Lines | undefined
  */
 function gatherLines(): Lines {
   let block = ''
+  let isGone = false
   const flush = () => {
-    if (block === '') return
+    if (block === '' || isGone) return
     stream.write(block)
     block = ''
   }
   // Before the stream's own listeners, which write what it has and close it.
   process.on('beforeExit', flush).on('exit', flush)
   const stream = pino.destination({ dest: 1, sync: false })
+  // A terminal that has closed takes no more lines, and the stream would try for ever before the exit.
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EIO') throw error
+    isGone = true
+    stream.flushSync = () => {}
+  })
   setInterval(flush, blockEveryMs).unref()
   return {
     write: (line) => {

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from './logger.ts'
 import { withDeadline } from './postgres.ts'
@@ -17,6 +18,8 @@ export type LoopOptions = {
   idleMs: number
   /** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
   roundDeadlineMs?: number
+  /** No round before this has settled. */
+  after?: Promise<unknown> | undefined
   logger: Logger
   signal: AbortSignal
 }
@@ -28,7 +31,7 @@ const failurePauseMaxMs = 10_000
  * logged and tried again after a jittered, growing pause: the work is in
  * Postgres, so nothing is lost by waiting.
  */
-export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, logger, signal }: LoopOptions): Loop {
+export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, after, logger, signal }: LoopOptions): Loop {
   let woken = false
   let pause = new AbortController()
 
@@ -46,6 +49,7 @@ export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, log
   }
 
   const run = async () => {
+    if (after) await Promise.race([after, aborted(signal)])
     let failures = 0
     while (!signal.aborted) {
       woken = false
@@ -63,6 +67,10 @@ export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, log
     }
   }
   return { wake, done: run() }
+}
+
+function aborted(signal: AbortSignal): Promise<unknown> {
+  return signal.aborted ? Promise.resolve() : once(signal, 'abort')
 }
 
 function jittered(ms: number): number {

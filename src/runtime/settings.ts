@@ -15,9 +15,34 @@ export const poolSize = wholeNumber.pipe(z.number().int().min(3).max(1000))
 export const nonEmpty = z.string().min(1)
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
+/** What to listen on: an address, or a name that has one. Not a URL, and no port with it. */
+export const listenHost = z.string().refine((host) => net.isIP(host) > 0 || hostName.test(host), 'must be an address or a host name, without scheme and port')
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, ''))
-export const postgresUrl = z.string().refine(isPostgresUrl, 'must be a postgres:// URL')
+/** The base of an API: paths are added to it, so that it can have neither a query nor a fragment. */
+export const apiUrl = httpUrl.superRefine((text, context) => {
+  const url = new URL(text)
+  const add = (message: string) => context.addIssue({ code: 'custom', message })
+  if (url.username !== '' || url.password !== '') add('must not have credentials in it')
+  if (text.includes('?') || text.includes('#')) add('must not have a query or a fragment')
+  if (url.pathname.replace(/\/+$/, '').endsWith('/v1')) add('must not end in /v1, which is added to it: leave it out')
+})
+export const postgresUrl = z
+  .string()
+  .refine(isPostgresUrl, { error: 'must be a postgres:// URL', abort: true })
+  .superRefine((text, context) => {
+    const { searchParams } = new URL(text.replace(/^(postgres(?:ql)?:\/\/)([^/?#]*@)?[^/?#]*/, '$1$2host'))
+    for (const [name, allowed] of Object.entries(postgresChoices)) {
+      const value = searchParams.get(name)
+      if (value !== null && !allowed.includes(value)) context.addIssue({ code: 'custom', message: `has an unknown ${name}: it is one of ${allowed.join(', ')}` })
+    }
+    const problem = unreadable(searchParams.get('sslrootcert'))
+    if (problem !== undefined) context.addIssue({ code: 'custom', message: `has an sslrootcert that cannot be read: ${problem}` })
+  })
 export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
+export const mediaHosts = commaSeparated
+  .refine((hosts) => hosts.length > 0, 'lists no host: leave it out to allow any')
+  .refine((hosts) => hosts.every(isMediaHost), 'must list hosts with commas between them, like media.example.com, without scheme and path')
+  .transform((hosts) => hosts.map((host) => host.toLowerCase()))
 export const trustProxy = z
   .string()
   .transform((text) => (/^\d+$/.test(text) ? Number(text) : text))
@@ -40,10 +65,53 @@ function isTrustProxy(value: string | number): boolean {
   }
 }
 
+/** libpq's words for what a connection string may choose. */
+const postgresChoices: Record<string, string[]> = {
+  sslmode: ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'],
+  target_session_attrs: ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'],
+}
+
+const hostName = /^(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?$/i
+
+/** As the links of media have them: a name or an address, with a port where it is not the scheme's own. */
+function isMediaHost(text: string): boolean {
+  const [, name = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(text) ?? []
+  return (hostName.test(name) || net.isIPv6(name.replace(/^\[|\]$/g, ''))) && (port === undefined || Number(port) <= 65_535)
+}
+
+/** The code of what keeps a file from being read; `system` is libpq's word for the certificates of the machine. */
+function unreadable(file: string | null): string | undefined {
+  if (file === null || file === 'system') return undefined
+  try {
+    fs.accessSync(file, fs.constants.R_OK)
+    return undefined
+  } catch (error) {
+    return codeOf(error)
+  }
+}
+
+// The code alone: the message would quote the value, which by mistake may be the secrets themselves.
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+}
+
 export type Environment = Record<string, string | undefined>
 
 /** One wrong setting: its name and what is wrong with it, never its value. */
 export type Problem = { name: string; message: string }
+
+/** What may also be given as `<name>_FILE`, the name of a file that has it: for what nobody should see in an environment. */
+const fileSettings = new Set(['DATABASE_URL', 'INTERNAL_TOKEN', 'PROVIDER_DATABASE_URL', 'PROVIDER_SECRET_KEY', 'PROVIDER_CONSOLE_TOKEN'])
+
+/** Whether a setting is given, itself or as a file. */
+export function isGiven(env: Environment, name: string): boolean {
+  return Boolean(env[name]) || (fileSettings.has(name) && Boolean(env[`${name}_FILE`]))
+}
+
+/** The environment with another value for a setting, and no file for it. */
+export function withSetting(env: Environment, name: string, value: string | undefined): Environment {
+  return { ...env, [name]: value, [`${name}_FILE`]: undefined }
+}
 
 /**
  * Reads settings one by one and gathers every problem instead of stopping at the first.
@@ -52,12 +120,28 @@ export type Problem = { name: string; message: string }
 export function settingsReader(env: Environment) {
   const problems: Problem[] = []
 
+  /** The text of a setting, and the name of what it came from. */
+  const read = (name: string): { from: string; raw: string } | undefined => {
+    const [raw, fileName] = [env[name], `${name}_FILE`]
+    const file = fileSettings.has(name) ? env[fileName] : undefined
+    if (!file) return raw === undefined || raw === '' ? undefined : { from: name, raw }
+    if (raw) problems.push({ name: `${name} and ${fileName}`, message: 'are both given: leave one out' })
+    try {
+      const text = fs.readFileSync(file, 'utf8').replace(/\r?\n$/, '')
+      if (text !== '') return { from: fileName, raw: text }
+      problems.push({ name: fileName, message: 'names an empty file' })
+    } catch (error) {
+      problems.push({ name: fileName, message: `cannot be read: ${codeOf(error)}` })
+    }
+    return undefined
+  }
+
   const optional = <T>(name: string, schema: z.ZodType<T>): T | undefined => {
-    const raw = env[name]
-    if (raw === undefined || raw === '') return undefined
-    const parsed = schema.safeParse(raw)
+    const given = read(name)
+    if (given === undefined) return undefined
+    const parsed = schema.safeParse(given.raw)
     if (parsed.success) return parsed.data
-    problems.push({ name, message: parsed.error.issues.map((issue) => issue.message).join('; ') })
+    problems.push({ name: given.from, message: parsed.error.issues.map((issue) => issue.message).join('; ') })
     return undefined
   }
   return {
@@ -66,7 +150,7 @@ export function settingsReader(env: Environment) {
     withDefault: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => optional(name, schema) ?? fallback,
     /** For what must be given: the problem is noted, and the fallback only keeps the type whole. */
     required: <T>(name: string, schema: z.ZodType<T>, fallback: T): T => {
-      if (env[name] === undefined || env[name] === '') problems.push({ name, message: 'is required' })
+      if (!isGiven(env, name)) problems.push({ name, message: 'is required' })
       return optional(name, schema) ?? fallback
     },
   }
@@ -86,9 +170,7 @@ export function readFileSetting(reader: SettingsReader, name: string, file: stri
   try {
     return fs.readFileSync(file, 'utf8')
   } catch (error) {
-    // The code alone: the message would quote the value, which by mistake may be the secrets themselves.
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
-    reader.problems.push({ name, message: `cannot be read: ${code}` })
+    reader.problems.push({ name, message: `cannot be read: ${codeOf(error)}` })
     return undefined
   }
 }

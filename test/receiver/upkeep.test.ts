@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { ensurePartitions } from '../../src/receiver/arrival-log.ts'
+import { ensurePartitions } from '../../src/receiver/arrival-partitions.ts'
 import { verifyQuarantine } from '../../src/receiver/quarantine.ts'
 import { replayDelivery } from '../../src/receiver/replay.ts'
 import { pruneOnce } from '../../src/receiver/retention.ts'
@@ -143,7 +143,7 @@ describe('retention', () => {
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
 
     const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
-    expect(pruned).toMatchObject({ deliveries: 1, partitions: 3 })
+    expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
     const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${parked}, ${pending}, ${fresh})`
     expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([parked, pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)

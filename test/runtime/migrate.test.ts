@@ -1,9 +1,12 @@
+import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { isMigrated, migrate } from '../../src/runtime/migrate.ts'
+import { withDeadline } from '../../src/runtime/postgres.ts'
 import { withTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 
 const schema = 'probe'
 
@@ -55,10 +58,11 @@ it('applied by eight at once, each migration is applied once', async () => {
 
 it('a migration that fails leaves nothing half done, and goes through once it is mended', async () => {
   const database = await withTestDatabase()
-  const folder = await folderOf(first, `create table probe.half (n int);${breakpoint}insert into probe.half values (1 / 0);`)
+  const folder = await folderOf(`create table probe.half (n int);${breakpoint}insert into probe.half values (1 / 0);`)
   const at = { url: database.url, schema, folder }
   await expect(migrate(at)).rejects.toThrow(/division by zero/)
   expect(await database.sql`select nspname from pg_namespace where nspname = ${schema}`).toEqual([])
+  expect(await isMigrated(database.sql, at)).toBe(false)
 
   await write(folder, first, second)
   expect(await migrate(at)).toBe(2)
@@ -85,4 +89,53 @@ it.each([['receiver', 'mediadock'], ['provider', 'provider']])('the %s’s own m
   expect(await isMigrated(database.sql, at)).toBe(true)
   const [row] = await database.sql.unsafe(`select count(*)::int as n, count(distinct hash)::int as distinct from ${name}.migrations`)
   expect(row?.['n']).toBe(row?.['distinct'])
+})
+
+it('a dump’s lock in the way is waited for without a queue behind us: said, tried again, and done when the dump ends', async () => {
+  const database = await withTestDatabase()
+  const folder = await folderOf(first)
+  const at = { url: database.url, schema, folder }
+  await migrate(at)
+  await write(folder, first, `alter table probe.runs add column more int;`)
+  const dump = await database.sql.reserve()
+  onTestFinished(() => dump.release())
+  await dump`begin`
+  await dump`lock table probe.runs in access share mode`
+
+  const said: string[] = []
+  const migrating = migrate(at, { lockWaitMs: 60_000, onWait: (words) => said.push(words) })
+  // Each of these would queue behind an ALTER that waits.
+  for (let n = 2; n <= 12; n += 1) await withDeadline(database.sql`insert into probe.runs values (${n})`, 5000, 'an insert')
+  await eventually(() => said.length >= 2)
+  expect(new Set(said)).toEqual(new Set(['migrating probe waits for a lock that somebody holds, a dump or another migration perhaps']))
+  await dump`commit`
+  expect(await migrating).toBe(1)
+  expect(await database.sql`select count(*)::int as n, count(more)::int as more from probe.runs`).toEqual([{ n: 12, more: 0 }])
+})
+
+it('a lock that stays ends it with the reason, and leaves the rest as it was', async () => {
+  const database = await withTestDatabase()
+  const folder = await folderOf(first)
+  const at = { url: database.url, schema, folder }
+  await migrate(at)
+  await write(folder, first, `create table probe.more (n int);${breakpoint}alter table probe.runs add column more int;`)
+  const dump = await database.sql.reserve()
+  onTestFinished(() => dump.release())
+  await dump`begin`
+  await dump`lock table probe.runs in access share mode`
+  await expect(migrate(at, { lockWaitMs: 500 })).rejects.toMatchObject({ code: '55P03' })
+  await dump`commit`
+  expect(await database.sql`select to_regclass('probe.more') as known`).toEqual([{ known: null }])
+})
+
+it('where nothing is new, a role that may only read the history needs no more', async () => {
+  const database = await withTestDatabase()
+  const folder = await folderOf(first)
+  await migrate({ url: database.url, schema, folder })
+  const role = `reader_${randomBytes(4).toString('hex')}`
+  await database.sql.unsafe(`create role ${role} login password 'x'; grant usage on schema probe to ${role}; grant select on probe.migrations to ${role}`)
+  onTestFinished(async () => void (await database.sql.unsafe(`drop owned by ${role}; drop role ${role}`)))
+  const url = new URL(database.url)
+  Object.assign(url, { username: role, password: 'x' })
+  expect(await migrate({ url: url.href, schema, folder })).toBe(0)
 })

@@ -98,11 +98,6 @@ describe('npm start without any setting', () => {
     })
   })
 
-  it('ends as after Ctrl-C when its terminal is closed', { timeout: 60_000 }, async () => {
-    const program = await laptop.up()
-    await interrupt(program, () => program.kill('SIGHUP'))
-  })
-
   it('Ctrl-C twice, by somebody who does not want to wait, leaves no process either', { timeout: 60_000 }, async () => {
     const program = await laptop.up({ SHUTDOWN_GRACE_SECONDS: '20' })
     // An exchange that does not end holds the first stop up for as long as it may.

@@ -80,7 +80,7 @@ function previewPage({ reason, causes, tried, check, secrets }: Preview): Markup
       })),
       empty: '',
     })}
-    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to GENERATION_KEYS and reload with SIGHUP first; the <a href="/keys">keys</a> show what is configured.</p>`}`
+    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first (SIGHUP reads GENERATION_KEYS_FILE again, GENERATION_KEYS needs a restart); the <a href="/keys">keys</a> show what is configured.</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
   return html`<h1>Verify again</h1>
     ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`

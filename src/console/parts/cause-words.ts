@@ -13,7 +13,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   no_matching_secret: {
     title: 'No secret matches',
     means: 'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
-    todo: 'Add the secret of the key to GENERATION_KEYS (the old one may stay, retired), reload with SIGHUP, then verify these again.',
+    todo: 'Add the secret of the key to the keys (the old one may stay, retired), reload with SIGHUP (GENERATION_KEYS_FILE) or a restart (GENERATION_KEYS), then verify these again.',
   },
   timestamp_too_old: {
     title: 'Signed too long ago',

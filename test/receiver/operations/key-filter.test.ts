@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { ensurePartitions } from '../../../src/receiver/arrival-log.ts'
+import { ensurePartitions } from '../../../src/receiver/arrival-partitions.ts'
 import { listArrivals } from '../../../src/receiver/queries/arrivals.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres.ts'

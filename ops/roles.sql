@@ -1,0 +1,72 @@
+-- Roles with the least rights for mediadock, for a database of its own (PostgreSQL 15 or newer).
+--
+-- Apply it as the database's owner or a superuser, once before the first `mediadock migrate`
+-- and once after it; applied again it changes nothing:
+--
+--   psql --set ON_ERROR_STOP=1 --dbname media --file roles.sql
+--
+-- Then give each role that signs in a password: \password mediadock_migrate
+--
+--   mediadock_migrate            owns the schema: `mediadock migrate receiver`
+--   mediadock_run                reads and writes rows: `mediadock start receiver`, the command line
+--   mediadock_read               reads results and media: your services
+--   mediadock_provider_migrate   the same for the provider, where it runs too
+--   mediadock_provider_run
+--
+-- A database that was migrated by another role first needs, as a superuser:
+--
+--   reassign owned by <that role> to mediadock_migrate;
+--
+-- Start with MIGRATE_ON_START=false, or leave it: where nothing is new, nothing is changed.
+
+do $$
+declare
+  name text;
+begin
+  foreach name in array array['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run'] loop
+    if not exists (select from pg_roles where rolname = name) then
+      execute format('create role %I login', name);
+    end if;
+  end loop;
+end $$;
+
+create schema if not exists mediadock authorization mediadock_migrate;
+create schema if not exists provider authorization mediadock_provider_migrate;
+
+-- The receiver: rows of its tables, and the two functions that make and drop days of the arrival log.
+grant usage on schema mediadock to mediadock_run, mediadock_read;
+grant select, insert, update, delete on all tables in schema mediadock to mediadock_run;
+grant usage, select on all sequences in schema mediadock to mediadock_run;
+grant execute on all functions in schema mediadock to mediadock_run;
+
+-- The same for what later versions bring.
+alter default privileges for role mediadock_migrate in schema mediadock grant select, insert, update, delete on tables to mediadock_run;
+alter default privileges for role mediadock_migrate in schema mediadock grant usage, select on sequences to mediadock_run;
+alter default privileges for role mediadock_migrate in schema mediadock grant execute on functions to mediadock_run;
+
+-- The provider: rows of its tables.
+grant usage on schema provider to mediadock_provider_run;
+grant select, insert, update, delete on all tables in schema provider to mediadock_provider_run;
+grant usage, select on all sequences in schema provider to mediadock_provider_run;
+grant execute on all functions in schema provider to mediadock_provider_run;
+alter default privileges for role mediadock_provider_migrate in schema provider grant select, insert, update, delete on tables to mediadock_provider_run;
+alter default privileges for role mediadock_provider_migrate in schema provider grant usage, select on sequences to mediadock_provider_run;
+alter default privileges for role mediadock_provider_migrate in schema provider grant execute on functions to mediadock_provider_run;
+
+-- What is there only after the first migration: what services may read, and the histories, which only migrating writes.
+do $$
+declare
+  name text;
+begin
+  foreach name in array array['mediadock.results', 'mediadock.media', 'mediadock.feed'] loop
+    if to_regclass(name) is not null then
+      execute format('grant select on %s to mediadock_read', name);
+    end if;
+  end loop;
+  if to_regclass('mediadock.migrations') is not null then
+    revoke insert, update, delete on mediadock.migrations from mediadock_run;
+  end if;
+  if to_regclass('provider.migrations') is not null then
+    revoke insert, update, delete on provider.migrations from mediadock_provider_run;
+  end if;
+end $$;

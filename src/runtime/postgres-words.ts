@@ -1,0 +1,104 @@
+/** Why Postgres cannot be used, as one line that says what to do; and whether waiting may mend it. */
+export type PostgresFailure = { words: string; passing: boolean }
+
+type DriverError = Error & { code: string; address?: unknown; port?: unknown; syscall?: unknown }
+
+/** What the network and the driver say: not reached, or lost on the way. */
+const network: Record<string, string> = {
+  ECONNREFUSED: 'nothing accepts connections there',
+  ENOENT: 'there is no such socket',
+  ECONNRESET: 'the connection was cut',
+  EPIPE: 'the connection was cut',
+  ETIMEDOUT: 'no answer in time',
+  EHOSTUNREACH: 'there is no way to that host',
+  EHOSTDOWN: 'that host is down',
+  ENETUNREACH: 'there is no way to that network',
+  ENETDOWN: 'the network is down',
+  ENOTFOUND: 'DNS does not know that name',
+  EAI_AGAIN: 'DNS does not answer',
+  CONNECT_TIMEOUT: 'no answer in time',
+  CONNECTION_CLOSED: 'the connection was cut',
+  CONNECTION_ENDED: 'the connection has ended',
+  CONNECTION_DESTROYED: 'the connection has ended',
+  deadline_exceeded: 'no answer in time',
+}
+
+/** What a certificate was refused for. */
+const certificates: Record<string, string> = {
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'it is self-signed',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its chain ends in a certificate that is not trusted here',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'nobody who is trusted here has signed it',
+  UNABLE_TO_GET_ISSUER_CERT: 'its issuer is not known here',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its issuer is not known here',
+  CERT_HAS_EXPIRED: 'it has expired',
+  CERT_NOT_YET_VALID: 'it is not valid yet',
+  CERT_REVOKED: 'it was revoked',
+  CERT_UNTRUSTED: 'it is not trusted here',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
+  HOSTNAME_MISMATCH: 'it is for another host',
+}
+
+/** What to do about a SQLSTATE, whose own message goes before it. */
+const advice: Record<string, string> = {
+  '28P01': 'correct the user or the password in the database URL',
+  '28000': "correct the user in the database URL, or the server's pg_hba.conf",
+  '3D000': 'create it, or correct the database URL',
+  '42501': 'the role lacks a right; ops/roles.sql has the grants',
+  '3F000': 'run "mediadock migrate", the schema is missing or of another version',
+  '42P01': 'run "mediadock migrate", the schema is missing or of another version',
+  '42703': 'run "mediadock migrate", the schema is missing or of another version',
+  '42883': 'run "mediadock migrate", the schema is missing or of another version',
+  '53300': 'raise max_connections, or lower DATABASE_POOL_SIZE',
+  '55P03': 'somebody holds a lock, a dump perhaps',
+  '25006': 'this is a standby, or Postgres was set read-only',
+}
+
+/**
+ * Turns an error of the driver, drizzle's wrapping or not, into words; undefined
+ * for what is no error of Postgres or of the way to it. Neither a statement, nor
+ * its parameters, nor a password is in them.
+ */
+export function explainPostgres(error: unknown): PostgresFailure | undefined {
+  const cause = driverErrorOf(error)
+  if (cause === undefined) return undefined
+  const { code } = cause
+  if (cause.name === 'PostgresError') return { words: sqlStateWords(code, cause.message), passing: mayPass(code) }
+  const certificate = certificates[code]
+  if (certificate !== undefined) return { words: `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: correct the certificate, sslrootcert or sslmode`, passing: false }
+  if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code)) return { words: `TLS with Postgres${placeOf(cause)} fails (${code}): does the server speak TLS? Otherwise correct sslmode in the database URL`, passing: false }
+  if (/^(?:SASL|AUTH_TYPE)/.test(code)) return { words: `signing in to Postgres${placeOf(cause)} fails (${code}): correct the user or the password in the database URL`, passing: false }
+  const reason = network[code]
+  if (reason === undefined) return undefined
+  return { words: `Postgres cannot be reached${placeOf(cause)}, ${reason} (${code === 'deadline_exceeded' ? 'deadline' : code}): is it running, and are host and port of the database URL right?`, passing: true }
+}
+
+function sqlStateWords(code: string, message: string): string {
+  const what = `Postgres says: ${message.replaceAll(/\s*\n\s*/g, ' ')} (${code})`
+  return advice[code] === undefined ? what : `${what}: ${advice[code]}`
+}
+
+/** Lost connections, a server that starts or stops, no free connection or memory, a standby, a lock in the way. */
+function mayPass(code: string): boolean {
+  return /^(?:08|40|53|57P)/.test(code) || code === '25006' || code === '55P03'
+}
+
+function driverErrorOf(error: unknown): DriverError | undefined {
+  if (!(error instanceof Error)) return undefined
+  if (error.name === 'DrizzleQueryError') return driverErrorOf(error.cause)
+  // Of a name with several addresses, none of which answers.
+  if (error instanceof AggregateError && error.errors.length > 0) return driverErrorOf(error.errors[0])
+  if (!hasCode(error) || (error.code === 'ENOENT' && error.syscall !== 'connect')) return undefined
+  return error
+}
+
+function hasCode(error: Error): error is DriverError {
+  return 'code' in error && typeof error.code === 'string'
+}
+
+/** The driver does not always know it, and then says "undefined". */
+function placeOf({ address, port }: DriverError): string {
+  const host = Array.isArray(address) ? address.join(',') : address
+  if (typeof host !== 'string' || host === '') return ''
+  const at = Array.isArray(port) ? port[0] : port
+  return typeof at === 'number' ? ` at ${host}:${at}` : ` at ${host}`
+}

@@ -1,0 +1,133 @@
+import { execFile } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import postgres from 'postgres'
+import { expect, inject, it, onTestFinished } from 'vitest'
+import { migrationsOf } from '../../src/migrations.ts'
+import { createKey, grantCredits, openProvider } from '../../src/provider/commands.ts'
+import { startProvider } from '../../src/provider/program.ts'
+import { dropDaysBefore } from '../../src/receiver/arrival-partitions.ts'
+import { replayDelivery } from '../../src/receiver/replay.ts'
+import { pruneOnce } from '../../src/receiver/retention.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { migrate } from '../../src/runtime/migrate.ts'
+import { mediadock } from '../commands/mediadock.ts'
+import { testSettings } from '../provider/support/running-provider.ts'
+import { eventually } from '../support/eventually.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
+import { imageResult, json, startProviderStand } from '../support/provider-stand.ts'
+import { startTestReceiver } from '../support/receiver.ts'
+import { deliver, failed, okImage } from '../support/webhooks.ts'
+
+const file = path.resolve(import.meta.dirname, '../../ops/roles.sql')
+const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run'] as const
+type Role = (typeof roles)[number]
+
+/** A server with the roles as printed, applied before the first migration and after it. */
+async function migratedByRoles() {
+  const server = await withPackagedPostgres({ settings: { fsync: 'off' } })
+  const url = server.url.replace(/\/postgres$/, '/media')
+  const admin = postgres(server.url, { max: 1, onnotice: () => {} })
+  await admin.unsafe('create database media')
+  await admin.end()
+  const apply = () => promisify(execFile)(path.join(inject('packagedBinaries'), 'psql'), ['--no-psqlrc', '--quiet', '--set', 'ON_ERROR_STOP=1', '--dbname', url, '--file', file])
+  await apply()
+  const owner = postgres(url, { max: 1, onnotice: () => {} })
+  onTestFinished(() => owner.end({ timeout: 1 }))
+  for (const role of roles) await owner.unsafe(`alter role ${role} password '${role}'`)
+  const as = (role: Role) => Object.assign(new URL(url), { username: role, password: role }).href
+  await migrate({ url: as('mediadock_migrate'), ...migrationsOf.receiver })
+  await migrate({ url: as('mediadock_provider_migrate'), ...migrationsOf.provider })
+  await apply()
+  await apply()
+  return { as, owner }
+}
+
+const denied = { code: '42501' }
+
+describeOnPackaged('ops/roles.sql', () => {
+  it('lets one role migrate, another run the whole receiver, and a third read results and nothing more', { timeout: 90_000 }, async () => {
+    const { as, owner } = await migratedByRoles()
+    const stand = await startProviderStand()
+    onTestFinished(() => stand.close())
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+    // Where nothing is new the role may migrate on start as well.
+    for (const migrateOnStart of [true, false]) {
+      const receiver = await startTestReceiver({ databaseUrl: as('mediadock_run'), providerUrl: stand.url, settings: { migrateOnStart } })
+      try {
+        const { requestId, body } = okImage()
+        const webhookId = randomUUID()
+        expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
+        expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })).status).toBe(401)
+        expect((await deliver(receiver.webhookUrl, Buffer.from('nonsense'))).status).toBe(200)
+        await eventually(async () => (await owner`select from mediadock.results where request_id = ${requestId} and media_complete`).length > 0)
+        await eventually(async () => (await owner`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9)
+        await eventually(async () => (await owner`select from mediadock.quarantine`).length > 0)
+
+        const tracked = randomUUID()
+        await owner`insert into mediadock.requests (request_id, key_name, tracked_at) values (${tracked}, 'live', now() - interval '1 hour')`
+        expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1 })
+        const [delivery] = await owner`select id from mediadock.deliveries where webhook_id = ${webhookId}`
+        expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })).toMatchObject({ replayed: 1 })
+        expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })).toMatchObject({ replayed: 1 })
+        for (const page of ['', 'deliveries', 'requests', 'parked', 'keys', 'reconciler', 'audit', 'metrics', 'readyz']) {
+          expect({ page, status: (await fetch(new URL(page, receiver.internalUrl))).status }).toEqual({ page, status: 200 })
+        }
+        const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 45 * 86_400_000) }
+        expect(await pruneOnce(later, new AbortController().signal)).toMatchObject({ partitions: 8, deliveries: expect.any(Number) })
+        expect(await dropDaysBefore(receiver.deps.db, new Date(), new AbortController().signal)).toEqual({ dropped: 0, left: 0 })
+      } finally {
+        await receiver.stop()
+      }
+    }
+    expect(await mediadock({ DATABASE_URL: as('mediadock_run') }, 'requests', '--json')).toMatchObject({ code: 0, stderr: '' })
+
+    const run = postgres(as('mediadock_run'), { max: 1, onnotice: () => {} })
+    onTestFinished(() => run.end({ timeout: 1 }))
+    for (const statement of ['create table mediadock.mine (n int)', 'drop table mediadock.media', 'alter table mediadock.requests add column mine int', "insert into mediadock.migrations (hash) values ('x')", 'select from provider.requests', 'create schema mine']) {
+      await expect(run.unsafe(statement), statement).rejects.toMatchObject(denied)
+    }
+
+    const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
+    onTestFinished(() => read.end({ timeout: 1 }))
+    expect((await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`).length).toBeGreaterThan(0)
+    for (const statement of [
+      ...['requests', 'deliveries', 'inbox', 'arrivals', 'quarantine', 'audit', 'migrations'].map((table) => `select from mediadock.${table}`),
+      'delete from mediadock.media',
+      "update mediadock.results set status = 'FAILED'",
+      'create table mediadock.mine (n int)',
+      "select mediadock.drop_arrival_day('2030-01-01')",
+      "select mediadock.make_arrival_day('2030-01-01')",
+    ]) {
+      await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
+    }
+  })
+
+  it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {
+    const { as, owner } = await migratedByRoles()
+    await owner.unsafe('delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)')
+    const { code, stderr } = await mediadock({ DATABASE_URL: as('mediadock_run') }, 'migrate', 'receiver')
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: Postgres says: permission denied [^\n]*\(42501\): the role lacks a right; ops\/roles\.sql has the grants\n$/) })
+  })
+
+  it('lets one role migrate the provider and another run it', { timeout: 60_000 }, async () => {
+    const { as } = await migratedByRoles()
+    const url = as('mediadock_provider_run')
+    const settings = await testSettings(url, { migrateOnStart: true })
+    onTestFinished(() => fs.rm(settings.mediaDir, { recursive: true, force: true }))
+    const program = await startProvider({ settings, logger: createLogger('silent') })
+    onTestFinished(() => program.stop(0))
+    const { deps, close } = openProvider({ databaseUrl: url, secretKey: settings.secretKey })
+    onTestFinished(close)
+    const key = await createKey(deps, { account: 'a', name: 'n', environment: 'sandbox', scopes: ['generate', 'read'] })
+    await grantCredits(deps, { account: 'a', credits: '10' })
+    const call = (what: string, init: RequestInit & { headers?: Record<string, string> } = {}) => fetch(`${program.urls['api']}${what}`, { ...init, headers: { authorization: `Bearer ${key.api_key}`, 'content-type': 'application/json', ...init.headers } })
+    expect((await call('/readyz')).status).toBe(200)
+    expect((await call('/v1/account')).status).toBe(200)
+    const submitted = await call('/v1/models/aurora-image', { method: 'POST', headers: { 'idempotency-key': randomUUID() }, body: JSON.stringify({ input: { prompt: 'a hill' }, webhook_url: 'https://hooks.test/x' }) })
+    const { request_id: id }: { request_id: string } = JSON.parse(await submitted.text())
+    await eventually(async () => (await (await call(`/v1/requests/${id}`)).text()).includes('COMPLETED'))
+  })
+})

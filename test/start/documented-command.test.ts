@@ -1,0 +1,73 @@
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { freePort } from '../provider/support/free-port.ts'
+import { isAlive, startProcess, type TestProcess } from '../runtime/support/processes.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { keyNamed } from './support/receiver-process.ts'
+
+const root = path.resolve(import.meta.dirname, '../..')
+
+/** The block of the README that starts a receiver in production, with values that work here. */
+async function documentedCommand(values: Record<string, string>): Promise<string> {
+  const readme = await fs.readFile(path.join(root, 'README.md'), 'utf8')
+  const [, block = ''] = /^## Run it for real$[^`]*```sh\n(NODE_ENV=production \\\n[\s\S]*?)```/m.exec(readme) ?? []
+  const command = block.replaceAll(/^([A-Z_]+)=(\S+) \\$/gm, (line, name: string) => (values[name] === undefined ? line : `${name}=${values[name]} \\`))
+  for (const [name, value] of Object.entries(values)) expect(command).toContain(`${name}=${value} `)
+  return command.trim()
+}
+
+async function settings() {
+  const database = await withTestDatabase()
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-documented-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  const keysFile = path.join(folder, 'keys.json')
+  await fs.writeFile(keysFile, JSON.stringify([keyNamed('first', 'whsec_first_secret')]))
+  const port = await freePort()
+  // The paths of a Node that is too old for TypeScript, where there is one, and no home to write to.
+  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: '/nonexistent', npm_config_cache: '/nonexistent', HOST: '127.0.0.1', PORT: String(port), INTERNAL_PORT: String(await freePort()) }
+  return { port, env, command: await documentedCommand({ DATABASE_URL: database.url, GENERATION_KEYS_FILE: keysFile }), keysFile, databaseUrl: database.url }
+}
+
+async function stopsAt(program: TestProcess, port: number, signal: NodeJS.Signals): Promise<void> {
+  await program.says(/"msg":"started"/)
+  expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(200)
+  program.kill(signal)
+  if (signal === 'SIGTERM') expect(await program.exit).toEqual({ code: 0, signal: null })
+  await eventually(() => fetch(`http://127.0.0.1:${port}/healthz`).then(() => false, () => true))
+  expect(isAlive(program.pid)).toBe(signal !== 'SIGTERM' && program.child.exitCode === null && program.child.signalCode === null)
+}
+
+describe('in production', () => {
+  it('the command of the README ends with exit 0 at a SIGTERM to the process that a supervisor started, and frees its port', async () => {
+    const { port, env, command } = await settings()
+    await stopsAt(startProcess('/bin/sh', ['-c', command], { cwd: root, env }), port, 'SIGTERM')
+  })
+
+  it.each<NodeJS.Signals>(['SIGTERM', 'SIGKILL'])('bin/mediadock.js on whichever Node there is leaves nothing behind after %s', async (signal) => {
+    const { port, env, keysFile, databaseUrl } = await settings()
+    const given = { NODE_ENV: 'production', DATABASE_URL: databaseUrl, GENERATION_KEYS_FILE: keysFile, GENERATION_API_URL: 'https://api.test', WEBHOOK_PUBLIC_URL: 'https://hooks.test/webhooks' }
+    await stopsAt(startProcess(path.join(root, 'bin/mediadock.js'), ['start', 'receiver'], { cwd: root, env: { ...env, ...given } }), port, signal)
+  })
+
+  it('the image runs the program itself, with no shell or npm in between', async () => {
+    const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
+    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "src\/cli\.ts"\]$/m)
+    expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
+    expect(dockerfile).toMatch(/^FROM node:24/m)
+  })
+})
+
+it('the command says which Node it needs where there is none', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bin-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  await fs.mkdir(path.join(folder, 'bin'))
+  await fs.copyFile(path.join(root, 'bin/mediadock.js'), path.join(folder, 'bin/mediadock.js'))
+  await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
+  // What an older Node has: no TypeScript.
+  const old = startProcess(process.execPath, ['--no-strip-types', path.join(folder, 'bin/mediadock.js'), '--help'])
+  expect(await old.exit).toMatchObject({ code: 1 })
+  expect(old.output()).toMatch(/^mediadock: needs Node 22\.18 or newer, this is v[\d.]+; [^\n]+\n$/)
+})

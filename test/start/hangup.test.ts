@@ -1,0 +1,63 @@
+import { randomBytes } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { isAlive, startProcess } from '../runtime/support/processes.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { openLaptop } from './support/laptop.ts'
+import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
+
+const main = path.resolve(import.meta.dirname, '../../src/main.ts')
+const changesNothing = /"level":(?:40|"warn")[^\n]*"msg":"SIGHUP changes nothing/g
+const hasScript = await fs.access('/usr/bin/script').then(() => true, () => false)
+
+describe('SIGHUP', () => {
+  it('in production with the keys in GENERATION_KEYS changes nothing, and says so in one line', async () => {
+    const keys = JSON.stringify([keyNamed('first', 'whsec_first_secret')])
+    const { program, base, deliver } = await startProductionReceiver({ GENERATION_KEYS_FILE: '', GENERATION_KEYS: keys })
+    for (const time of [1, 2]) {
+      program.kill('SIGHUP')
+      await eventually(() => program.output().match(changesNothing)?.length === time)
+    }
+    expect((await fetch(`${base}/readyz`)).status).toBe(200)
+    expect(await deliver('whsec_first_secret')).toBe(200)
+    program.kill('SIGTERM')
+    expect(await program.exit).toEqual({ code: 0, signal: null })
+  })
+
+  it('in production of a provider alone changes nothing', async () => {
+    const database = await withTestDatabase()
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const program = laptop.start({ NODE_ENV: 'production', DATABASE_URL: database.url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }, 'provider')
+    await program.says(/"msg":"started"/)
+    program.kill('SIGHUP')
+    await program.says(new RegExp(changesNothing.source))
+    expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
+  })
+
+  it('on a laptop changes nothing where no terminal started it', async () => {
+    const database = await withTestDatabase()
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const program = await laptop.up({ DATABASE_URL: database.url })
+    program.kill('SIGHUP')
+    await program.says(new RegExp(changesNothing.source))
+    expect((await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status).toBe(200)
+  })
+
+  // `script` gives it a terminal, which closes with its own end.
+  it.skipIf(!hasScript)('on a laptop stops what its terminal has started, when that closes', { timeout: 60_000 }, async () => {
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const env = { PATH: process.env['PATH'] ?? '', ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])) }
+    const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], { cwd: laptop.folder, env })
+    await terminal.says(/Ctrl-C stops all of it/)
+    const server = await laptop.serverPid()
+    terminal.kill('SIGKILL')
+    await eventually(async () => (await laptop.processes()).length === 0)
+    expect(isAlive(server)).toBe(false)
+    expect(await fs.readdir(path.join(laptop.dataDir, 'postgres'))).not.toContain('postmaster.pid')
+  })
+})
