@@ -9,7 +9,7 @@ import { createPool, type Database } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { watchReadiness, withHealth } from '../runtime/readiness.ts'
 import { createAcceptor } from './accept.ts'
-import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
+import { createArrivalLog, ensurePartitions, type ArrivalLogDeps } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
@@ -113,7 +113,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     calls: metrics.providerCalls,
     cut: cut.signal,
   })
-  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals') })
+  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
   const quarantine = createQuarantine({
     db,
     dropped: metrics.quarantineDropped,
@@ -134,8 +134,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock,
     onRefused: quarantine.record,
     onArrival: (arrival) => {
-      arrivalLog.record(arrival)
-      logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
+      if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
       metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
       if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
       if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
@@ -174,6 +173,11 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
+}
+
+/** One line for all the arrivals that have none of their own. */
+function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
+  return ({ arrivals, ...cause }) => logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
 }
 
 type AppOptions = {
