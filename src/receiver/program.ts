@@ -120,6 +120,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     maxRows: settings.quarantineMaxRows,
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
+    signal: stopping.signal,
   })
   const background = startBackground({ settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
@@ -157,7 +158,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   try {
     await ensurePartitions(db, clock())
-    listeners.push(await listen({ handler: withHealth(publicApp, isReady), host: settings.host, port: settings.port, setting: 'PORT', logger }))
+    listeners.push(await listen({ handler: withHealth(publicApp, isReady), host: settings.host, port: settings.port, setting: 'PORT', logger, continues: true }))
     listeners.push(await listen({ handler: withHealth(internalApp, isReady), host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
   } catch (error) {
     await stop(0)
