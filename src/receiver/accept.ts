@@ -187,7 +187,7 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
  * All bodies of a batch as one value that is cut up over there. As text
  * wherever they can be one: the driver writes a bytea as hex, twice as long.
  */
-function bytesOf(bodies: Buffer): SQL {
+export function bytesOf(bodies: Buffer): SQL {
   const storableAsText = isUtf8(bodies) && !bodies.includes(0)
   return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
 }

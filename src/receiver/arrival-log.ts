@@ -10,53 +10,95 @@ const flushRows = 2000
 /** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
 const refusedBurst = 1000
 const refusedPerSecond = 100
+/** And so many a day: at the pace above the log would grow by 4 GB a day. */
+const refusedPerDay = 100_000
+const foldMs = 60_000
 
 type Row = { arrival: Arrival; folded: number }
 
 export type ArrivalLog = {
-  record: (arrival: Arrival) => void
+  /** Answers whether the arrival got a row of its own; else it is counted in one of its cause and minute. */
+  record: (arrival: Arrival) => boolean
   runOnce: () => Promise<{ more: boolean }>
+  /** Lets what is folded be written now: we are stopping. */
+  unfold: () => void
   waiting: () => number
   /** So much waits that resting would cost rows. */
   isFilling: () => boolean
 }
 
-export type ArrivalLogDeps = { db: Database; dropped: Counter; clock: () => Date; wake: () => void }
+export type ArrivalLogDeps = {
+  db: Database
+  dropped: Counter
+  clock: () => Date
+  wake: () => void
+  /** Called for each folded row: how many arrivals of a cause it stands for. */
+  onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
+}
 
 /**
  * The log of HTTP arrivals, written after the answer and off its path, in
  * batches. It is bounded: while Postgres is away it keeps the first 50,000
- * rows, and a flood of refused arrivals is folded into one row per cause.
+ * rows, and of refused arrivals those beyond a pace, and beyond a number for
+ * the day, are folded into one row for each cause and minute.
  */
-export function createArrivalLog({ db, dropped, clock, wake }: ArrivalLogDeps): ArrivalLog {
+export function createArrivalLog({ db, dropped, clock, wake, onFolded }: ArrivalLogDeps): ArrivalLog {
   const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
-  let tokens = refusedBurst
-  let refilledAt = clock().getTime()
-
-  const mayHaveOwnRow = ({ outcome, arrivedAt }: Arrival): boolean => {
-    if (outcome !== 'refused') return true
-    const now = arrivedAt.getTime()
-    tokens = Math.min(refusedBurst, tokens + (Math.max(0, now - refilledAt) / 1000) * refusedPerSecond)
-    refilledAt = now
-    if (tokens < 1) return false
-    tokens -= 1
-    return true
-  }
+  const mayHaveOwnRow = createRefusedBudget(clock())
+  const folds = new Map<string, Row>()
 
   const fold = (arrival: Arrival): void => {
-    const like = rows.findLast((row) => row.arrival.outcome === arrival.outcome && row.arrival.reason === arrival.reason)
-    if (like) like.folded += 1
-    else rows.add({ arrival: { ...arrival, webhookId: undefined, deliveryId: undefined }, folded: 0 })
+    const minute = Math.floor(arrival.arrivedAt.getTime() / foldMs)
+    const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''}`
+    const row = folds.get(of)
+    if (row) row.folded += 1
+    else folds.set(of, { arrival: { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined }, folded: 0 })
+  }
+  const unfoldUntil = (before: number): void => {
+    for (const [of, row] of folds) {
+      const { arrivedAt, outcome, reason } = row.arrival
+      if (arrivedAt.getTime() >= before) continue
+      folds.delete(of)
+      rows.add(row)
+      onFolded({ outcome, reason, arrivals: 1 + row.folded, since: arrivedAt })
+    }
   }
 
   return {
     record: (arrival) => {
-      if (mayHaveOwnRow(arrival)) rows.add({ arrival, folded: 0 })
+      // Without a key it was not authentic, or was turned away before that was known.
+      const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
+      if (isOwn) rows.add({ arrival, folded: 0 })
       else fold(arrival)
+      return isOwn
     },
-    runOnce: rows.writeSome,
+    runOnce: () => {
+      if (folds.size > 0) unfoldUntil(Math.floor(clock().getTime() / foldMs) * foldMs)
+      return rows.writeSome()
+    },
+    unfold: () => unfoldUntil(Infinity),
     waiting: rows.waiting,
     isFilling: () => rows.waiting() > maxWaitingRows / 2,
+  }
+}
+
+/** Whether a refused arrival may have a row of its own: a burst, then a pace, and so many a day. */
+function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
+  let tokens = refusedBurst
+  let refilledAt = start.getTime()
+  let day = 0
+  let leftToday = refusedPerDay
+
+  return (arrivedAt) => {
+    const now = arrivedAt.getTime()
+    tokens = Math.min(refusedBurst, tokens + (Math.max(0, now - refilledAt) / 1000) * refusedPerSecond)
+    refilledAt = now
+    const today = Math.floor(now / 86_400_000)
+    if (today !== day) [day, leftToday] = [today, refusedPerDay]
+    if (tokens < 1 || leftToday < 1) return false
+    tokens -= 1
+    leftToday -= 1
+    return true
   }
 }
 

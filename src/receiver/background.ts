@@ -151,6 +151,7 @@ function silentAfter([next, after]: readonly Date[]): number | undefined {
 }
 
 async function drainLogs({ arrivalLog, pollLog, quarantine }: BackgroundDeps): Promise<void> {
+  arrivalLog.unfold()
   while ((await arrivalLog.runOnce()).more);
   while ((await pollLog.runOnce()).more);
   while ((await quarantine.runOnce()).more);

@@ -20,7 +20,7 @@ export type MetricsDeps = {
 /** Well below the 10 s after which Prometheus gives up a scrape. */
 const readDeadlineMs = 3000
 /** Why a delivery is answered 503, see accept.ts and webhook.ts. */
-const unavailableReasons = ['postgres_failed', 'postgres_too_slow', 'too_much_waiting', 'internal_error']
+const unavailableReasons = ['postgres_failed', 'postgres_too_slow', 'too_much_waiting', 'too_much_being_received', 'internal_error']
 
 /**
  * The metrics of CONTRACT. Those that tell of Postgres are read from it when they
@@ -106,7 +106,8 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
-  }  // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.
+  }
+  // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)
   metrics.providerCalls.inc({ operation: 'result', outcome: 'unauthorized' }, 0)
   for (const outcome of ['ok', 'error']) metrics.reconcileRuns.inc({ outcome }, 0)

@@ -5,11 +5,11 @@ import { errorHandler, listen, notFound, type Listener } from '../runtime/http.t
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import { prepareSchema } from '../runtime/await-postgres.ts'
-import { isMigrated } from '../runtime/migrate.ts'
-import { createPool, withDeadline, type Database, type Pool } from '../runtime/postgres.ts'
+import { createPool, type Database } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
+import { watchReadiness, withHealth } from '../runtime/readiness.ts'
 import { createAcceptor } from './accept.ts'
-import { createArrivalLog } from './arrival-log.ts'
+import { createArrivalLog, type ArrivalLogDeps } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
@@ -41,7 +41,7 @@ export type ReceiverDeps = {
   /** Wakes the worker for deliveries that were just stored. */
   onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
   startedAt: Date
-  isReady: () => Promise<boolean>
+  isReady: () => boolean
   signal: AbortSignal
 }
 
@@ -63,7 +63,6 @@ const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirna
 const acceptConnections = 2
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
 const acceptStatementSeconds = 5
-const readinessDeadlineMs = 2000
 
 /**
  * Starts the receiver: its two listeners at once, and its background loops when
@@ -124,20 +123,22 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     calls: metrics.providerCalls,
     cut: cut.signal,
   })
-  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals') })
+  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
   const quarantine = createQuarantine({
     db,
     dropped: metrics.quarantineDropped,
     maxRows: settings.quarantineMaxRows,
     maxBytes: settings.quarantineMaxBytes,
     wake: () => background.wake('quarantine'),
+    signal: stopping.signal,
   })
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({ prepared, settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
-  const isReady = readiness(pool, retired.signal)
+  const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
+  const { isReady } = readiness
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
@@ -145,14 +146,13 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock,
     onRefused: quarantine.record,
     onArrival: (arrival) => {
-      arrivalLog.record(arrival)
-      logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
+      if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
       metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
       if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
       if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
     },
   }
-  const app = { logger, trustProxy: settings.trustProxy, isReady }
+  const app = { logger, trustProxy: settings.trustProxy }
   const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
   const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, startedAt: clock(), isReady, signal: stopping.signal }
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
@@ -165,14 +165,15 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
     await background.drain()
     clearTimeout(cutTimer)
-    await Promise.all([pool.close(), acceptPool.close()])
+    await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
   }
   try {
-    listeners.push(await listen({ handler: publicApp, host: settings.host, port: settings.port, setting: 'PORT', logger }))
-    listeners.push(await listen({ handler: internalApp, host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
+    listeners.push(await listen({ handler: withHealth(publicApp, isReady), host: settings.host, port: settings.port, setting: 'PORT', logger, continues: true }))
+    listeners.push(await listen({ handler: withHealth(internalApp, isReady), host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()
+    await readiness.lookNow()
   } catch (error) {
     await stop(0)
     throw error
@@ -189,16 +190,20 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
   }
 }
 
+/** One line for all the arrivals that have none of their own. */
+function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
+  return ({ arrivals, ...cause }) => logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
+}
+
 type AppOptions = {
   logger: Logger
   trustProxy: string | number
-  isReady: () => Promise<boolean>
   /** What logs its own exchanges and must not wait for anything else. */
   mountFirst?: (app: Express) => void
   rest?: Router
 }
 
-function createApp({ logger, trustProxy, isReady, mountFirst, rest }: AppOptions): Express {
+function createApp({ logger, trustProxy, mountFirst, rest }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -207,21 +212,8 @@ function createApp({ logger, trustProxy, isReady, mountFirst, rest }: AppOptions
   app.set('trust proxy', trustProxy)
   mountFirst?.(app)
   app.use(requestLogger(logger))
-  app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
-  app.get('/readyz', async (_req, res) => {
-    const ready = await isReady()
-    res.status(ready ? 200 : 503).json({ status: ready ? 'ready' : 'not ready' })
-  })
   if (rest) app.use(rest)
   app.use(notFound)
   app.use(errorHandler(logger))
   return app
-}
-
-/** Ready: Postgres answers in time, every migration is in, and we are not stopping. */
-function readiness(pool: Pool, stopping: AbortSignal): () => Promise<boolean> {
-  return async () => {
-    if (stopping.aborted) return false
-    return withDeadline(isMigrated(pool.client, migrations), readinessDeadlineMs, 'asking Postgres').catch(() => false)
-  }
 }

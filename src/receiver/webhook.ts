@@ -1,11 +1,15 @@
 import type { IncomingMessage } from 'node:http'
 import type { IRouter, Request, RequestHandler, Response } from 'express'
-import getRawBody from 'raw-body'
-import { HttpError, methodNotAllowed, sendError } from '../runtime/http.ts'
-import { verify, type RefusalCause } from '../wire/signature.ts'
-import { type Acceptance, type Acceptor, UnavailableError } from './accept.ts'
-import { deliveryId, toDelivery, webhookIdPattern } from './delivery.ts'
+import { proveConnection } from '../runtime/connections.ts'
+import { methodNotAllowed } from '../runtime/http.ts'
+import { verify, verifyInSteps, type RefusalCause, type Verification } from '../wire/signature.ts'
+import type { Acceptance, Acceptor } from './accept.ts'
+import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
+import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './delivery.ts'
 import type { Keys } from './keys.ts'
+import { createTurns, largeBodyBytes } from './large-bodies.ts'
+import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
+import { answerAcceptance, answerRefusal, Refusal, refusalOf } from './webhook-answers.ts'
 
 /** What is known of one HTTP arrival when it has been answered: for the log, the metrics and the console. */
 export type Arrival = {
@@ -24,7 +28,15 @@ export type Arrival = {
   ackMs: number
 }
 
-export type Refused = { arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+export type Refused = {
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  remote: string | undefined
+  /** Made when there is room for them: there may be thousands. */
+  headers: () => Record<string, string>
+  body: Buffer
+}
 
 export type WebhookDeps = {
   keys: () => Keys
@@ -37,8 +49,6 @@ export type WebhookDeps = {
   onRefused: (refused: Refused) => void
 }
 
-const retryAfterSeconds = 5
-
 /**
  * `POST /webhooks`. Authentic means kept, not authentic means nothing of it is
  * trusted, not durable means not acknowledged. The order is: limits, raw bytes,
@@ -49,33 +59,35 @@ export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
   app.all('/webhooks', methodNotAllowed('POST'))
 }
 
-// Written thousands of times a second: made once.
-const acceptanceBodies = { accepted: '{"status":"accepted"}', duplicate: '{"status":"duplicate"}', parked: '{"status":"parked"}' } as const
-const headersOf = (body: string) => ({ 'content-type': 'application/json; charset=utf-8', 'content-length': String(Buffer.byteLength(body)) })
-const acceptanceHeaders = {
-  accepted: headersOf(acceptanceBodies.accepted),
-  duplicate: headersOf(acceptanceBodies.duplicate),
-  parked: headersOf(acceptanceBodies.parked),
-}
+/** What all deliveries share: one budget of bytes, and one large body verified at a time. */
+type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
 
 function receive(deps: WebhookDeps): RequestHandler {
+  const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
   return async (req, res) => {
     const started = performance.now()
     const arrival = newArrival(req, deps.clock())
     try {
-      const acceptance = await take(deps, req, arrival)
+      const delivery = await authenticate(deps, intake, { req, res, arrival })
+      const acceptance = await deps.acceptor.accept(delivery)
       arrival.outcome = acceptance
       arrival.status = 200
-      res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
+      answerAcceptance(res, acceptance)
+      proveConnection(req.socket)
     } catch (error) {
-      if (req.destroyed && !req.complete) noteAborted(arrival)
-      else answerRefusal(res, arrival, error)
-      stopReading(req)
+      const refusal = refusalOf(error, deps.maxBodyBytes)
+      arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
+      arrival.status = refusal.status
+      arrival.reason = refusal.reason
+      answerRefusal(req, res, refusal)
     }
     arrival.ackMs = performance.now() - started
     deps.onArrival(arrival)
   }
 }
+
+/** As long as any address is; behind a trusted proxy it is text from a header. */
+const maxRemoteCharacters = 64
 
 function newArrival(req: Request, arrivedAt: Date): Arrival {
   return {
@@ -87,7 +99,7 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
     deliveryId: undefined,
     requestId: undefined,
     keyName: undefined,
-    remote: req.ip,
+    remote: req.ip === undefined ? undefined : startOf(req.ip, maxRemoteCharacters),
     bytes: undefined,
     skewSeconds: undefined,
     timestampMismatch: false,
@@ -95,52 +107,56 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
   }
 }
 
-/** Takes one delivery in; throws HttpError or UnavailableError, and notes on `arrival` all that it learns on the way. */
-async function take(deps: WebhookDeps, req: Request, arrival: Arrival): Promise<Acceptance> {
+type Exchange = { req: Request; res: Response; arrival: Arrival }
+
+/** One authentic delivery, or throws what it is refused with; notes on `arrival` all that it learns on the way. */
+async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arrival }: Exchange): Promise<Delivery> {
   const claimedIds = valuesOf(req, 'x-service-webhook-id')
-  arrival.webhookId = claimedIds[0]?.slice(0, 255)
-  const body = await readBody(req, deps.maxBodyBytes)
-  arrival.bytes = body.length
-
   const [webhookId] = claimedIds
-  if (webhookId === undefined || claimedIds.length > 1 || !webhookIdPattern.test(webhookId)) {
-    deps.onRefused(refused(req, arrival, 'invalid_webhook_id', body))
-    throw new Refusal(400, 'invalid_webhook_id', 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters')
-  }
-  const id = deliveryId(webhookId, body)
-  arrival.deliveryId = id
-
-  const verification = verifyHeaders(req, body, deps, arrival)
-  if (!verification.ok) {
-    deps.onRefused(refused(req, arrival, verification.cause, body))
-    throw new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', verification.cause)
-  }
-  arrival.keyName = verification.keyName
-
-  const { timestampSeconds, keyName } = verification
-  const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt: arrival.arrivedAt, headers: keptHeaders(req), body })
-  arrival.requestId = delivery.requestId
-  arrival.reason = delivery.parkReason
-  return deps.acceptor.accept(delivery)
-}
-
-/** A refusal whose exact reason goes to the log and never to the sender. */
-class Refusal extends HttpError {
-  reason: string
-  constructor(status: number, code: string, message: string, reason: string = code) {
-    super(status, code, message)
-    this.reason = reason
+  arrival.webhookId = webhookId === undefined ? undefined : startOf(webhookId, 255)
+  expectIdentity(req)
+  const { body, release } = await intake.reader.read(req, res)
+  try {
+    arrival.bytes = body.length
+    const refuse = (refusal: Refusal): never => {
+      const { arrivedAt, remote } = arrival
+      deps.onRefused({ arrivedAt, remote, webhookId: arrival.webhookId, reason: refusal.reason, headers: () => headersToVerify(req), body })
+      throw refusal
+    }
+    if (webhookId === undefined || claimedIds.length > 1 || !webhookIdPattern.test(webhookId)) {
+      return refuse(new Refusal(400, 'invalid_webhook_id', 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters'))
+    }
+    // So that one that is refused is found with its delivery; of a large one only once it is worth the work.
+    if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
+    const verification = await verifyHeaders(req, body, { ...intake, deps, arrival })
+    if (!verification.ok) {
+      return refuse(new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }))
+    }
+    const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
+    const { timestampSeconds, keyName } = verification
+    arrival.keyName = keyName
+    const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt: arrival.arrivedAt, headers: keptHeaders(req), body })
+    arrival.requestId = delivery.requestId
+    arrival.reason = delivery.parkReason
+    return delivery
+  } finally {
+    release()
   }
 }
 
 type HeaderVerification = { ok: true; keyName: string; timestampSeconds: number } | { ok: false; cause: RefusalCause | 'missing_header' }
 
-function verifyHeaders(req: IncomingMessage, body: Buffer, { keys, clock }: WebhookDeps, arrival: Arrival): HeaderVerification {
+type Verifying = { inTurns: Intake['inTurns']; deps: WebhookDeps; arrival: Arrival }
+
+async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps, arrival }: Verifying): Promise<HeaderVerification> {
   const [header, ...more] = valuesOf(req, 'x-service-signature')
   if (header === undefined) return { ok: false, cause: 'missing_header' }
   if (more.length > 0) return { ok: false, cause: 'malformed_header' }
-  const nowSeconds = Math.floor(clock().getTime() / 1000)
-  const verification = verify(body, header, keys().secrets, nowSeconds)
+  // Judged at its arrival: a large body may have to wait for its turn.
+  const nowSeconds = Math.floor(deps.clock().getTime() / 1000)
+  const { secrets } = deps.keys()
+  const steps = () => unlessGone(req, verifyInSteps(body, header, secrets, nowSeconds))
+  const verification = body.length > largeBodyBytes ? await inTurns(steps()) : verify(body, header, secrets, nowSeconds)
   if (verification.timestampSeconds !== undefined) {
     arrival.skewSeconds = nowSeconds - verification.timestampSeconds
     const told = req.headers['x-service-timestamp']
@@ -149,31 +165,21 @@ function verifyHeaders(req: IncomingMessage, body: Buffer, { keys, clock }: Webh
   return verification
 }
 
-async function readBody(req: Request, limit: number): Promise<Buffer> {
+/** Nobody is left to be answered: the work is not worth going on with. */
+function* unlessGone(req: IncomingMessage, steps: Generator<undefined, Verification, undefined>): Generator<undefined, Verification, undefined> {
+  for (;;) {
+    if (req.socket.destroyed) throw new BodyError('aborted')
+    const step = steps.next()
+    if (step.done === true) return step.value
+    yield
+  }
+}
+
+function expectIdentity(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     throw new Refusal(415, 'unsupported_encoding', 'the body must be sent without Content-Encoding: the signature covers the bytes as sent')
   }
-  try {
-    return await getRawBody(req, { length: req.headers['content-length'] ?? null, limit })
-  } catch (error) {
-    const type = error instanceof Error && 'type' in error ? error.type : undefined
-    if (type === 'entity.too.large') throw new Refusal(413, 'payload_too_large', `the body is larger than ${limit} bytes`)
-    throw new Refusal(400, 'bad_request', 'the body did not arrive whole', typeof type === 'string' ? type : 'unreadable_body')
-  }
-}
-
-function answerRefusal(res: Response, arrival: Arrival, error: unknown): void {
-  if (error instanceof Refusal) {
-    arrival.status = error.status
-    arrival.reason = error.reason
-    return sendError(res, error)
-  }
-  arrival.outcome = 'unavailable'
-  arrival.status = 503
-  arrival.reason = error instanceof UnavailableError ? error.reason : 'internal_error'
-  const headers = { 'retry-after': String(retryAfterSeconds) }
-  return sendError(res, new HttpError(503, 'unavailable', 'the delivery could not be stored; send it again later', { headers }))
 }
 
 /** The one line that an arrival leaves in the log, with the ids that a person would search for. */
@@ -192,49 +198,4 @@ export function logLine(arrival: Arrival): Record<string, unknown> {
     bytes,
     skew_seconds: skewSeconds,
   }
-}
-
-function noteAborted(arrival: Arrival): void {
-  arrival.status = 400
-  arrival.reason = 'aborted'
-}
-
-const drainMs = 2000
-
-/** A sender that is cut off while it still writes never sees our answer: let it finish, but not for long. */
-function stopReading(req: Request): void {
-  if (req.complete) return
-  const timer = setTimeout(() => req.socket.destroy(), drainMs)
-  req.once('close', () => clearTimeout(timer))
-  req.resume()
-}
-
-/** Every value that was sent of one header; node's own `headersDistinct` makes lists of all of them. `name` is in lower case. */
-function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
-  const values: string[] = []
-  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
-    const given = rawHeaders[at] ?? ''
-    if (given.length === name.length && given.toLowerCase() === name) values.push(rawHeaders[at + 1] ?? '')
-  }
-  return values
-}
-
-const credentialHeaders = new Set(['x-service-signature', 'authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
-
-function keptHeaders(req: IncomingMessage): Record<string, string> {
-  const kept: Record<string, string> = {}
-  const { headers } = req
-  for (const name of Object.keys(headers)) {
-    const value = headers[name]
-    if (value !== undefined) kept[name] = credentialHeaders.has(name) ? '[redacted]' : String(value)
-  }
-  return kept
-}
-
-function refused(req: IncomingMessage, { arrivedAt, webhookId }: Arrival, reason: string, body: Buffer): Refused {
-  const headers = keptHeaders(req)
-  // Needed to verify it again; the table is the only place that it is kept in.
-  const signatures = valuesOf(req, 'x-service-signature')
-  if (signatures.length === 1) headers['x-service-signature'] = signatures[0] ?? ''
-  return { arrivedAt, reason, webhookId, headers, body }
 }

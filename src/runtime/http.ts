@@ -2,6 +2,8 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
+import { boundConnections } from './connections.ts'
+import { createLineBudget, type LineBudget } from './line-budget.ts'
 import type { Logger } from './logger.ts'
 
 /** The spec's error envelope (Errors): one shape for every answer that is not a success. */
@@ -47,11 +49,22 @@ export function methodNotAllowed(...allowed: string[]): RequestHandler {
 export function errorHandler(logger: Logger): ErrorRequestHandler {
   return (error, req, res, next) => {
     if (res.headersSent) return next(error)
+    endWithoutBody(req)
     if (error instanceof HttpError) return sendError(res, error)
     if (error instanceof URIError) return sendError(res, new HttpError(404, 'not_found', 'the path is not valid percent-encoding'))
     logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
     return sendError(res, new HttpError(500, 'internal_error', 'something failed on our side; the log has the details'))
   }
+}
+
+const unreadBodyMs = 2000
+
+/** A refused request's body is read to its end, so that its sender sees the answer, but not for long. */
+function endWithoutBody(req: http.IncomingMessage): void {
+  const hasBody = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+  if (req.complete || !hasBody) return
+  const timer = setTimeout(() => req.socket.destroy(), unreadBodyMs)
+  req.once('end', () => clearTimeout(timer)).once('close', () => clearTimeout(timer))
 }
 
 export type Listener = {
@@ -81,18 +94,24 @@ export type ListenOptions = {
   /** The setting that moves this listener, named in the message when its port is taken. */
   setting: string
   logger: Logger
+  /** The handler itself sends `100 Continue`, when it wants the body; else it is sent before the handler is called. */
+  continues?: boolean
 }
 
 /**
  * Headers within 10 s, the whole request within 30 s. Keep-alive outlasts the
  * 60 s of the usual load balancer, so that it is never we who close first.
  */
-export async function listen({ handler, host, port, setting, logger }: ListenOptions): Promise<Listener> {
+export async function listen({ handler, host, port, setting, logger, continues = false }: ListenOptions): Promise<Listener> {
   const server = http.createServer(
     { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500 },
     handler,
   )
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, logger))
+  const mayTell = createLineBudget({ logger, what: 'malformed or slow requests' })
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, { logger, mayTell }))
+  server.on('checkExpectation', (_req, res) => answerUnknownExpectation(res))
+  if (continues) server.on('checkContinue', handler)
+  boundConnections(server)
   try {
     server.listen(port, host)
     await once(server, 'listening')
@@ -112,15 +131,22 @@ const framingAnswers: Record<string, [number, string, string]> = {
   HPE_HEADER_OVERFLOW: [431, 'headers_too_large', 'the request headers are too large'],
 }
 
-function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, logger: Logger): void {
+function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, { logger, mayTell }: { logger: Logger; mayTell: LineBudget }): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
   const [status, code, message] = framingAnswers[error.code ?? ''] ?? [400, 'bad_request', 'the request is not valid HTTP']
-  logger.info({ status, reason: error.code, remote: socket.remoteAddress }, 'malformed or slow request refused')
+  if (mayTell()) logger.info({ status, reason: error.code, remote: socket.remoteAddress }, 'malformed or slow request refused')
   const body = JSON.stringify(errorBody({ type: 'invalid_request_error', code, message }))
   socket.end(
     `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nConnection: close\r\nContent-Type: application/json\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   )
+}
+
+/** Its body is not read, so the connection ends with the answer. */
+function answerUnknownExpectation(res: http.ServerResponse): void {
+  const error = { type: 'invalid_request_error', code: 'expectation_failed', message: 'of Expect only 100-continue is understood' }
+  const body = JSON.stringify(errorBody(error))
+  res.writeHead(417, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body), connection: 'close' }).end(body)
 }
 
 async function close(server: http.Server, graceMs: number): Promise<void> {

@@ -38,8 +38,9 @@ it('too much waiting is answered 503 at once, and what was let in before is kept
     const rows = await sql`select outcome, reason from mediadock.arrivals`
     return rows.length >= crowd && rows
   })
-  expect(reasons.filter(({ reason }) => reason === 'too_much_waiting').length).toBeGreaterThan(0)
-  for (const { outcome, reason } of reasons) expect([['accepted', null], ['unavailable', 'too_much_waiting'], ['unavailable', 'postgres_too_slow']]).toContainEqual([outcome, reason])
+  const turnedAway = ['too_much_waiting', 'too_much_being_received']
+  expect(reasons.filter(({ reason }) => turnedAway.includes(reason)).length).toBeGreaterThan(0)
+  for (const { outcome, reason } of reasons) expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
 
   await expectKept(sql, large.filter((delivery) => answers.get(delivery)?.status === 200))
   const after = makeDeliveries(100)

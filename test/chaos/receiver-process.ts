@@ -12,6 +12,8 @@ const mainFile = path.resolve(import.meta.dirname, '../../src/main.ts')
 
 export type ReceiverProcess = {
   url: string
+  /** Of the process that runs now. */
+  pid: () => number
   isRunning: () => boolean
   /** Status of `GET /readyz`. */
   ready: () => Promise<number>
@@ -40,6 +42,7 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
   const ready = async () => (await fetch(`${url}/readyz`)).status
   const receiver: ReceiverProcess = {
     url,
+    pid: () => child?.pid ?? 0,
     isRunning,
     ready,
     start: async () => {

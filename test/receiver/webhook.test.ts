@@ -175,7 +175,7 @@ describe('a signature or time that is not valid', () => {
     ['another body', sign(Buffer.from('{}'), liveKey.signing_secret, t), 'no_matching_secret'],
     ['another t', good.replace(/^t=\d+/, `t=${t + 1}`), 'no_matching_secret'],
     ['a timestamp 302 s old', sign(body, liveKey.signing_secret, t - 302), 'timestamp_too_old'],
-    ['a timestamp 305 s ahead', sign(body, liveKey.signing_secret, t + 305), 'timestamp_in_future'],
+    ['a timestamp 360 s ahead', sign(body, liveKey.signing_secret, t + 360), 'timestamp_in_future'],
     ['two t', `${good},t=${t}`, 'malformed_header'],
     ['nine v1', `t=${t}${`,v1=${'0'.repeat(64)}`.repeat(9)}`, 'malformed_header'],
     ['no v1', `t=${t}`, 'malformed_header'],

@@ -34,18 +34,6 @@ it('keeps what could not be written, in order, and counts what there is no room 
   expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
 })
 
-it('lends no row that is being written: what is changed in it would be lost', async () => {
-  const { rows, add, writes } = heldWrites()
-  add(1, 2)
-  const written = rows.writeSome()
-  expect(rows.findLast(() => true)).toBeUndefined()
-  add(3)
-  expect(rows.findLast(() => true)?.n).toBe(3)
-  writes[0]?.end()
-  await written
-  expect(rows.findLast(() => true)?.n).toBe(3)
-})
-
 it('loses nothing when a write that was given up comes to its end after all', async () => {
   const { rows, add, writes } = heldWrites()
   add(1, 2, 3)

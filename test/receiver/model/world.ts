@@ -51,7 +51,7 @@ export async function createWorld(database: TestDatabase) {
   const clock = () => setting.now()
   const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
   const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
-  const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {} })
+  const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
   const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,

@@ -1,0 +1,173 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+
+/** Bodies being received or verified, over all connections. */
+const maxHeldBytes = 64 * 1024 * 1024
+/** So much of every body is taken in whatever else is held: an ordinary delivery always is. */
+const freeBytes = 16 * 1024
+/** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
+const freeChunks = 1024
+const bytesPerChunk = 64
+/** Only what has had so long to show its pace can be called slow. */
+const paceMs = 1000
+const firstCapacity = 4096
+
+export type BodyRefusal = 'payload_too_large' | 'too_many_chunks' | 'too_slow' | 'too_much_being_received' | 'aborted'
+
+export class BodyError extends Error {
+  override name = 'BodyError'
+  code: BodyRefusal
+  constructor(code: BodyRefusal) {
+    super(`the body was not received: ${code}`)
+    this.code = code
+  }
+}
+
+/** A whole body; it counts as being received until it is released. */
+export type ReceivedBody = { body: Buffer; release: () => void }
+
+export type BodyReader = {
+  read: (req: IncomingMessage, res: ServerResponse) => Promise<ReceivedBody>
+  heldBytes: () => number
+}
+
+type Receiving = {
+  bytes: number
+  chunks: number
+  /** What the bytes lie in: the only chunk while there is one, then a buffer that grows with them. */
+  buffer: Buffer
+  startedAt: number
+  /** Two marks, at least `paceMs` apart: how far it was and when. */
+  earlier: { at: number; bytes: number }
+  later: { at: number; bytes: number }
+  refuse: (code: BodyRefusal) => void
+}
+
+/**
+ * Reads bodies, each into one buffer that grows with what arrives, and all of
+ * them within one budget: beyond it the slowest is cut, and where none is slow
+ * the one that asks for more is refused. What a stranger announces reserves nothing.
+ */
+export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
+  const receiving = new Set<Receiving>()
+  let held = 0
+
+  const release = (buffer: Buffer) => {
+    held -= costOf(buffer.length)
+  }
+
+  /** Makes room in the budget for `more` bytes; false where there is none. */
+  const reserve = (more: number, asking: Receiving): boolean => {
+    while (held + more > maxHeldBytes) {
+      const slowest = findSlowest(receiving)
+      if (slowest === undefined) return false
+      slowest.refuse('too_slow')
+      if (slowest === asking) return false
+    }
+    held += more
+    return true
+  }
+
+  const append = (one: Receiving, chunk: Buffer, declared: number | undefined): void => {
+    const bytes = one.bytes + chunk.length
+    one.chunks += 1
+    if (bytes > maxBodyBytes) return one.refuse('payload_too_large')
+    if (one.chunks > freeChunks + bytes / bytesPerChunk) return one.refuse('too_many_chunks')
+    if (bytes > one.buffer.length) {
+      const isFirst = one.bytes === 0
+      const capacity = isFirst ? bytes : Math.min(declared ?? maxBodyBytes, Math.max(firstCapacity, bytes * 2))
+      if (!reserve(costOf(capacity) - costOf(one.buffer.length), one)) return one.refuse('too_much_being_received')
+      const buffer = isFirst ? chunk : Buffer.allocUnsafeSlow(capacity)
+      if (!isFirst) one.buffer.copy(buffer, 0, 0, one.bytes)
+      one.buffer = buffer
+    }
+    if (one.bytes > 0) chunk.copy(one.buffer, one.bytes)
+    one.bytes = bytes
+    // Whoever is whole with its first chunk never has its pace looked at.
+    if (one.chunks > 1) mark(one, performance.now())
+  }
+
+  const receive = (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> =>
+    new Promise((resolve, reject) => {
+      const now = performance.now()
+      const start = { at: now, bytes: 0 }
+      const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, earlier: start, later: start, refuse: (code) => refuse(code) }
+      const onData = (chunk: Buffer) => append(one, chunk, declared)
+      const leave = () => {
+        receiving.delete(one)
+        req.off('data', onData).off('end', onEnd).off('close', onClose)
+      }
+      const refuse = (code: BodyRefusal) => {
+        if (!receiving.has(one)) return
+        leave()
+        release(one.buffer)
+        one.buffer = nothing
+        // What still comes is dropped as it comes.
+        req.resume()
+        reject(new BodyError(code))
+      }
+      const onEnd = () => {
+        leave()
+        const { buffer, bytes } = one
+        // A buffer has up to twice its bytes: a large one is not kept around a smaller body.
+        const isLoose = buffer.length - bytes > freeBytes
+        const body = isLoose ? Buffer.from(buffer.subarray(0, bytes)) : buffer.subarray(0, bytes)
+        resolve({ body, release: once(() => release(buffer)) })
+      }
+      const onClose = () => refuse('aborted')
+      receiving.add(one)
+      req.on('data', onData).on('end', onEnd).on('close', onClose).on('error', ignore)
+    })
+
+  return {
+    read: async (req, res) => {
+      const declared = req.headers['content-length'] === undefined ? undefined : Number(req.headers['content-length'])
+      if (declared !== undefined && declared > maxBodyBytes) throw new BodyError('payload_too_large')
+      if (waitsForContinue(req)) res.writeContinue()
+      return receive(req, declared)
+    },
+    heldBytes: () => held,
+  }
+}
+
+const nothing = Buffer.alloc(0)
+// A request that breaks off is closed as well, and that is what is listened to.
+const ignore = () => {}
+
+function costOf(capacity: number): number {
+  return Math.max(0, capacity - freeBytes)
+}
+
+function mark(one: Receiving, now: number): void {
+  if (now - one.later.at < paceMs) return
+  one.earlier = one.later
+  one.later = { at: now, bytes: one.bytes }
+}
+
+/** The one that came on least of late, of those that hold something of the budget and have had time to come on. */
+function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
+  const now = performance.now()
+  let slowest: Receiving | undefined
+  let slowestPace = Infinity
+  for (const one of receiving) {
+    if (now - one.startedAt < paceMs || costOf(one.buffer.length) === 0) continue
+    const from = now - one.later.at >= paceMs ? one.later : one.earlier
+    const pace = (one.bytes - from.bytes) / Math.max(1, now - from.at)
+    if (pace < slowestPace) [slowest, slowestPace] = [one, pace]
+  }
+  return slowest
+}
+
+const continuePattern = /(?:^|\W)100-continue(?:$|\W)/i
+
+/** The listener leaves the `100 Continue` to us, so that a body that is refused anyway is never asked for. */
+function waitsForContinue({ headers, httpVersion }: IncomingMessage): boolean {
+  return headers.expect !== undefined && httpVersion === '1.1' && continuePattern.test(headers.expect)
+}
+
+function once(work: () => void): () => void {
+  let isDone = false
+  return () => {
+    if (!isDone) work()
+    isDone = true
+  }
+}

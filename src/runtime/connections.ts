@@ -1,0 +1,38 @@
+import type http from 'node:http'
+import type { Socket } from 'node:net'
+
+/** Far more than balancers keep open; each costs up to 16 KiB of headers that are not whole yet. */
+const maxConnections = 4096
+
+const proven = new WeakSet<Socket>()
+
+/** What this connection brought was wanted: it is not closed to make room for others. */
+export function proveConnection(socket: Socket): void {
+  proven.add(socket)
+}
+
+/**
+ * Bounds the connections of a listener. A newcomer beyond the bound takes the
+ * place of the oldest that has brought nothing wanted: whoever holds thousands
+ * open keeps nobody out. Where all have, the newcomer is refused.
+ */
+export function boundConnections(server: http.Server, max = maxConnections): void {
+  let open = 0
+  const unproven = new Set<Socket>()
+  const oldestUnproven = (): Socket | undefined => {
+    for (const socket of unproven) {
+      unproven.delete(socket)
+      if (!proven.has(socket)) return socket
+    }
+    return undefined
+  }
+  server.on('connection', (socket) => {
+    open += 1
+    socket.once('close', () => {
+      open -= 1
+      unproven.delete(socket)
+    })
+    if (open > max) (oldestUnproven() ?? socket).destroy()
+    if (!socket.destroyed) unproven.add(socket)
+  })
+}

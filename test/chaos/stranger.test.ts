@@ -1,0 +1,96 @@
+import { execFile } from 'node:child_process'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { expect, it } from 'vitest'
+import { testServers, withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { liveKey } from '../support/receiver.ts'
+import { expectKept } from './books.ts'
+import { strangerSeconds } from './length.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
+import { strangerRows } from './stranger.ts'
+
+const program = path.resolve(import.meta.dirname, 'stranger.ts')
+const lanes = 4
+const pauseMs = 10
+const mebibyte = 1_048_576
+const nearMebibytes = 200
+
+const names = Object.keys(strangerRows)
+const rowSeconds = Math.max(1, Math.min(60, strangerSeconds / names.length))
+const server = testServers.includes('packaged') ? 'packaged' : 'embedded'
+
+/** Resident memory of a process in MiB. */
+async function residentMebibytes(pid: number): Promise<number> {
+  const status = await fs.readFile(`/proc/${pid}/status`, 'utf8')
+  return Number(status.match(/VmRSS:\s+(\d+) kB/)?.[1]) / 1024
+}
+
+function quantile(values: readonly number[], q: number): number {
+  return values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * q))] ?? NaN
+}
+
+it.skipIf(process.platform !== 'linux')(
+  'a stranger without a secret costs a receiver of 512 MB neither its life nor its memory, and senders no second',
+  { timeout: (strangerSeconds + 180) * 1000 },
+  async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const keys = [liveKey, ...Array.from({ length: 9 }, (_, n) => ({ ...liveKey, name: `key ${n}`, signing_secret: `whsec_other_${n}` }))]
+    const receiver = await withReceiverProcess(url, { NODE_OPTIONS: '--max-old-space-size=512', GENERATION_KEYS: JSON.stringify(keys) })
+    const sender = withSender(receiver.url, lanes)
+    const acknowledged: Outgoing[] = []
+
+    /** Sends authentic deliveries while the work goes on. */
+    const sendDuring = async (work: Promise<unknown>): Promise<Answer[]> => {
+      const answers: Answer[] = []
+      let isOver = false
+      const over = work.finally(() => (isOver = true))
+      const lane = async () => {
+        while (!isOver) {
+          const [delivery] = makeDeliveries(1)
+          if (!delivery) return
+          const answer = await sender.send(delivery)
+          answers.push(answer)
+          if (answer.status === 200) acknowledged.push(delivery)
+          await delay(pauseMs)
+        }
+      }
+      await Promise.all([over, ...Array.from({ length: lanes }, lane)])
+      return answers
+    }
+
+    await sendDuring(delay(2000))
+    const atFirst = await residentMebibytes(receiver.pid())
+    let most = atFirst
+    const sampling = setInterval(() => void residentMebibytes(receiver.pid()).then((now) => (most = Math.max(most, now)), () => {}), 100)
+    const report: Record<string, unknown>[] = []
+    const all: Answer[] = []
+    const until = performance.now() + strangerSeconds * 1000
+    do {
+      for (const name of names) {
+        most = 0
+        const stranger = promisify(execFile)(process.execPath, [program, receiver.url, name, String(rowSeconds)])
+        const answers = await sendDuring(stranger)
+        all.push(...answers)
+        const took = answers.map(({ tookMs }) => tookMs)
+        const refused = answers.filter(({ status }) => status !== 200).length
+        const [p50, p99] = [0.5, 0.99].map((q) => Math.round(quantile(took, q)))
+        report.push({ row: name, answered: Number((await stranger).stdout), sent: answers.length, refused, p50, p99, 'MiB at most': Math.round(most) })
+      }
+    } while (performance.now() < until)
+    clearInterval(sampling)
+    if (strangerSeconds > 60 || process.env['CHAOS_REPORT']) console.table(report.slice(-2 * names.length))
+
+    expect(receiver.isRunning()).toBe(true)
+    expect(all.filter(({ status }) => status !== 200)).toEqual([])
+    expect(quantile(all.map(({ tookMs }) => tookMs), 0.99)).toBeLessThan(1000)
+    expect(await receiver.ready()).toBe(200)
+    await expectKept(sql, acknowledged)
+    await eventually(async () => (await residentMebibytes(receiver.pid())) < atFirst + nearMebibytes, 60_000)
+    const [held] = await sql<{ bytes: number }[]>`select coalesce(sum(bytes), 0)::float8 as bytes from mediadock.quarantine`
+    expect(held?.bytes).toBeLessThan(68 * mebibyte)
+  },
+)

@@ -1,0 +1,89 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import net from 'node:net'
+import os from 'node:os'
+import { setTimeout as delay } from 'node:timers/promises'
+
+// A stranger as a program of its own: `node test/chaos/stranger.ts <url> <row> <seconds>`. It holds no secret.
+
+const mebibyte = 1_048_576
+
+type Row = {
+  connections: number
+  /** What each connection sends, again after each answer. */
+  message: () => readonly (string | Buffer)[]
+}
+
+function head(headers: Record<string, string | number>, { method = 'POST', path = '/webhooks' } = {}): string {
+  return [`${method} ${path} HTTP/1.1`, 'host: x', ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`), '', ''].join('\r\n')
+}
+
+function forgedHeaders(): Record<string, string> {
+  const t = Math.floor(Date.now() / 1000)
+  return { 'x-service-webhook-id': randomUUID(), 'x-service-signature': `t=${t},v1=${randomBytes(32).toString('hex')}` }
+}
+
+const filler = 'x'.repeat(8000)
+const large = Buffer.alloc(mebibyte, 'x')
+const pieces = Buffer.from('1\r\nx\r\n'.repeat(10_000))
+
+export const strangerRows: Readonly<Record<string, Row>> = {
+  'headers without a body': { connections: 100, message: () => [head({ ...forgedHeaders(), 'x-filler': filler, 'content-length': 0 })] },
+  'small forged bodies': { connections: 100, message: () => [head({ ...forgedHeaders(), 'content-length': 2 }), '{}'] },
+  'chunks of one byte': { connections: 16, message: () => [head({ ...forgedHeaders(), 'transfer-encoding': 'chunked' }), ...Array.from({ length: 100 }, () => pieces)] },
+  'segments of one byte': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), ...Array.from({ length: 2000 }, () => 'x')] },
+  readyz: { connections: 32, message: () => [head({}, { method: 'GET', path: '/readyz' })] },
+  'pipelined readyz': { connections: 16, message: () => [head({}, { method: 'GET', path: '/readyz' }).repeat(500)] },
+  'held bodies of 1 MiB': { connections: 2000, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large.subarray(1)] },
+  'forged bodies of 1 MiB': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large] },
+  'Expect with 1 GB': { connections: 50, message: () => [head({ expect: '100-continue', 'content-length': 1_000_000_000 })] },
+  'a webhook id of 15 kB': { connections: 100, message: () => [head({ 'x-service-webhook-id': filler.repeat(2).slice(0, 15_000), 'content-length': 0 })] },
+  'paths that are not there': { connections: 100, message: () => [head({ 'content-length': 0 }, { path: `/${filler}` })] },
+  'idle connections': { connections: 5000, message: () => [head({}, { method: 'GET', path: '/healthz' }).slice(0, -2)] },
+  'half-closed connections': { connections: 200, message: () => [head({ ...forgedHeaders(), 'content-length': 5 }), 'x'] },
+}
+
+const reconnectMs = 20
+
+/** Does what a row says until the time is over; answers how often it was answered. */
+async function run(url: string, row: Row, seconds: number): Promise<number> {
+  const { hostname, port } = new URL(url)
+  const sockets = new Set<net.Socket>()
+  let answers = 0
+  let isOver = false
+
+  const open = () => {
+    if (isOver) return
+    const socket = net.connect({ port: Number(port), host: hostname, noDelay: true })
+    sockets.add(socket)
+    const send = () => row.message().forEach((part) => socket.writable && socket.write(part))
+    socket.on('error', () => {})
+    socket.once('connect', send)
+    socket.on('data', () => {
+      answers += 1
+      if (socket.writableLength === 0) send()
+    })
+    socket.once('close', () => {
+      sockets.delete(socket)
+      setTimeout(open, reconnectMs)
+    })
+  }
+  for (let n = 0; n < row.connections && !isOver; n += 1) {
+    open()
+    // The kernel's queue of new connections is short.
+    if (n % 50 === 49) await delay(5)
+  }
+  await delay(seconds * 1000)
+  isOver = true
+  sockets.forEach((socket) => socket.destroy())
+  return answers
+}
+
+if (import.meta.main) {
+  // Its machine is not ours: it gives way to those it torments.
+  os.setPriority(10)
+  const [url = '', name = '', seconds = '1'] = process.argv.slice(2)
+  const row = strangerRows[name]
+  if (!row) throw new Error(`no such row: ${name}`)
+  process.stdout.write(`${await run(url, row, Number(seconds))}\n`)
+  process.exit(0)
+}
