@@ -159,7 +159,7 @@ export const deliveries = provider.table(
     accountId: text('account_id').notNull(),
     apiKeyId: uuid('api_key_id').notNull(),
     url: text('url').notNull(),
-    /** Host and port: what the bound on parallel attempts counts by. */
+    /** Host and port: with the account what parallel attempts are shared by. */
     host: text('host').notNull(),
     /** The bytes of every attempt. */
     body: text('body').notNull(),
@@ -174,7 +174,8 @@ export const deliveries = provider.table(
     settledAt: instant('settled_at'),
   },
   (table) => [
-    index('deliveries_due').on(table.host, table.dueAt).where(sql`state = 'pending'`),
+    index('deliveries_due').on(table.accountId, table.host, table.dueAt).where(sql`state = 'pending'`),
+    index('deliveries_last_attempt').on(table.dueAt).where(sql`state = 'pending' and attempts >= max_attempts`),
     index('deliveries_request').on(table.requestId),
     index('deliveries_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
   ],
