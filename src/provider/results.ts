@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../wire/schemas.ts'
-import type { Caller } from './auth.ts'
+import type { Caller } from './identify.ts'
 import { iso } from './keys.ts'
 import type { StatusReader } from './status-reader.ts'
 

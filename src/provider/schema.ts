@@ -196,11 +196,17 @@ export const deliveryAttempts = provider.table(
   (table) => [primaryKey({ columns: [table.deliveryId, table.number] })],
 )
 
-/** Requests counted per minute, one row a key and one an account. UNLOGGED: after a crash the counts begin anew. */
+/** The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts begin anew. */
 export const rateWindows = provider.table('rate_windows', {
   id: text('id').primaryKey(),
-  startedAt: instant('started_at').notNull(),
-  hits: integer('hits').notNull(),
+  /** When, newest first, in milliseconds since 1970: of several calls in one second the last one. */
+  atMs: bigint('at_ms', { mode: 'number' }).array().notNull(),
+  /** How many then. */
+  calls: integer('calls').array().notNull(),
+  /** All of them. */
+  used: integer('used').notNull(),
+  /** What the statement that wrote the row was granted. */
+  granted: integer('granted').notNull(),
 })
 
 /** Where somebody switched a model on or off; without a row the catalog's own default holds. */
