@@ -4,9 +4,10 @@ import type { Registry } from 'prom-client'
 import { errorHandler, listen, notFound, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
-import { isMigrated, migrate } from '../runtime/migrate.ts'
-import { createPool, withDeadline, type Database, type Pool } from '../runtime/postgres.ts'
+import { migrate } from '../runtime/migrate.ts'
+import { createPool, type Database } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
+import { watchReadiness, withHealth } from '../runtime/readiness.ts'
 import { createAcceptor } from './accept.ts'
 import { createArrivalLog, ensurePartitions } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
@@ -40,7 +41,7 @@ export type ReceiverDeps = {
   /** Wakes the worker for deliveries that were just stored. */
   onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
   startedAt: Date
-  isReady: () => Promise<boolean>
+  isReady: () => boolean
   signal: AbortSignal
 }
 
@@ -58,7 +59,6 @@ export type ReceiverOptions = {
 const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
 /** Acknowledging has connections of its own: no page and no landing can make it wait. */
 const acceptConnections = 2
-const readinessDeadlineMs = 2000
 
 /** Starts the receiver: its two listeners and its background loops. */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
@@ -125,7 +125,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
-  const isReady = readiness(pool, retired.signal)
+  const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
+  const { isReady } = readiness
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
@@ -140,7 +141,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
       if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
     },
   }
-  const app = { logger, trustProxy: settings.trustProxy, isReady }
+  const app = { logger, trustProxy: settings.trustProxy }
   const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
   const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, startedAt: clock(), isReady, signal: stopping.signal }
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
@@ -153,12 +154,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
     await background.drain()
     clearTimeout(cutTimer)
-    await Promise.all([pool.close(), acceptPool.close()])
+    await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
   }
   try {
     await ensurePartitions(db, clock())
-    listeners.push(await listen({ handler: publicApp, host: settings.host, port: settings.port, setting: 'PORT', logger }))
-    listeners.push(await listen({ handler: internalApp, host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
+    listeners.push(await listen({ handler: withHealth(publicApp, isReady), host: settings.host, port: settings.port, setting: 'PORT', logger }))
+    listeners.push(await listen({ handler: withHealth(internalApp, isReady), host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
   } catch (error) {
     await stop(0)
     throw error
@@ -178,13 +179,12 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
 type AppOptions = {
   logger: Logger
   trustProxy: string | number
-  isReady: () => Promise<boolean>
   /** What logs its own exchanges and must not wait for anything else. */
   mountFirst?: (app: Express) => void
   rest?: Router
 }
 
-function createApp({ logger, trustProxy, isReady, mountFirst, rest }: AppOptions): Express {
+function createApp({ logger, trustProxy, mountFirst, rest }: AppOptions): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -193,21 +193,8 @@ function createApp({ logger, trustProxy, isReady, mountFirst, rest }: AppOptions
   app.set('trust proxy', trustProxy)
   mountFirst?.(app)
   app.use(requestLogger(logger))
-  app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
-  app.get('/readyz', async (_req, res) => {
-    const ready = await isReady()
-    res.status(ready ? 200 : 503).json({ status: ready ? 'ready' : 'not ready' })
-  })
   if (rest) app.use(rest)
   app.use(notFound)
   app.use(errorHandler(logger))
   return app
-}
-
-/** Ready: Postgres answers in time, every migration is in, and we are not stopping. */
-function readiness(pool: Pool, stopping: AbortSignal): () => Promise<boolean> {
-  return async () => {
-    if (stopping.aborted) return false
-    return withDeadline(isMigrated(pool.client, migrations), readinessDeadlineMs, 'asking Postgres').catch(() => false)
-  }
 }

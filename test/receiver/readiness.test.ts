@@ -1,0 +1,79 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import path from 'node:path'
+import { pino } from 'pino'
+import { watchReadiness } from '../../src/runtime/readiness.ts'
+import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { startTestReceiver } from '../support/receiver.ts'
+
+const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
+
+async function withReceiver(databaseUrl: string) {
+  const receiver = await startTestReceiver({ databaseUrl })
+  onTestFinished(() => receiver.stop())
+  const urls = [new URL('/readyz', receiver.webhookUrl).href, new URL('readyz', receiver.internalUrl).href]
+  return { receiver, ready: () => Promise.all(urls.map(async (url) => (await fetch(url)).status)) }
+}
+
+describe('GET /readyz', () => {
+  it('is answered from memory: as before while a question to Postgres is open, 503 once the last answer is 2 s old', async () => {
+    const { url } = await withTestDatabase()
+    const proxy = await startPostgresProxy(url)
+    const { ready } = await withReceiver(proxy.url)
+    expect(await ready()).toEqual([200, 200])
+    proxy.swallowAfter(0)
+    expect(await ready()).toEqual([200, 200])
+    await eventually(async () => (await ready()).every((status) => status === 503), 5000)
+    proxy.passOn()
+    proxy.cut()
+    await eventually(async () => (await ready()).every((status) => status === 200), 5000)
+  })
+
+  it('is 503 while Postgres takes no writes, and 200 again when it does', async () => {
+    const { url, sql } = await withTestDatabase()
+    const { ready } = await withReceiver(url)
+    const name = new URL(url).pathname.slice(1)
+    // Only a new session reads the setting.
+    const reconnect = () => sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
+    await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
+    await reconnect()
+    await eventually(async () => (await ready()).every((status) => status === 503), 5000)
+    await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
+    await eventually(async () => (await ready()).every((status) => status === 200), 5000)
+  })
+
+  it('is 503 while a migration is missing', async () => {
+    const { url, sql } = await withTestDatabase()
+    await sql`delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)`
+    const { ready } = await withReceiver(url)
+    expect(await ready()).toEqual([503, 503])
+  })
+})
+
+it('logs each change of readiness once, with its cause', async () => {
+  const { url } = await withTestDatabase()
+  const proxy = await startPostgresProxy(url)
+  const lines: string[] = []
+  const logger = pino({ base: null }, { write: (line) => lines.push(line) })
+  const readiness = await watchReadiness({ url: proxy.url, ...migrations, logger, signal: new AbortController().signal })
+  onTestFinished(readiness.stop)
+  proxy.swallowAfter(0)
+  await eventually(() => !readiness.isReady(), 5000)
+  await eventually(() => proxy.accepted() >= 3, 10_000)
+  proxy.passOn()
+  proxy.cut()
+  await eventually(() => readiness.isReady(), 5000)
+  expect(lines.map((line) => line.match(/"msg":"(\w+ ?\w*):/)?.[1])).toEqual(['ready', 'not ready', 'ready'])
+  expect(lines[1]).toContain('took longer than')
+})
+
+it('is over at once when we stop', async () => {
+  const { url } = await withTestDatabase()
+  const stopping = new AbortController()
+  const readiness = await watchReadiness({ url, ...migrations, logger: pino({ level: 'silent' }), signal: stopping.signal })
+  onTestFinished(readiness.stop)
+  expect(readiness.isReady()).toBe(true)
+  stopping.abort()
+  expect(readiness.isReady()).toBe(false)
+})
