@@ -31,10 +31,15 @@ import { environments, type Environment } from './schema.ts'
 
 export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
 
-/** What was asked for cannot be done; the message says why. */
+/** What was asked for cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const
+  malformed: boolean
+  constructor(message: string, { malformed = false } = {}) {
+    super(message)
+    this.malformed = malformed
+  }
 }
 
 export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; secretKey?: Buffer }) {
@@ -119,7 +124,7 @@ export function parseFaults(words: readonly string[]): Faults {
     const [name = '', value = ''] = word.split('=', 2)
     return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
   })
-  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`)
+  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 
@@ -159,5 +164,5 @@ function parse<T>(schema: z.ZodType<T>, value: unknown, name?: string): T {
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   const where = [...(name === undefined ? [] : [name]), ...(issue?.path ?? [])].join('.')
-  throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`)
+  throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`, { malformed: true })
 }

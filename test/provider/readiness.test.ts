@@ -22,15 +22,14 @@ async function setUp() {
 }
 
 describe("the provider's GET /readyz", () => {
-  it('is answered from memory, also a thousand times while Postgres keeps its question waiting', async () => {
+  it('is answered from memory, also a hundred times while Postgres keeps its question waiting', async () => {
     const { database, ready } = await setUp()
     expect(await ready()).toBe(200)
     await database.sql.begin(async (sql) => {
       await sql`lock table provider.migrations in access exclusive mode`
-      const asked = Array.from({ length: 1000 }, ready)
-      expect(new Set(await Promise.all(asked.slice(0, 100)))).toEqual(new Set([200]))
+      const asked = Array.from({ length: 100 }, ready)
+      expect(new Set(await Promise.all(asked))).toEqual(new Set([200]))
       await eventually(async () => (await ready()) === 503, 5000)
-      await Promise.all(asked)
     })
     await eventually(async () => (await ready()) === 200, 5000)
   })
