@@ -4,7 +4,7 @@ import type { Database } from '../runtime/postgres.ts'
 import { doublingPauseMs } from '../wire/backoff.ts'
 import { sign } from '../wire/signature.ts'
 import { strikes } from './faults.ts'
-import { readSigningSecret } from './keys.ts'
+import { readSigningSecret, UnreadableSecretError } from './keys.ts'
 import { createFairLanes } from './fair-lanes.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 import { claimDue, type ClaimedDelivery, findDueLanes, firstLane, type Lane } from './outbox-claims.ts'
@@ -148,6 +148,8 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
 /** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
 async function send({ db, secretKey, poster, userAgent, clock, random, logger }: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal) {
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
+    // That Postgres did not answer says nothing about the key.
+    if (!(error instanceof UnreadableSecretError)) throw error
     logger.error({ err: error, key_id: claimed.keyId }, 'signing secret cannot be read: was PROVIDER_SECRET_KEY changed?')
     return undefined
   })

@@ -1,5 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Response } from 'express'
+import { answered } from '../runtime/answered.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 
@@ -76,9 +77,9 @@ const idleMs = 3_600_000
 
 /** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
 export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = await db.execute(sql`
+  const rows = answered(await db.execute(sql`
     delete from provider.rate_windows where id = any (array(
       select id from provider.rate_windows where at_ms[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
-    )) returning 1`)
+    )) returning 1`), 'removing idle windows')
   return rows.length
 }
