@@ -2,15 +2,18 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { type Identified, identifyAll } from './identify.ts'
+import { isKeyShaped } from './keys.ts'
 import { createNaturalBatch } from './natural-batch.ts'
 import type { RateLimits } from './rate-limit.ts'
+import { sha256 } from './secret-box.ts'
 
 const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
 const maxKeyLength = 200
 
 /**
  * The API key of a request in any of the spec's three forms (Authentication 1).
- * Undefined when there is none, or when two credentials disagree.
+ * Undefined when there is none, when two credentials disagree, or when it cannot
+ * be one of ours: that costs Postgres nothing.
  */
 export function readApiKey(headers: IncomingHttpHeaders): string | undefined {
   const authorization = headers.authorization
@@ -19,7 +22,7 @@ export function readApiKey(headers: IncomingHttpHeaders): string | undefined {
   const fromCustom = custom === undefined ? undefined : String(custom).trim()
   if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
   const key = fromAuthorization ?? fromCustom
-  return key === undefined || key === '' || key.length > maxKeyLength ? undefined : key
+  return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
 }
 
 export function invalidApiKey(): HttpError {
@@ -31,8 +34,47 @@ export type Identify = (apiKey: string) => Promise<Identified | null>
 
 const maxBatch = 500
 const batchesUnderWay = 2
+/** Callers whose key has not been seen that may wait at the same time: what guesses can hold up is bounded. */
+const maxStrangers = 500
+/** Keys that are remembered to have been valid. */
+const maxSeen = 10_000
+const retryAfterSeconds = 1
 
-/** Identifies the callers of this process, the ones that ask at the same time together. */
+/**
+ * Identifies the callers of this process, the ones that ask at the same time
+ * together. Keys that were never seen to be valid stand in a line of their own,
+ * one statement at a time: guessing them in thousands delays nobody who has one.
+ */
 export function createIdentify({ db, limits, clock }: { db: Database; limits: RateLimits; clock: () => Date }): Identify {
-  return createNaturalBatch({ answerAll: (keys) => identifyAll(db, keys, limits, clock()), maxBatch, parallel: batchesUnderWay })
+  const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, clock())
+  const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
+  const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
+  const seen = new Set<string>()
+  let strangersWaiting = 0
+
+  const remember = (hash: string) => {
+    const [oldest] = seen
+    if (seen.size >= maxSeen && oldest !== undefined) seen.delete(oldest)
+    seen.add(hash)
+  }
+  return async (apiKey) => {
+    const hash = sha256(apiKey).toString('base64')
+    if (seen.has(hash)) {
+      const identified = await known(apiKey)
+      if (identified === null) seen.delete(hash)
+      return identified
+    }
+    if (strangersWaiting >= maxStrangers) {
+      const headers = { 'Retry-After': String(retryAfterSeconds) }
+      throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', { headers })
+    }
+    strangersWaiting += 1
+    try {
+      const identified = await strangers(apiKey)
+      if (identified !== null) remember(hash)
+      return identified
+    } finally {
+      strangersWaiting -= 1
+    }
+  }
 }

@@ -13,6 +13,10 @@ export type Scope = (typeof scopes)[number]
 /** The spec's prefixes (Authentication 2). */
 const prefixes = { live: 'service_live_', sandbox: 'service_test_' } as const
 
+export function isKeyShaped(text: string): boolean {
+  return Object.values(prefixes).some((prefix) => text.startsWith(prefix))
+}
+
 export type NewKey = {
   account: string
   name: string
