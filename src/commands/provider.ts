@@ -104,6 +104,9 @@ async function withProvider(env: Environment, secretKey: Buffer | undefined, wor
     const { deps, close } = provider.openProvider({ databaseUrl, ...(secretKey && { secretKey }) })
     try {
       return await work(deps)
+    } catch (error) {
+      if (error instanceof provider.CommandError && error.malformed) throw new UsageError(error.message)
+      throw error
     } finally {
       await close()
     }

@@ -2,13 +2,14 @@ import express, { type Express, type Request, type Response, type RequestHandler
 import { submitBodySchema } from '../wire/schemas.ts'
 import { errorHandler, HttpError, methodNotAllowed, notFound } from '../runtime/http.ts'
 import { readAccount } from './account.ts'
-import { type Caller, type Identify, invalidApiKey, readApiKey } from './auth.ts'
+import { type Identify, invalidApiKey, readApiKey } from './auth.ts'
 import { createAvailability } from './availability.ts'
 import { readBody } from './body.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from './catalog.ts'
 import { docsRouter } from './docs.ts'
 import { strikes } from './faults.ts'
 import { readIdempotencyKey } from './idempotency.ts'
+import type { Caller } from './identify.ts'
 import { validateInput } from './input.ts'
 import type { Scope } from './keys.ts'
 import { serveMedia } from './media-files.ts'
@@ -24,23 +25,16 @@ import { submit, type SubmitDeps } from './submit.ts'
 export type ApiDeps = SubmitDeps & {
   settings: ProviderSettings
   identify: Identify
-  /** Whether the program can do its work now: Postgres answers, is migrated, and we are not stopping. */
-  isReady: () => Promise<boolean>
 }
 
 type Handler = (req: Request, res: Response, caller: Caller) => void | Promise<void>
 
-/** The API listener: /v1 as the spec says, media, health. */
+/** The API listener: /v1 as the spec says, media; health is answered before it (runtime/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
   const app = express()
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
   app.set('trust proxy', deps.settings.trustProxy).set('query parser', 'simple')
   app.use(requestLogger(deps.logger))
-  app.get('/healthz', (_req, res) => void res.json({ status: 'ok' }))
-  app.get('/readyz', async (_req, res) => {
-    const ready = await deps.isReady()
-    res.status(ready ? 200 : 503).json({ status: ready ? 'ok' : 'unavailable' })
-  })
   app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
   app.use(docsRouter(deps.settings.baseUrl))
   app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))

@@ -1,7 +1,7 @@
 import { HttpError } from '../runtime/http.ts'
 import type { catalogEntrySchema, modelSchema } from '../wire/schemas.ts'
 import type { z } from 'zod'
-import type { Caller } from './auth.ts'
+import type { Caller } from './identify.ts'
 import { catalog, type CatalogModel } from './catalog-data.ts'
 import type { Input } from './input.ts'
 import { priceOf } from './pricing.ts'

@@ -19,6 +19,7 @@
  */
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { answered } from '../runtime/answered.ts'
 import { createPool, type Database } from '../runtime/postgres.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { catalog } from './catalog-data.ts'
@@ -31,10 +32,15 @@ import { environments, type Environment } from './schema.ts'
 
 export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
 
-/** What was asked for cannot be done; the message says why. */
+/** What was asked for cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const
+  malformed: boolean
+  constructor(message: string, { malformed = false } = {}) {
+    super(message)
+    this.malformed = malformed
+  }
 }
 
 export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; secretKey?: Buffer }) {
@@ -83,16 +89,16 @@ export async function grantCredits({ db, clock }: CommandDeps, { account, credit
 export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
-  const [row] = await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`)
+  const [row] = answered(await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`), 'reading the state of a request')
   throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
 export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
-  const rows = await db.execute<{ slug: string; environment: Environment; enabled: boolean }>(
+  const rows = answered(await db.execute<{ slug: string; environment: Environment; enabled: boolean }>(
     sql`select slug, environment, enabled from provider.model_activations`,
-  )
+  ), 'listing models')
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return catalog.map(({ slug, type, name, environments: defaults }) => {
     const active = (environment: Environment) => switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
@@ -106,10 +112,10 @@ export type ModelSwitch = { slug: string; environment: Environment; enabled: boo
 export async function setModelEnabled({ db, clock }: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
   if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
-  await db.execute(sql`
+  answered(await db.execute(sql`
     insert into provider.model_activations (environment, slug, enabled, updated_at)
     values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
-    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`)
+    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`), 'switching a model')
   return { slug, environment, enabled }
 }
 
@@ -119,7 +125,7 @@ export function parseFaults(words: readonly string[]): Faults {
     const [name = '', value = ''] = word.split('=', 2)
     return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
   })
-  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`)
+  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 
@@ -159,5 +165,5 @@ function parse<T>(schema: z.ZodType<T>, value: unknown, name?: string): T {
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
   const where = [...(name === undefined ? [] : [name]), ...(issue?.path ?? [])].join('.')
-  throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`)
+  throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`, { malformed: true })
 }

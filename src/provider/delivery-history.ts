@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm'
+import { answered } from '../runtime/answered.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { iso } from './keys.ts'
 
@@ -29,19 +30,19 @@ const listed = sql`d.id, d.request_id, d.account_id as account, d.url, d.state, 
 
 /** Newest first, of one account or of all; the latest of each account are merged, as the index has them. */
 export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
-  const rows = await db.execute<DeliveryListing>(sql`
+  const rows = answered(await db.execute<DeliveryListing>(sql`
     select ${listed}
     from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
     cross join lateral (
       select * from provider.deliveries where account_id = a.id order by created_at desc, id desc limit ${limit}::int
     ) d
-    order by d.created_at desc, d.id desc limit ${limit}::int`)
+    order by d.created_at desc, d.id desc limit ${limit}::int`), 'listing deliveries')
   return rows.map(withTimes)
 }
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
-  const rows = await db.execute<DeliveryListing>(sql`
-    select ${listed} from provider.deliveries d where d.request_id = ${requestId} order by d.created_at desc`)
+  const rows = answered(await db.execute<DeliveryListing>(sql`
+    select ${listed} from provider.deliveries d where d.request_id = ${requestId} order by d.created_at desc`), 'listing the deliveries of a request')
   return rows.map(withTimes)
 }
 
@@ -52,12 +53,12 @@ function withTimes(row: DeliveryListing): DeliveryListing {
 export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
-  const [row] = await db.execute<DeliveryListing & { body: string }>(sql`
-    select ${listed}, d.body from provider.deliveries d where d.id = ${id}`)
+  const [row] = answered(await db.execute<DeliveryListing & { body: string }>(sql`
+    select ${listed}, d.body from provider.deliveries d where d.id = ${id}`), 'reading a delivery')
   if (row === undefined) return undefined
-  const attempts = await db.execute<AttemptListing>(sql`
+  const attempts = answered(await db.execute<AttemptListing>(sql`
     select number, started_at, duration_ms, ok, http_status, detail
-    from provider.delivery_attempts where delivery_id = ${id} order by number`)
+    from provider.delivery_attempts where delivery_id = ${id} order by number`), 'reading the attempts of a delivery')
   const { body, ...delivery } = row
   return {
     delivery: withTimes(delivery),
@@ -71,10 +72,10 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
  * of the others. False when it is unknown, or still has attempts of its own coming.
  */
 export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
-  const rows = await db.execute(sql`
+  const rows = answered(await db.execute(sql`
     update provider.deliveries
     set state = 'pending', max_attempts = greatest(max_attempts, attempts + 1), due_at = ${now.toISOString()}, settled_at = null, lease_token = null
     where id = ${id} and (state <> 'pending' or (lease_token is null and due_at > ${now.toISOString()}))
-    returning id`)
+    returning id`), 'sending a delivery again')
   return rows.length > 0
 }

@@ -4,12 +4,14 @@ import type { Database } from '../runtime/postgres.ts'
 import { doublingPauseMs } from '../wire/backoff.ts'
 import { sign } from '../wire/signature.ts'
 import { strikes } from './faults.ts'
-import { readSigningSecret } from './keys.ts'
-import { claimDue, type ClaimedDelivery, failAbandoned, settleAttempt } from './outbox.ts'
+import { readSigningSecret, UnreadableSecretError } from './keys.ts'
+import { createFairLanes } from './fair-lanes.ts'
+import { failAbandoned, settleAttempt } from './outbox.ts'
+import { claimDue, type ClaimedDelivery, findDueLanes, firstLane, type Lane } from './outbox-claims.ts'
 import type { Poster } from './webhook-post.ts'
 
-export const attemptsPerHost = 8
-const attemptsInFlight = 128
+/** Lanes that one statement looks at: some hundredths of a second. */
+const lanesPerPage = 2000
 /** Beyond the deadline of an attempt, so that only a dead process's attempt is taken over. */
 const leaseMarginMs = 10_000
 
@@ -34,39 +36,63 @@ export type Dispatcher = {
 }
 
 /**
- * Sends the outbox. A tick only says until when deliveries are due; from then on
- * each attempt that ends makes room for the next, so that thousands go out in
- * one tick. Attempts are bounded in all and per host: one slow host delays
- * nobody else.
+ * Sends the outbox. A tick says until when deliveries are due, and has the lanes
+ * looked for in which there are any; from then on each attempt that ends makes
+ * room for the next, so that thousands go out in one tick. What may start is
+ * shared fairly (fair-lanes.ts): no account and no host delays another.
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
-  const inFlight = new Map<string, number>()
+  const lanes = createFairLanes()
   const running = new Set<Promise<void>>()
   let dueBy = new Date(0)
+  let tickIsNew = false
+  let lookFrom: Lane | undefined
   let draining = false
   let pumping: Promise<void> | undefined
   let again = false
 
   const start = (claimed: ClaimedDelivery) => {
-    inFlight.set(claimed.host, (inFlight.get(claimed.host) ?? 0) + 1)
     const attempt = attemptDelivery(deps, claimed, cut)
       .catch((error: unknown) => deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not settled, its lease will end'))
       .finally(() => {
         running.delete(attempt)
-        const left = (inFlight.get(claimed.host) ?? 1) - 1
-        if (left === 0) inFlight.delete(claimed.host)
-        else inFlight.set(claimed.host, left)
+        lanes.giveBack([{ ...claimed, count: 1 }])
         pump().catch((error: unknown) => deps.logger.error({ err: error }, 'claiming deliveries failed, the next tick tries again'))
       })
     running.add(attempt)
   }
 
+  // A page at a time, so that what is found starts before all is seen; a walk that has begun goes on to its end.
+  const look = async () => {
+    if (lookFrom === undefined && tickIsNew) {
+      tickIsNew = false
+      lookFrom = firstLane
+    }
+    if (lookFrom === undefined || !lanes.hasRoom()) return
+    const { due, next } = await findDueLanes(deps.db, { after: lookFrom, dueBy, limit: lanesPerPage })
+    lanes.remember(due)
+    lookFrom = next
+    again ||= next !== undefined || tickIsNew
+  }
+
   const claimOnce = async () => {
-    const limit = attemptsInFlight - running.size
-    if (draining || limit <= 0) return
-    const now = deps.clock()
-    const leaseUntil = new Date(now.getTime() + deps.timeoutMs + leaseMarginMs)
-    const claimed = await claimDue(deps.db, { token: randomUUID(), dueBy, now, leaseUntil, limit, perHost: attemptsPerHost, inFlight })
+    if (draining) return
+    await look()
+    const chosen = lanes.choose()
+    if (chosen.length === 0) return
+    const leaseUntil = new Date(deps.clock().getTime() + deps.timeoutMs + leaseMarginMs)
+    const request = { token: randomUUID(), dueBy, leaseUntil, lanes: chosen }
+    const claimed = await claimDue(deps.db, request).catch((error: unknown) => {
+      lanes.giveBack(chosen)
+      throw error
+    })
+    for (const lane of chosen) {
+      const missing = lane.count - claimed.filter((one) => one.accountId === lane.accountId && one.host === lane.host).length
+      if (missing === 0) continue
+      lanes.forget(lane)
+      lanes.giveBack([{ ...lane, count: missing }])
+      again = true
+    }
     for (const delivery of claimed) start(delivery)
   }
 
@@ -89,6 +115,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
   return {
     runOnce: async () => {
       dueBy = deps.clock()
+      tickIsNew = true
       await failAbandoned(deps.db, dueBy)
       await pump()
       return { more: false }
@@ -121,6 +148,8 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
 /** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
 async function send({ db, secretKey, poster, userAgent, clock, random, logger }: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal) {
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
+    // That Postgres did not answer says nothing about the key.
+    if (!(error instanceof UnreadableSecretError)) throw error
     logger.error({ err: error, key_id: claimed.keyId }, 'signing secret cannot be read: was PROVIDER_SECRET_KEY changed?')
     return undefined
   })

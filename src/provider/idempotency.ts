@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'drizzle-orm'
+import { answered } from '../runtime/answered.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 import type { Environment } from './schema.ts'
@@ -49,7 +50,7 @@ export async function recall(
   fingerprint: Buffer,
   now: Date,
 ): Promise<Remembered | undefined> {
-  const [row] = await db.execute<{
+  const [row] = answered(await db.execute<{
     request_id: string
     same: boolean
     expired: boolean
@@ -60,7 +61,7 @@ export async function recall(
     select k.request_id, k.fingerprint = ${fingerprint} as same, k.created_at <= ${cutoff(now)} as expired,
       r.cost, r.turn is not null as queued, k.submitted_position
     from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
-    where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`)
+    where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`), 'looking up an Idempotency-Key')
   if (row === undefined) return undefined
   const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
   return { requestId, same, expired, cost, queued, submittedPosition }
@@ -68,24 +69,24 @@ export async function recall(
 
 /** Completes what recall answers: the position is known only once the request stands in the queue. */
 export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
-  await db.execute(sql`
+  answered(await db.execute(sql`
     update provider.idempotency_keys set submitted_position = ${position}::int
-    where account_id = ${accountId} and environment = ${environment} and key = ${key}`)
+    where account_id = ${accountId} and environment = ${environment} and key = ${key}`), 'remembering a position')
 }
 
 /** Makes room for a key that is used again after its time. */
 export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
-  await db.execute(sql`
+  answered(await db.execute(sql`
     delete from provider.idempotency_keys
-    where account_id = ${accountId} and environment = ${environment} and key = ${key} and created_at <= ${cutoff(now)}`)
+    where account_id = ${accountId} and environment = ${environment} and key = ${key} and created_at <= ${cutoff(now)}`), 'forgetting an expired Idempotency-Key')
 }
 
 /** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = await db.execute(sql`
+  const rows = answered(await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(
       select ctid from provider.idempotency_keys where created_at <= ${cutoff(now)} order by created_at limit ${limit}::int
-    )) returning 1`)
+    )) returning 1`), 'removing expired Idempotency-Keys')
   return rows.length
 }
 

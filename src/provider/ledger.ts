@@ -1,4 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { answered } from '../runtime/answered.ts'
 import type { Database } from '../runtime/postgres.ts'
 
 /**
@@ -39,7 +40,7 @@ export type Grant = {
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
   await openAccount(db, accountId, now)
-  const [row] = await db.execute<{ available: string }>(sql`
+  const [row] = answered(await db.execute<{ available: string }>(sql`
     with entries as (
       insert into provider.ledger_entries (account_id, book, kind, amount, reference, created_at)
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
@@ -50,15 +51,15 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
     update provider.accounts a
     set available = a.available + coalesce((select amount from entries where book = 'available'), 0)
     where a.id = ${accountId}
-    returning a.available`)
+    returning a.available`), 'granting credits')
   return row?.available ?? '0'
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
-  const rows = await db.execute(sql`
+  const rows = answered(await db.execute(sql`
     insert into provider.accounts (id, created_at) values (${accountId}, ${now.toISOString()})
-    on conflict do nothing returning id`)
+    on conflict do nothing returning id`), 'opening an account')
   return rows.length > 0
 }
 
@@ -69,7 +70,7 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
  * is what its entries say, and a reserve is open exactly while its request is.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
-  const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
+  const [row] = answered(await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
       select account_id, sum(amount) as total, sum(amount) filter (where book = 'available') as available
       from provider.ledger_entries group by account_id
@@ -106,7 +107,7 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
     )
     select (select count(*)::int from provider.accounts) as accounts,
            (select count(*)::int from provider.ledger_entries) as entries,
-           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`)
+           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`), 'checking the ledger')
   const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
   return { ok: problems.length === 0, accounts, entries, problems }
 }

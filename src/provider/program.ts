@@ -5,16 +5,17 @@ import { prepareSchema } from '../runtime/await-postgres.ts'
 import { listen, type Listener } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop } from '../runtime/loop.ts'
-import { isMigrated } from '../runtime/migrate.ts'
 import { createPool, type Database, type Pool, withDeadline } from '../runtime/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
+import { watchReadiness, withHealth } from '../runtime/readiness.ts'
 import { createApi } from './api.ts'
 import { createIdentify } from './auth.ts'
 import { createConsole } from './developer-console/router.ts'
 import { type DemoKey, importDemoKeys } from './demo-keys.ts'
-import { attemptsPerHost, createDispatcher } from './dispatcher.ts'
+import { createDispatcher } from './dispatcher.ts'
 import { createEngineHost } from './engine-host.ts'
 import { engineNameOf } from './engines/registry.ts'
+import { attemptsPerHost } from './fair-lanes.ts'
 import { runHousekeepingOnce } from './housekeeping.ts'
 import { createQueueWorker } from './queue-worker.ts'
 import { resolve } from './resolver.ts'
@@ -32,7 +33,6 @@ const queuePollMs = 500
 /** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */
 const leaseMs = 10_000
 const housekeepingMs = 60_000
-const readyTimeoutMs = 2000
 /** Of the pool, for who asks and how a request stands: submits that wait for each other's account hold up none of these. */
 const askingConnections = 4
 /** For what was cut to let go of what it had in hand. */
@@ -84,33 +84,33 @@ type Parts = {
 }
 
 async function startListening({ settings, logger, db, asking, prepared }: Parts & { asking: Pool }): Promise<RunningProgram> {
+  const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
   const background = startBackground({ settings, logger, db, prepared }, stopping.signal, cut.signal)
-  const isReady = async () => {
-    if (stopping.signal.aborted) return false
-    return withDeadline(isMigrated(asking.client, migrations), readyTimeoutMs, 'the readiness check').catch(() => false)
-  }
+  const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
   const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
   const statusReader = createStatusReader(asking.db)
   const wake = { onQueued: background.onQueued }
-  const handler = createApi({ db, settings, clock, random, resolve, logger, isReady, identify, statusReader, ...wake })
+  const api = createApi({ db, settings, clock, random, resolve, logger, identify, statusReader, ...wake })
   const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
   const listeners: Listener[] = []
   try {
-    listeners.push(await listen({ handler, host, port, setting: 'PROVIDER_PORT', logger }))
+    listeners.push(await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', logger }))
     const at = { host: settings.consoleHost, port: settings.consolePort, setting: 'PROVIDER_CONSOLE_PORT' }
     listeners.push(await listen({ handler: consoleHandler, ...at, logger }))
   } catch (error) {
     stopping.abort()
-    await Promise.all([...listeners.map((listener) => listener.close(0)), background.ended()])
+    await Promise.all([...listeners.map((listener) => listener.close(0)), background.ended(), readiness.stop()])
     background.abandon()
     throw error
   }
   return {
     urls: { api: listeners[0]?.url ?? '', 'developer console': listeners[1]?.url ?? '' },
+    retire: () => retired.abort(),
     stop: async (graceMs) => {
+      retired.abort()
       stopping.abort()
       const timer = setTimeout(() => cut.abort(new Error('the process is stopping')), graceMs)
       const ended = Promise.all([...listeners.map((listener) => listener.close(graceMs)), background.ended()])
@@ -119,6 +119,7 @@ async function startListening({ settings, logger, db, asking, prepared }: Parts 
       })
       clearTimeout(timer)
       background.abandon()
+      await readiness.stop()
     },
   }
 }

@@ -1,4 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { answered } from '../runtime/answered.ts'
 import type { Database } from '../runtime/postgres.ts'
 import type { Output, RequestStatus } from '../wire/schemas.ts'
 import type { Faults } from './faults.ts'
@@ -31,7 +32,7 @@ export type Claim = { environment: Environment; token: string; limit: number; le
  */
 export async function claimRequests(db: Database, { environment, token, limit, leaseUntil, now }: Claim): Promise<ClaimedRequest[]> {
   const at = now.toISOString()
-  const rows = await db.execute<{
+  const rows = answered(await db.execute<{
     id: string
     api_key_id: string
     environment: Environment
@@ -56,7 +57,7 @@ export async function claimRequests(db: Database, { environment, token, limit, l
       lease_until = ${leaseUntil.toISOString()}, started_at = coalesce(r.started_at, ${at}::timestamptz)
     from (select id from orphans union all select id from heads) next
     where r.id = next.id
-    returning r.id, r.api_key_id, r.environment, r.model, r.input, r.cost, r.webhook_url, r.faults, r.attempts`)
+    returning r.id, r.api_key_id, r.environment, r.model, r.input, r.cost, r.webhook_url, r.faults, r.attempts`), 'claiming requests')
   return rows.map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
     ...row,
     token,
@@ -74,21 +75,21 @@ export async function recordProgress(
   { id, token }: ClaimedRequest,
   { progress, logLines, leaseUntil }: { progress: number; logLines: readonly string[]; leaseUntil: Date },
 ): Promise<boolean> {
-  const rows = await db.execute(sql`
+  const rows = answered(await db.execute(sql`
     update provider.requests
     set progress = greatest(progress, ${progress}::int), lease_until = ${leaseUntil.toISOString()},
       logs = (logs || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
     where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid
-    returning id`)
+    returning id`), `recording the progress of the request ${id}`)
   return rows.length > 0
 }
 
 /** Lets go of a request that is not finished: another attempt may start at `retryAt`. */
 export async function releaseRequest(db: Database, { id, token }: ClaimedRequest, retryAt: Date, countAttempt: boolean): Promise<void> {
-  await db.execute(sql`
+  answered(await db.execute(sql`
     update provider.requests
     set lease_token = null, lease_until = ${retryAt.toISOString()}, attempts = attempts - ${countAttempt ? 0 : 1}::int
-    where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid`)
+    where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid`), `letting go of the request ${id}`)
 }
 
 /** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
@@ -122,7 +123,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
-  const [row] = await db.execute<{ id: string }>(sql`
+  const [row] = answered(await db.execute<{ id: string }>(sql`
     with before as (
       select id, status from provider.requests where id = ${id} and ${guard} for update
     ), ended as (
@@ -137,7 +138,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
     )
-    select id from ended`)
+    select id from ended`), `ending the request ${id}`)
   return row?.id
 }
 

@@ -159,7 +159,7 @@ export const deliveries = provider.table(
     accountId: text('account_id').notNull(),
     apiKeyId: uuid('api_key_id').notNull(),
     url: text('url').notNull(),
-    /** Host and port: what the bound on parallel attempts counts by. */
+    /** Host and port: with the account what parallel attempts are shared by. */
     host: text('host').notNull(),
     /** The bytes of every attempt. */
     body: text('body').notNull(),
@@ -174,7 +174,8 @@ export const deliveries = provider.table(
     settledAt: instant('settled_at'),
   },
   (table) => [
-    index('deliveries_due').on(table.host, table.dueAt).where(sql`state = 'pending'`),
+    index('deliveries_due').on(table.accountId, table.host, table.dueAt).where(sql`state = 'pending'`),
+    index('deliveries_last_attempt').on(table.dueAt).where(sql`state = 'pending' and attempts >= max_attempts`),
     index('deliveries_request').on(table.requestId),
     index('deliveries_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
   ],
@@ -195,11 +196,17 @@ export const deliveryAttempts = provider.table(
   (table) => [primaryKey({ columns: [table.deliveryId, table.number] })],
 )
 
-/** Requests counted per minute, one row a key and one an account. UNLOGGED: after a crash the counts begin anew. */
+/** The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts begin anew. */
 export const rateWindows = provider.table('rate_windows', {
   id: text('id').primaryKey(),
-  startedAt: instant('started_at').notNull(),
-  hits: integer('hits').notNull(),
+  /** When, newest first, in milliseconds since 1970: of several calls in one second the last one. */
+  atMs: bigint('at_ms', { mode: 'number' }).array().notNull(),
+  /** How many then. */
+  calls: integer('calls').array().notNull(),
+  /** All of them. */
+  used: integer('used').notNull(),
+  /** What the statement that wrote the row was granted. */
+  granted: integer('granted').notNull(),
 })
 
 /** Where somebody switched a model on or off; without a row the catalog's own default holds. */

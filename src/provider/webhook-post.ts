@@ -7,6 +7,8 @@ import { isAllowed, staticProblem } from './webhook-url.ts'
 /** As much of an answer as is read; what comes after that nobody wants to know. */
 const maxAnswerBytes = 16_384
 const keptAnswerCharacters = 500
+/** An idle connection stays open for the next webhook, and no longer than this, whatever the receiver would like. */
+const idleConnectionMs = 4000
 
 export type PostOptions = {
   /** Origins exempt from the https and address rules. */
@@ -31,7 +33,7 @@ export type Poster = {
  * submit gains nothing; redirects are not followed (spec, URL rules).
  */
 export function createPoster({ allow, resolve, timeoutMs, connectionsPerHost: connections }: PostOptions): Poster {
-  const limits = { connections, pipelining: 1, headersTimeout: timeoutMs, bodyTimeout: timeoutMs, maxHeaderSize: maxAnswerBytes }
+  const limits = { connections, pipelining: 1, keepAliveMaxTimeout: idleConnectionMs, headersTimeout: timeoutMs, bodyTimeout: timeoutMs, maxHeaderSize: maxAnswerBytes }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, timeoutMs), timeout: timeoutMs } })
   const exempt = new Agent({ ...limits, connect: { timeout: timeoutMs } })
 

@@ -41,9 +41,13 @@ export function staticProblem(url: URL): string | undefined {
   return internal ? 'must not point to an internal or private address' : undefined
 }
 
+/** White space, control and format characters: the parser would drop or move them without a word. */
+const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
+
 function parseWebhookUrl(text: string): URL {
   if (text.length > maxLength) throw refused(`must have at most ${maxLength} characters`)
-  if (text.includes('\0') || !text.isWellFormed() || !URL.canParse(text)) throw refused('must be an absolute URL')
+  if (neverInUrl.test(text)) throw refused('must not contain white space or control characters')
+  if (!text.isWellFormed() || !URL.canParse(text)) throw refused('must be an absolute URL')
   const url = new URL(text)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') throw refused('must be an https URL')
   if (url.username !== '' || url.password !== '') throw refused('must not contain credentials')

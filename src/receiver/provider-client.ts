@@ -120,7 +120,7 @@ export function retryAfterOf(response: Response, now: Date): number | undefined 
   return Number.isNaN(at) ? undefined : Math.max(0, Math.ceil((at - now.getTime()) / 1000))
 }
 
-/** `RateLimit-Remaining` and `RateLimit-Reset` as CONTRACT has them: what is left, and seconds until it is whole again. */
+/** `RateLimit-Remaining` and `RateLimit-Reset`: what is left, and after how many seconds there is more. */
 export function rateOf(response: Response): RateAnswer | undefined {
   const remaining = Number(response.headers.get('ratelimit-remaining') ?? Number.NaN)
   const resetSeconds = Number(response.headers.get('ratelimit-reset') ?? Number.NaN)

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { errorEnvelopeSchema } from '../../src/wire/schemas.ts'
 import { revokeKey } from '../../src/provider/commands.ts'
+import { eventually } from '../support/eventually.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 
 let provider: TestProvider
@@ -117,5 +118,37 @@ describe('health', () => {
   it('is answered without a key', async () => {
     expect((await provider.call('GET', '/healthz')).status).toBe(200)
     expect((await provider.call('GET', '/readyz')).status).toBe(200)
+  })
+})
+
+describe('guesses of API keys', () => {
+  it('by thousands, while Postgres has much to do, refuse nobody who has a key', async () => {
+    const { api_key: key } = await provider.createKey()
+    expect((await provider.call('GET', '/v1/account', { key })).status).toBe(200)
+    const refused: number[] = []
+    const guesses: Promise<unknown>[] = []
+    const answer = await provider.database.sql.begin(async (sql) => {
+      await sql`lock table provider.api_keys in access exclusive mode`
+      for (let i = 0; i < 2100; i += 1) {
+        guesses.push(provider.call('GET', '/v1/account', { key: `service_live_guess-${i}` }).then(({ status }) => refused.push(status), () => {}))
+      }
+      await eventually(() => refused.length >= 100, 20_000)
+      // Waits for the lock, as the guesses do that are looked up.
+      const waiting = provider.call('GET', '/v1/account', { key })
+      await eventually(() => refused.length >= 1000, 20_000).catch(() => {})
+      return { waiting }
+    })
+    expect((await answer.waiting).status).toBe(200)
+    await Promise.all(guesses)
+    expect(new Set(refused)).toEqual(new Set([401, 503]))
+  }, 60_000)
+
+  it('that no key of ours can be cost Postgres nothing', async () => {
+    await provider.database.sql.begin(async (sql) => {
+      await sql`lock table provider.api_keys in access exclusive mode`
+      for (const key of ['sk-123', 'service_', 'x'.repeat(150)]) {
+        expect((await provider.call('GET', '/v1/account', { key })).status).toBe(401)
+      }
+    })
   })
 })

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { createKey, openProvider } from '../../src/provider/commands.ts'
 import { listDeliveries, resendDelivery, showDelivery } from '../../src/provider/delivery-history.ts'
 import { createDispatcher, type DispatcherDeps } from '../../src/provider/dispatcher.ts'
-import { claimDue } from '../../src/provider/outbox.ts'
+import { claimDue } from '../../src/provider/outbox-claims.ts'
 import { createPoster } from '../../src/provider/webhook-post.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { verify } from '../../src/wire/signature.ts'
@@ -144,7 +144,7 @@ describe('a delivery', () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     const leaseUntil = new Date(now.getTime() + 20_000)
-    const claim = { token: randomUUID(), dueBy: now, now, leaseUntil, limit: 10, perHost: 8, inFlight: new Map() }
+    const claim = { token: randomUUID(), dueBy: now, leaseUntil, lanes: [{ accountId: 'a', host: new URL(origin).host, count: 10 }] }
     expect(await claimDue(provider.deps.db, claim)).toHaveLength(1)
     const { runOnce } = dispatcher([origin])
     await runOnce()

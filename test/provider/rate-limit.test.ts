@@ -1,8 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { identifyAll } from '../../src/provider/auth.ts'
+import fc from 'fast-check'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createKey, openProvider } from '../../src/provider/commands.ts'
+import { identifyAll } from '../../src/provider/identify.ts'
 import { call, startTestProvider, type TestProvider } from './support/running-provider.ts'
 import { startProvider } from '../../src/provider/program.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
+import { createTestDatabase, type TestDatabase, testServers } from '../support/database.ts'
 
 let provider: TestProvider
 beforeAll(async () => {
@@ -78,15 +81,91 @@ describe('rate limits', () => {
       [3, 0, true],
     ])
   })
+})
 
-  it('begin anew after a minute', async () => {
-    const { api_key: key } = await provider.createKey()
+describe.each(testServers)('the windows, on the %s server', (server) => {
+  const start = Date.parse('2026-01-01T00:00:00Z')
+  let database: TestDatabase
+  let open: ReturnType<typeof openProvider>
+  let key: string
+  beforeEach(async () => {
+    database = await createTestDatabase(server)
+    open = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32, 7) })
+    key = (await createKey(open.deps, { account: 'a', name: 'k', environment: 'sandbox' })).api_key
+  })
+  afterEach(async () => {
+    await open.close()
+    await database.drop()
+  })
+
+  const ask = async (seconds: number, count: number, limits: { perKey: number; perAccount: number }, apiKey = key) => {
+    const identified = await identifyAll(open.deps.db, Array<string>(count).fill(apiKey), limits, new Date(start + Math.round(seconds * 1000)))
+    return identified.map((each) => each?.rate ?? expect.fail('the key is not known'))
+  }
+  const granted = (rates: readonly { exceeded: boolean }[]) => rates.filter(({ exceeded }) => !exceeded).length
+
+  it('let 120 of a key through in any minute, not 239 where two minutes meet', async () => {
+    const limits = { perKey: 120, perAccount: 600 }
+    expect(granted(await ask(0, 1, limits))).toBe(1)
+    expect(granted(await ask(59, 119, limits))).toBe(119)
+    expect(granted(await ask(60.7, 120, limits))).toBe(1)
+    expect(granted(await ask(118.9, 120, limits))).toBe(0)
+    expect(granted(await ask(119, 120, limits))).toBe(119)
+  })
+
+  it('let 600 of an account through in any minute', async () => {
+    const limits = { perKey: 400, perAccount: 600 }
+    const other = (await createKey(open.deps, { account: 'a', name: 'other', environment: 'live' })).api_key
+    expect(granted(await ask(0, 1, limits))).toBe(1)
+    expect(granted(await ask(59, 399, limits))).toBe(399)
+    expect(granted(await ask(59.5, 250, limits, other))).toBe(200)
+    expect(granted(await ask(60.7, 100, limits, other))).toBe(1)
+    expect((await ask(60.8, 1, limits, other))[0]).toMatchObject({ limit: 600, remaining: 0, exceeded: true })
+  })
+
+  it('tell after how many seconds one more call is possible, and then it is', async () => {
     const limits = { perKey: 2, perAccount: 10 }
-    const start = Date.parse('2026-01-01T00:00:00Z')
-    const at = async (seconds: number) => (await identifyAll(provider.deps.db, [key], limits, new Date(start + seconds * 1000)))[0]?.rate
+    const at = async (seconds: number) => (await ask(seconds, 1, limits))[0]
     expect(await at(0)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
     expect(await at(30)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, exceeded: false })
     expect(await at(59.5)).toEqual({ limit: 2, remaining: 0, resetSeconds: 1, exceeded: true })
-    expect(await at(60)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
+    expect(await at(60)).toEqual({ limit: 2, remaining: 0, resetSeconds: 30, exceeded: false })
+    expect(await at(75)).toEqual({ limit: 2, remaining: 0, resetSeconds: 15, exceeded: true })
+    expect(await at(90)).toMatchObject({ remaining: 0, exceeded: false })
+    expect(await at(300)).toEqual({ limit: 2, remaining: 1, resetSeconds: 60, exceeded: false })
+  })
+
+  it('whatever the order of calls: never more than the limit in 60 s, and after RateLimit-Reset always one more', async () => {
+    const limits = { perKey: 7, perAccount: 1000 }
+    const steps = fc.array(fc.record({ waitMs: fc.oneof(fc.integer({ min: 0, max: 900 }), fc.integer({ min: 0, max: 40_000 })), count: fc.integer({ min: 1, max: 9 }) }), { minLength: 1, maxLength: 12 })
+    let runs = 0
+    const property = fc.asyncProperty(steps, async (sequence) => {
+      const apiKey = (await createKey(open.deps, { account: `p${(runs += 1)}`, name: 'k', environment: 'sandbox' })).api_key
+      const passedAtMs: number[] = []
+      let nowMs = 0
+      for (const { waitMs, count } of sequence) {
+        nowMs += waitMs
+        const rates = await ask(nowMs / 1000, count, limits, apiKey)
+        for (let i = 0; i < granted(rates); i += 1) passedAtMs.push(nowMs)
+        const inWindow = passedAtMs.filter((ms) => ms > nowMs - 60_000).length
+        expect(inWindow).toBeLessThanOrEqual(limits.perKey)
+        const last = rates.at(-1) ?? expect.fail()
+        // The calls of one second are counted until the last of them is a minute old.
+        expect(last.remaining).toBeLessThanOrEqual(limits.perKey - inWindow)
+        if (!last.exceeded) continue
+        nowMs += last.resetSeconds * 1000
+        expect(granted(await ask(nowMs / 1000, 1, limits, apiKey))).toBe(1)
+        passedAtMs.push(nowMs)
+      }
+    })
+    await fc.assert(property, { numRuns: 25 })
+  }, 30_000)
+
+  it('keep no more than the calls of the last minute, and open again where a clock was put back', async () => {
+    const limits = { perKey: 100_000, perAccount: 100_000 }
+    for (let seconds = 0; seconds < 70; seconds += 0.5) await ask(seconds, 1, limits)
+    const [row] = await database.sql`select cardinality(at_ms) as entries, used from provider.rate_windows where id like 'key:%'`
+    expect(row).toEqual({ entries: 60, used: 120 })
+    expect(granted(await ask(-86_400, 3, { perKey: 3, perAccount: 10 }))).toBe(3)
   })
 })

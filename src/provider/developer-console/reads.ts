@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm'
+import { answered } from '../../runtime/answered.ts'
 import type { Database } from '../../runtime/postgres.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import { iso } from '../keys.ts'
@@ -10,7 +11,7 @@ export type AccountRow = { id: string; available: string; reserved: string; unfi
 
 /** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
-  return db.execute<AccountRow>(sql`
+  return answered(await db.execute<AccountRow>(sql`
     with unfinished as (
       select account_id, cost, environment from provider.requests where status = 'IN_QUEUE'
       union all
@@ -22,11 +23,11 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
     ) u on u.account_id = a.id
-    order by a.created_at desc, a.id limit 500`)
+    order by a.created_at desc, a.id limit 500`), 'listing accounts')
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const [row] = await db.execute<{ available: string }>(sql`select available from provider.accounts where id = ${account}`)
+  const [row] = answered(await db.execute<{ available: string }>(sql`select available from provider.accounts where id = ${account}`), 'reading a balance')
   return row?.available
 }
 
@@ -34,10 +35,10 @@ export type EntryRow = { id: string; book: string; kind: string; amount: string;
 
 /** The ledger of one account, newest first; `before` is the last id of the page before. */
 export async function listEntries(db: Database, account: string, before: number | undefined, limit: number): Promise<EntryRow[]> {
-  const rows = await db.execute<EntryRow>(sql`
+  const rows = answered(await db.execute<EntryRow>(sql`
     select id, book, kind, amount, request_id, created_at from provider.ledger_entries
     where account_id = ${account} and (${before ?? null}::bigint is null or id < ${before ?? null}::bigint)
-    order by id desc limit ${limit}::int`)
+    order by id desc limit ${limit}::int`), 'listing entries of the ledger')
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
@@ -64,7 +65,7 @@ const requestColumns = sql`
 
 /** Newest first. Over all accounts it merges the latest of each, which the index by account has in order. */
 export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
-  const rows = await db.execute<RequestRow>(sql`
+  const rows = answered(await db.execute<RequestRow>(sql`
     select ${requestColumns}
     from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
     cross join lateral (
@@ -73,7 +74,7 @@ export async function listRequests(db: Database, { account, status, limit }: Req
       order by created_at desc, id desc limit ${limit}::int
     ) r
     left join provider.api_keys k on k.id = r.api_key_id
-    order by r.created_at desc, r.id desc limit ${limit}::int`)
+    order by r.created_at desc, r.id desc limit ${limit}::int`), 'listing requests')
   return rows.map(withTimes)
 }
 
@@ -86,9 +87,9 @@ export type RequestDetail = RequestRow & {
 }
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
-  const [row] = await db.execute<RequestDetail>(sql`
+  const [row] = answered(await db.execute<RequestDetail>(sql`
     select ${requestColumns}, jsonb_pretty(r.input) as input, jsonb_pretty(r.output) as output, r.logs, r.error_code, r.error_message
-    from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`)
+    from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`), 'reading a request')
   return row && withTimes(row)
 }
 

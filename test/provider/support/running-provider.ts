@@ -8,7 +8,7 @@ import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { freePort } from './free-port.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { createTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 
 export type Answer = {
   status: number
@@ -54,8 +54,8 @@ export async function testSettings(databaseUrl: string, changes: Partial<Provide
 }
 
 /** A whole provider on a database of its own, reached over a real socket. */
-export async function startTestProvider(changes: Partial<ProviderSettings> = {}): Promise<TestProvider> {
-  const database = await createTestDatabase()
+export async function startTestProvider(changes: Partial<ProviderSettings> = {}, server: TestServer = 'embedded'): Promise<TestProvider> {
+  const database = await createTestDatabase(server)
   const settings = await testSettings(database.url, changes)
   const program = await startProvider({ settings, logger: createLogger('silent') })
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: settings.secretKey })

@@ -1,0 +1,80 @@
+import { randomBytes } from 'node:crypto'
+import path from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createKey, openProvider } from '../../src/provider/commands.ts'
+import { startProvider } from '../../src/provider/program.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { openLaptop } from '../start/support/laptop.ts'
+import { withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { call, testSettings } from './support/running-provider.ts'
+
+async function setUp() {
+  const database = await withTestDatabase('packaged')
+  const settings = await testSettings(database.url)
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: settings.secretKey })
+  const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
+  await close()
+  const program = await startProvider({ settings, logger: createLogger('silent') })
+  onTestFinished(() => program.stop(0))
+  const url = program.urls['api'] ?? ''
+  return { database, program, url, key, ready: async () => (await call(url, 'GET', '/readyz')).status }
+}
+
+describe("the provider's GET /readyz", () => {
+  it('is answered from memory, also a hundred times while Postgres keeps its question waiting', async () => {
+    const { database, ready } = await setUp()
+    expect(await ready()).toBe(200)
+    await database.sql.begin(async (sql) => {
+      await sql`lock table provider.migrations in access exclusive mode`
+      const asked = Array.from({ length: 100 }, ready)
+      expect(new Set(await Promise.all(asked))).toEqual(new Set([200]))
+      await eventually(async () => (await ready()) === 503, 5000)
+    })
+    await eventually(async () => (await ready()) === 200, 5000)
+  })
+
+  it('is 503 while Postgres takes no writes, and while a migration is missing', async () => {
+    const { database, ready } = await setUp()
+    const { sql } = database
+    const name = new URL(database.url).pathname.slice(1)
+    await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
+    await sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
+    await eventually(async () => (await ready()) === 503, 5000)
+    await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
+    await eventually(async () => (await ready()) === 200, 5000)
+    await sql`alter table provider.migrations rename to put_aside`
+    await eventually(async () => (await ready()) === 503, 5000)
+    await sql`alter table provider.put_aside rename to migrations`
+    await eventually(async () => (await ready()) === 200, 5000)
+  })
+
+  it('is 503 at once when it is about to stop, while calls are still answered', async () => {
+    const { program, url, key, ready } = await setUp()
+    expect(await ready()).toBe(200)
+    program.retire?.()
+    expect(await ready()).toBe(503)
+    expect((await call(url, 'GET', '/healthz')).status).toBe(200)
+    expect((await call(url, 'GET', '/v1/account', { key })).status).toBe(200)
+  })
+
+  it('is 503 at once after SIGTERM, while the listener still takes calls, then exit 0', async () => {
+    const database = await withTestDatabase('packaged')
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const env = {
+      NODE_ENV: 'production',
+      DATABASE_URL: database.url,
+      PROVIDER_MEDIA_DIR: path.join(laptop.folder, 'media'),
+      PROVIDER_SECRET_KEY: randomBytes(32).toString('base64'),
+      SHUTDOWN_GRACE_SECONDS: '10',
+    }
+    const program = laptop.start(env, 'provider')
+    const base = `http://127.0.0.1:${laptop.ports.PROVIDER_PORT}`
+    await eventually(async () => (await fetch(`${base}/readyz`)).status === 200, 30_000)
+    program.kill('SIGTERM')
+    await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 1500)
+    expect((await fetch(`${base}/v1/models`)).status).toBe(401)
+    expect(await program.exit).toEqual({ code: 0, signal: null })
+  }, 60_000)
+})
