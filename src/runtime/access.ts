@@ -19,15 +19,13 @@ const sessionSeconds = 12 * 3600
 /**
  * Guards a console and its API: a bearer token or a signed session cookie where
  * a token is set, a Host check where none is (a page that rebinds its own name
- * to loopback must not read the console), and a same-origin check on every action.
+ * to loopback must not read the console), and a check of where the call comes
+ * from on everything: no foreign page acts here, nor makes us work for it.
  */
 export function guardAccess(options: AccessOptions): Router {
   const router = Router()
-  router.use(options.token === undefined ? loopbackHostOnly : sameOriginActions)
-  if (options.token === undefined) {
-    router.use(sameOriginActions)
-    return router
-  }
+  if (options.token === undefined) return router.use(loopbackHostOnly, sameOriginOnly)
+  router.use(sameOriginOnly)
   const secured = { ...options, token: options.token, cookie: `${options.name}_session` }
   router.post('/sign-in', readForm, signIn(secured))
   router.post('/sign-out', signOut(secured))
@@ -57,14 +55,18 @@ function hostName(host: string | undefined): string | undefined {
   return host !== undefined && URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : undefined
 }
 
-/** Browsers say where an action comes from; programs that do not are not driven by a foreign page. */
-const sameOriginActions: RequestHandler = (req, _res, next) => {
-  if (req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS') return next()
-  const site = req.headers['sec-fetch-site']
-  const { origin } = req.headers
+/**
+ * Browsers say where a call comes from; programs that do not are not driven by a
+ * foreign page. Of another site only a link is followed: its pictures, scripts
+ * and frames could read nothing of ours, and would still cost us a query each.
+ */
+const sameOriginOnly: RequestHandler = (req, _res, next) => {
+  const { origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = req.headers
+  const reads = req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS'
   const foreignSite = site !== undefined && site !== 'same-origin' && site !== 'none'
+  const isPart = mode !== undefined && !(mode === 'navigate' && dest === 'document')
   const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
-  if (foreignSite || foreignOrigin) throw new HttpError(403, 'cross_origin', 'actions are taken only from this console itself')
+  if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads)) throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
   return next()
 }
 
