@@ -25,7 +25,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(requestLogger(logger))
   app.use(pageHeaders())
   app.use(pageAssets())
-  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, clock }))
+  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, db: deps.db, schema: 'provider', clock, logger }))
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
     sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))
