@@ -117,7 +117,7 @@ function progress(job: ReplayJob): Markup {
       ['Failed', failed === 0 ? '0' : badge(number(failed), 'bad')],
       ['Started', html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(endedAt.getTime() - startedAt.getTime())}</span>`}`],
     ])}
-    ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">The first ${changes.length} of ${number(changed)} changes are shown.</p>` : ''}
+    ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">${changes.length} of ${number(changed)} changes are shown; the pages of the requests have all of it.</p>` : ''}
     <div class="inline actions">
       ${running ? html`<form method="post" action="/deliveries/replays/${id}/stop"><button class="danger">Stop</button></form>` : ''}
       <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
