@@ -105,11 +105,13 @@ function csvLine(item: Item, columns: readonly string[]): string {
   return `${columns.map((column) => csvCell(item[column])).join(',')}\r\n`
 }
 
+// A spreadsheet runs what begins like this; one that parts cells at semicolons or tabs, in the middle of ours too.
+const formula = /(^|[;\t\r\n])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])|(^)(?=[\t\r\n])/g
+
 function csvCell(value: unknown): string {
   if (value === null || value === undefined) return ''
   if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   const text = Array.isArray(value) ? value.join(' ') : typeof value === 'string' ? value : JSON.stringify(value)
-  // A spreadsheet runs what begins like this.
-  const inert = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert
+  const inert = text.replaceAll(formula, "$1'")
+  return /[",;\t\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert
 }
