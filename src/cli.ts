@@ -1,5 +1,5 @@
 import { commands, usage } from './commands/index.ts'
-import { UsageError } from './commands/usage.ts'
+import { printable, UsageError } from './commands/usage.ts'
 import { ConfigError } from './config.ts'
 import { explainPostgres } from './runtime/postgres-words.ts'
 
@@ -20,7 +20,7 @@ async function main(argv: readonly string[]): Promise<number> {
     }
     return await command.run(args, process.env)
   } catch (error) {
-    process.stderr.write(`mediadock: ${oneLine(error)}\n`)
+    process.stderr.write(`mediadock: ${printable(oneLine(error))}\n`)
     if (error instanceof UsageError || isParseArgsError(error)) return 2
     return error instanceof ConfigError ? 78 : 1
   }

@@ -3,7 +3,7 @@ import { filtersAsTarget } from '../receiver/on-call/audit.ts'
 import { replayMany, type ReplayedMany } from '../receiver/api/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
-import { replayDelivery } from '../receiver/replay.ts'
+import { replayDelivery, type Replay } from '../receiver/replay.ts'
 import type { WorkerDeps } from '../receiver/worker.ts'
 import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, readWords } from './listing.ts'
@@ -40,7 +40,8 @@ what is in progress. Exit 1 when something could not be replayed.
       const target = filtered ? filtersAsTarget(filters) : ids.join(',')
       const action = filtered || ids.length > 1 ? 'replay_many' : 'replay'
       const replayed = how.dryRun ? await work() : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
-      if (json) printJson(replayed)
+      if (replayed.changes.length < replayed.changed) process.stderr.write(`mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`)
+      if (json) printJson(asJson(replayed))
       else print(replayed, how)
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
     })
@@ -48,11 +49,11 @@ what is in progress. Exit 1 when something could not be replayed.
 }
 
 /** What the audit keeps of it. */
-function countsOf({ replayed, changes, failed }: ReplayedMany) {
-  return { replayed, changed: changes.length, failed: failed.length }
+function countsOf({ replayed, changed, failed }: Replayed) {
+  return { replayed, changed, failed: failed.length }
 }
 
-async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryRun, interrupted }: Options): Promise<ReplayedMany> {
+async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryRun, interrupted }: Options): Promise<Replayed> {
   const count = await countDeliveries(deps.db, filters)
   process.stderr.write(`${count} ${count === 1 ? 'delivery' : 'deliveries'} to replay\n`)
   const onProgress = (done: number) => {
@@ -60,22 +61,59 @@ async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryR
     if (process.stderr.isTTY) process.stderr.write(`\r${done} of ${count}${done >= count ? '\n' : ''}`)
     else if (done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
   }
-  return replayMany(deps, { filters, dryRun, limit: Number.MAX_SAFE_INTEGER, signal: interrupted, onProgress })
+  const all = nothing()
+  let before = 0
+  do {
+    const { replayed, changes, failed, next_cursor } = await replayMany(deps, {
+      filters,
+      dryRun,
+      cursor: all.next_cursor ?? undefined,
+      limit: Number.MAX_SAFE_INTEGER,
+      signal: interrupted,
+      onProgress: (done) => onProgress(before + done),
+    })
+    before += replayed + failed.length
+    add(all, { replayed, changes })
+    all.failed.push(...failed)
+    all.next_cursor = next_cursor
+  } while (all.next_cursor !== null && !interrupted.aborted)
+  return all
 }
 
-async function replayEach(deps: WorkerDeps, ids: readonly string[], { dryRun, interrupted }: Options): Promise<ReplayedMany> {
-  const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: null }
+/** What is printed of the changes weighs no more: the rest is counted. */
+const maxChangesBytes = 16 * 1024 * 1024
+
+type Replayed = ReplayedMany & { changed: number; bytes: number }
+
+function nothing(): Replayed {
+  return { replayed: 0, changed: 0, bytes: 0, changes: [], failed: [], next_cursor: null }
+}
+
+function add(all: Replayed, { replayed, changes }: Replay): void {
+  all.replayed += replayed
+  all.changed += changes.length
+  for (const change of changes) {
+    all.bytes += JSON.stringify(change).length
+    if (all.bytes <= maxChangesBytes) all.changes.push(change)
+  }
+}
+
+async function replayEach(deps: WorkerDeps, ids: readonly string[], { dryRun, interrupted }: Options): Promise<Replayed> {
+  const all = nothing()
   for (const id of ids) {
     if (interrupted.aborted) break
     const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
     if (!replay) all.failed.push({ delivery_id: id, message: 'there is no such delivery' })
-    all.replayed += replay?.replayed ?? 0
-    all.changes.push(...(replay?.changes ?? []))
+    if (replay) add(all, replay)
   }
   return all
 }
 
-function print({ replayed, changes, failed }: ReplayedMany, { dryRun, interrupted }: Options): void {
+function asJson({ bytes: _bytes, changed: _changed, ...replayed }: Replayed) {
+  return replayed
+}
+
+function print({ replayed, changes, changed, failed }: Replayed, { dryRun, interrupted }: Options): void {
   if (changes.length > 0) {
     printTable(
       ['request', 'outcome', 'before', 'after', 'media'],
@@ -90,7 +128,7 @@ function print({ replayed, changes, failed }: ReplayedMany, { dryRun, interrupte
   }
   for (const { delivery_id, message } of failed) process.stderr.write(`mediadock: ${delivery_id}: ${message}\n`)
   const end = interrupted.aborted ? ', stopped before the end' : ''
-  process.stdout.write(`${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changes.length} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`)
+  process.stdout.write(`${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`)
 }
 
 function statusOf(row: object | null): string {

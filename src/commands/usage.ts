@@ -13,8 +13,18 @@ export type Command = {
   run: (args: string[], env: Environment) => Promise<number>
 }
 
+// JSON itself escapes only the controls of ASCII: a terminal obeys others too.
+const steering = /[^\P{C}\n]|[\u2028\u2029]/gu
+
+/** One line of JSON in which nothing steers a terminal; it reads as the same value. */
 export function printJson(value: unknown): void {
-  process.stdout.write(`${JSON.stringify(value)}\n`)
+  const escaped = JSON.stringify(value).replaceAll(steering, (text) => text.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))
+  process.stdout.write(`${escaped}\n`)
+}
+
+/** A text in which nothing steers a terminal. */
+export function printable(text: string): string {
+  return text.replaceAll(steering, '·')
 }
 
 /** Rows as aligned columns that fit the terminal; the last column gets what is left. */

@@ -32,12 +32,13 @@ const pages = [nowRoutes, deliveriesRoutes, replayRoutes, deliveryRoutes, reques
 
 /** The internal listener: console pages, JSON API and metrics. */
 export function internalRouter(deps: ReceiverDeps): Router {
-  const { settings, clock, registry } = deps
+  const { settings, clock, registry, db, logger, metrics } = deps
   const router = Router()
   const console: ConsoleDeps = { ...deps, links: linkPolicy(settings) }
   router.use(pageHeaders({ mediaSources: console.links.sources }))
   router.use(pageAssets(assets))
-  router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', clock }))
+  const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })
+  router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', db, schema: 'mediadock', clock, logger, onRefused }))
   router.use(apiRouter(deps))
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await registry.metrics())

@@ -220,3 +220,10 @@ export const modelActivations = provider.table(
   },
   (table) => [primaryKey({ columns: [table.environment, table.slug] })],
 )
+
+/** Who is signed in to the developer console, by the HMAC of their cookie under its token: see sessions.ts. */
+export const sessions = provider.table('sessions', {
+  id: text('id').primaryKey(),
+  name: text('name').notNull(),
+  expiresAt: instant('expires_at').notNull(),
+})

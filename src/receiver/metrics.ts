@@ -105,11 +105,13 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     timestampMismatches: counter('mediadock_timestamp_mismatch_total', 'Deliveries whose X-Service-Timestamp differs from the signed t', []),
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
+    signInsRefused: counter('mediadock_sign_ins_refused_total', 'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones', ['reason']),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
   }
   // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)
   metrics.providerCalls.inc({ operation: 'result', outcome: 'unauthorized' }, 0)
+  for (const reason of ['wrong_token', 'too_many_attempts']) metrics.signInsRefused.inc({ reason }, 0)
   for (const outcome of ['ok', 'error']) metrics.reconcileRuns.inc({ outcome }, 0)
   return metrics
 }

@@ -1,9 +1,13 @@
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
+import { createHash, timingSafeEqual } from 'node:crypto'
 import { Router, urlencoded, type Request, type RequestHandler, type Response } from 'express'
 import { html } from 'hono/html'
-import { HttpError, sendError } from './http.ts'
-import { isLoopback } from './settings.ts'
 import { page, sendPage } from './console-page.ts'
+import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
+import { HttpError, sendError } from './http.ts'
+import type { Logger } from './logger.ts'
+import type { Database } from './postgres.ts'
+import { createSessions, sessionSeconds, type Session, type Sessions } from './sessions.ts'
+import { isLoopback } from './settings.ts'
 
 export type AccessOptions = {
   /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */
@@ -11,24 +15,33 @@ export type AccessOptions = {
   /** Names the cookie: two consoles on one host must not share it. */
   name: string
   title: string
+  /** Where sessions are kept. */
+  db: Database
+  schema: 'mediadock' | 'provider'
   clock: () => Date
+  logger: Logger
+  /** Counts tokens that were wrong, and those that were not even compared. */
+  onRefused?: (why: 'wrong_token' | 'too_many_attempts') => void
 }
 
-const sessionSeconds = 12 * 3600
-
 /**
- * Guards a console and its API: a bearer token or a signed session cookie where
+ * Guards a console and its API: a bearer token or the cookie of a session where
  * a token is set, a Host check where none is (a page that rebinds its own name
- * to loopback must not read the console), and a same-origin check on every action.
+ * to loopback must not read the console), and a check of where the call comes
+ * from on everything: no foreign page acts here, nor makes us work for it.
  */
 export function guardAccess(options: AccessOptions): Router {
   const router = Router()
-  router.use(options.token === undefined ? loopbackHostOnly : sameOriginActions)
-  if (options.token === undefined) {
-    router.use(sameOriginActions)
-    return router
+  if (options.token === undefined) return router.use(loopbackHostOnly, sameOriginOnly)
+  router.use(sameOriginOnly)
+  const secured: Secured = {
+    ...options,
+    token: options.token,
+    cookie: `${options.name}_session`,
+    sessions: createSessions({ ...options, token: options.token }),
+    guesses: createGuessLimit(options.clock),
+    noted: createBoundedLog(options.logger),
   }
-  const secured = { ...options, token: options.token, cookie: `${options.name}_session` }
   router.post('/sign-in', readForm, signIn(secured))
   router.post('/sign-out', signOut(secured))
   router.use(requireToken(secured))
@@ -42,7 +55,20 @@ const readForm: RequestHandler = (req, res, next) => {
   parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
 }
 
-type Secured = AccessOptions & { token: string; cookie: string }
+type Secured = AccessOptions & { token: string; cookie: string; sessions: Sessions; guesses: GuessLimit; noted: (address: string | undefined) => void }
+
+const logEveryMs = 10_000
+
+/** Wrong tokens are logged, a flood of them in a line now and then. */
+function createBoundedLog(logger: Logger): Secured['noted'] {
+  let [count, loggedAt] = [0, -Infinity]
+  return (address) => {
+    count += 1
+    if (performance.now() - loggedAt < logEveryMs) return
+    logger.warn({ remote: address, count }, 'wrong tokens were given')
+    ;[count, loggedAt] = [0, performance.now()]
+  }
+}
 
 const loopbackHostOnly: RequestHandler = (req, _res, next) => {
   const name = hostName(req.headers.host)
@@ -57,21 +83,26 @@ function hostName(host: string | undefined): string | undefined {
   return host !== undefined && URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : undefined
 }
 
-/** Browsers say where an action comes from; programs that do not are not driven by a foreign page. */
-const sameOriginActions: RequestHandler = (req, _res, next) => {
-  if (req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS') return next()
-  const site = req.headers['sec-fetch-site']
-  const { origin } = req.headers
+/**
+ * Browsers say where a call comes from; programs that do not are not driven by a
+ * foreign page. Of another site only a link is followed: its pictures, scripts
+ * and frames could read nothing of ours, and would still cost us a query each.
+ */
+const sameOriginOnly: RequestHandler = (req, _res, next) => {
+  const { origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = req.headers
+  const reads = req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS'
   const foreignSite = site !== undefined && site !== 'same-origin' && site !== 'none'
+  const isPart = mode !== undefined && !(mode === 'navigate' && dest === 'document')
   const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
-  if (foreignSite || foreignOrigin) throw new HttpError(403, 'cross_origin', 'actions are taken only from this console itself')
+  if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads)) throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
   return next()
 }
 
 function requireToken(options: Secured): RequestHandler {
-  return (req, res, next) => {
-    if (hasBearer(req, options)) return next()
-    const session = sessionOf(req, options)
+  return async (req, res, next) => {
+    const [, bearer] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
+    if (bearer !== undefined && isToken(req, bearer, options)) return next()
+    const session = await sessionOf(req, options)
     if (session) {
       res.locals['actor'] = session.name
       return next()
@@ -81,20 +112,23 @@ function requireToken(options: Secured): RequestHandler {
   }
 }
 
-function hasBearer(req: Request, { token }: Secured): boolean {
-  const [, given] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
-  return given !== undefined && equal(given, token)
+/** Compares what was given; throws HttpError 429 where too much was wrong already. */
+function isToken({ ip }: Request, given: string, { token, guesses, noted, onRefused }: Secured): boolean {
+  const wait = guesses.waitOf(ip)
+  if (wait !== undefined) {
+    onRefused?.('too_many_attempts')
+    throw new HttpError(429, 'too_many_attempts', `too many wrong tokens came from this address: try again in ${wait} s`, { headers: { 'retry-after': String(wait) } })
+  }
+  if (equal(given, token)) return true
+  guesses.failed(ip)
+  noted(ip)
+  onRefused?.('wrong_token')
+  return false
 }
 
-/** What a session says of whoever opened it; the name is their own word for it. */
-type Session = { name: string | undefined }
-
-/** `<expires>.<name, base64url>.<mac>` */
-function sessionOf(req: Request, { token, cookie, clock }: Secured): Session | undefined {
-  const [expires, name, mac] = cookieOf(req, cookie)?.split('.') ?? []
-  if (expires === undefined || name === undefined || mac === undefined || !equal(mac, sessionMac(token, expires, name))) return undefined
-  if (Number(expires) <= clock().getTime() / 1000) return undefined
-  return { name: name === '' ? undefined : Buffer.from(name, 'base64url').toString() }
+async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {
+  const given = cookieOf(req, cookie)
+  return given === undefined ? undefined : sessions.find(given)
 }
 
 /** Who acts: the name given at the sign-in where there is one, else the address that it comes from. */
@@ -104,15 +138,17 @@ export function actorOf(req: Request): string {
 }
 
 function signIn(options: Secured): RequestHandler {
-  return (req, res) => {
+  return async (req, res) => {
     const given: unknown = req.body?.token
-    if (typeof given !== 'string' || !equal(given, options.token)) return showSignIn(res, options, 'That is not the token.')
+    try {
+      if (typeof given !== 'string' || given === '' || !isToken(req, given, options)) return showSignIn(res, options, 'That is not the token.')
+    } catch (error) {
+      if (!(error instanceof HttpError)) throw error
+      return showSignIn(res.set(error.headers), options, `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`, error.status)
+    }
     const name = nameOf(req.body.name)
     if (name === undefined) return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)
-    const expires = String(Math.floor(options.clock().getTime() / 1000) + sessionSeconds)
-    const encoded = Buffer.from(name).toString('base64url')
-    const value = `${expires}.${encoded}.${sessionMac(options.token, expires, encoded)}`
-    setCookie(req, res, { name: options.cookie, value, seconds: sessionSeconds })
+    setCookie(req, res, { name: options.cookie, value: await options.sessions.open(name), seconds: sessionSeconds })
     return res.redirect(303, localPath(req.body.next))
   }
 }
@@ -125,9 +161,12 @@ function nameOf(given: unknown): string | undefined {
   return name.length <= maxNameLength && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
 }
 
+/** Ends the session everywhere; a copy of its cookie opens nothing any more. */
 function signOut(options: Secured): RequestHandler {
-  return (req, res) => {
+  return async (req, res) => {
+    const given = cookieOf(req, options.cookie)
     setCookie(req, res, { name: options.cookie, value: '', seconds: 0 })
+    if (given !== undefined) await options.sessions.end(given)
     res.redirect(303, '/')
   }
 }
@@ -141,7 +180,7 @@ function setCookie(req: Request, res: Response, { name, value, seconds }: { name
   res.cookie(name, value, { httpOnly: true, sameSite: 'strict', secure: req.secure, maxAge: seconds * 1000, path: '/' })
 }
 
-function showSignIn(res: Response, { title }: Secured, problem: string | undefined): void {
+function showSignIn(res: Response, { title }: Secured, problem: string | undefined, status = 401): void {
   const body = html`<form class="sign-in" method="post" action="/sign-in">
     <h1>${title}</h1>
     ${problem ? html`<p class="problem" role="alert">${problem}</p>` : ''}
@@ -150,20 +189,16 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
     <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
     <button>Sign in</button>
   </form>`
-  sendPage(res.status(401), page({ title: 'Sign in', product: title, nav: [], body }))
+  sendPage(res.status(status), page({ title: 'Sign in', product: title, nav: [], body }))
 }
 
 function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
-    // As it is: a session is base64url, hex and dots, which no browser encodes.
+    // As it is: a session is base64url, which no browser encodes.
     if (at > 0 && pair.slice(0, at).trim() === name) return pair.slice(at + 1).trim()
   }
   return undefined
-}
-
-function sessionMac(token: string, expires: string, name: string): string {
-  return createHmac('sha256', token).update(`session ${expires} ${name}`).digest('hex')
 }
 
 /** Digests first, so that lengths may differ and the time taken tells nothing. */

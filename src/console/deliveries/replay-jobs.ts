@@ -36,6 +36,8 @@ export type ReplayJobs = {
 const maxRunning = 2
 const maxKept = 50
 const maxShown = 50
+/** Of one change: so many jobs are kept, with so many changes each. */
+const maxShownBytes = 32 * 1024
 /** Deliveries between two looks of the page. */
 const roundRows = 40
 
@@ -94,6 +96,10 @@ async function run(deps: ReceiverDeps, job: ReplayJob, { filters, actor, signal 
   job.endedAt = deps.clock()
 }
 
+function keep({ changes }: ReplayJob, change: Change): void {
+  if (changes.length < maxShown && JSON.stringify(change).length <= maxShownBytes) changes.push(change)
+}
+
 /** Answers whether it came to the end. */
 async function replayAll({ landing }: ReceiverDeps, job: ReplayJob, { filters, signal }: Omit<Run, 'actor'>): Promise<boolean> {
   let cursor: string | undefined
@@ -103,7 +109,7 @@ async function replayAll({ landing }: ReceiverDeps, job: ReplayJob, { filters, s
     job.replayed += round.replayed
     job.changed += round.changes.length
     job.failed += round.failed.length
-    job.changes.push(...round.changes.slice(0, maxShown - job.changes.length))
+    for (const change of round.changes) keep(job, change)
     job.failures.push(...round.failed.slice(0, maxShown - job.failures.length))
     cursor = round.next_cursor ?? undefined
   } while (cursor !== undefined)

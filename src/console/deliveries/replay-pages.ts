@@ -1,7 +1,6 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import { gone, unknown } from '../../receiver/api/operation.ts'
-import { replayMany } from '../../receiver/api/replay-many.ts'
 import { parseNotification } from '../../receiver/delivery.ts'
 import { countDeliveries } from '../../receiver/queries/deliveries.ts'
 import { findDelivery } from '../../receiver/queries/delivery-detail.ts'
@@ -12,14 +11,12 @@ import { changesView } from '../parts/diff.ts'
 import { fieldsOf, readForm } from '../parts/form.ts'
 import { badge, confirmation, duration, facts, foreign, notice, number, problem, shortId, time } from '../parts/parts.ts'
 import { createReplayJobs, type ReplayJob } from './replay-jobs.ts'
+import { failuresView, mayTryByItself, previewView, tryForm, trySample } from './replay-preview.ts'
 import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 
-/** So many are tried for the preview: each may cost a call to the provider. */
-const sampleRows = 20
-
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, landing, signal } = console
+  const { db, signal } = console
   const jobs = createReplayJobs(console)
   const router = Router()
 
@@ -27,9 +24,17 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const query = chosenBy(req)
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
-    const sample = await replayMany(landing, { filters, dryRun: true, limit: sampleRows, signal: AbortSignal.any([signal, gone(res)]) })
     const unreadable = count === 1 && (await isUnreadable(console, filters))
-    sendConsolePage(console, res, { title: 'Replay', body: previewPage({ query, count, sample, unreadable }) })
+    sendConsolePage(console, res, { title: 'Replay', body: askingPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }) })
+  })
+  // It locks what it tries, for a moment: nothing that an address alone may set off.
+  router.post('/deliveries/replay/preview', readForm, async (req, res) => {
+    const query = without(fieldsOf(req))
+    const filters = filtersOf(query)
+    const count = await countDeliveries(db, filters)
+    const preview = previewView({ count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) })
+    if (req.get('hx-request') !== undefined) return sendPage(res, preview)
+    return sendConsolePage(console, res, { title: 'Replay', body: askingPage({ query, count, unreadable: false, preview }) })
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
@@ -71,27 +76,19 @@ async function isUnreadable({ db }: ConsoleDeps, { ids }: DeliveryFilters): Prom
   return delivery !== undefined && !parseNotification(Buffer.from(delivery.body_base64, 'base64')).ok
 }
 
-type Preview = { query: Query; count: number; sample: Awaited<ReturnType<typeof replayMany>>; unreadable: boolean }
+type Asking = { query: Query; count: number; unreadable: boolean; preview: Markup }
 
-function previewPage({ query, count, sample, unreadable }: Preview): Markup {
-  const tried = sample.replayed + sample.failed.length
-  const what = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : wouldChange({ count, tried, sample })}
-    ${failuresView(sample.failed)} ${changesView(sample.changes)}`
+function askingPage({ query, count, unreadable, preview }: Asking): Markup {
+  const what = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : whatWouldBe(count, preview)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
   const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`
   return html`<h1>Replay</h1>
     ${confirmation({ title, what, confirm: count === 0 || unreadable ? undefined : { path: '/deliveries/replay', label, fields: query, key: 'replay' }, back: backTo(query) })}`
 }
 
-function wouldChange({ count, tried, sample }: { count: number; tried: number; sample: Preview['sample'] }): Markup {
+function whatWouldBe(count: number, preview: Markup): Markup {
   if (count === 0) return html`<p>No delivery is chosen, so there is nothing to replay.</p>`
-  const { changes } = sample
-  const asked = count > tried ? html`A dry run of the newest ${number(tried)} of them:` : html`A dry run:`
-  const says =
-    changes.length === 0
-      ? 'nothing would change. What they say is known already; one that is parked is taken out of the parked ones.'
-      : `${number(changes.length)} would change what is stored, as shown below; nothing has been changed yet.`
-  return html`<p>${asked} ${says}</p><p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own result overrules a webhook.</p>`
+  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own result overrules a webhook.</p>${preview}`
 }
 
 function chosen(query: Query, count: number): Markup {
@@ -107,11 +104,6 @@ function backTo(query: Query): string {
   return listed.length === 1 ? `/deliveries/${listed[0]}` : linkTo('/deliveries', listed.length > 0 ? {} : others)
 }
 
-function failuresView(failures: ReplayJob['failures']): Markup {
-  if (failures.length === 0) return html``
-  return html`<h3>Not possible</h3><ul>${failures.map(({ delivery_id, message }) => html`<li>${shortId('delivery', delivery_id)} ${message}</li>`)}</ul>`
-}
-
 /** Fetched again each second while it runs. */
 function progress(job: ReplayJob): Markup {
   const { id, state, count, replayed, changed, failed, startedAt, endedAt, changes, failures, query } = job
@@ -125,7 +117,7 @@ function progress(job: ReplayJob): Markup {
       ['Failed', failed === 0 ? '0' : badge(number(failed), 'bad')],
       ['Started', html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(endedAt.getTime() - startedAt.getTime())}</span>`}`],
     ])}
-    ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">The first ${changes.length} of ${number(changed)} changes are shown.</p>` : ''}
+    ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">${changes.length} of ${number(changed)} changes are shown; the pages of the requests have all of it.</p>` : ''}
     <div class="inline actions">
       ${running ? html`<form method="post" action="/deliveries/replays/${id}/stop"><button class="danger">Stop</button></form>` : ''}
       <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>

@@ -141,13 +141,13 @@ export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>,
 type Result = Now['results'][number]
 
 function resultCard(result: Result, links: LinkPolicy): Markup {
-  const { request_id, model, status, media, media_complete, landed_at } = result
+  const { request_id, model, status, media, media_items, media_complete, landed_at } = result
   return html`<article class="result" id="result-${request_id}">
     <div class="media">${mediaOf(result, links)}</div>
     <div class="about">
       <span>${shortId('request', request_id)} ${badge(status)}</span>
       <span class="soft">${foreign(model, 40)}</span>
-      <span class="soft">${time(landed_at, 'seconds')}${media.length > 1 ? html` · ${media.length} items` : ''}${media_complete || media.length === 0 ? '' : ' · more is asked for'}</span>
+      <span class="soft">${time(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · more is asked for'}</span>
     </div>
   </article>`
 }

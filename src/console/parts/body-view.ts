@@ -1,5 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../runtime/console-page.ts'
+import { formatJson, maxFormattedBytes, maxFormattedDepth } from '../../runtime/json-text.ts'
+import { size } from './parts.ts'
 import { visible } from './visible.ts'
 
 /** So much of a body is shown; the whole of it can be downloaded. */
@@ -12,19 +14,17 @@ export type BodyView = (typeof bodyViews)[number]
 export function bodyView(body: Buffer, view: BodyView): Markup {
   const shown = body.subarray(0, shownBytes)
   if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
-  const text = view === 'formatted' ? formatted(body) : undefined
-  return box(visible(text ?? shown.toString('utf8')))
+  if (view === 'text') return box(visible(shown.toString('utf8')))
+  const formatted = body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
+  if ('refused' in formatted) return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown as it came.</p>${box(visible(shown.toString('utf8')))}`
+  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Formatted it is longer than what is shown here, the first ${size(shownBytes)}.</p>` : ''}`
 }
 
-/** JSON with a line for each member; undefined where it is none. */
-function formatted(body: Buffer): string | undefined {
-  try {
-    const text = JSON.stringify(JSON.parse(body.toString('utf8')), undefined, 2)
-    return text.length > shownBytes ? text.slice(0, shownBytes) : text
-  } catch {
-    return undefined
-  }
-}
+const whyNot = {
+  too_long: `longer than ${size(maxFormattedBytes)}`,
+  too_deep: `nested deeper than ${maxFormattedDepth} levels`,
+  no_json: 'not JSON',
+} as const
 
 function box(content: Markup, kind = ''): Markup {
   return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`

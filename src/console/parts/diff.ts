@@ -43,9 +43,14 @@ function statusOf(row: object | null): string | undefined {
   return row !== null && 'status' in row ? String(row.status) : undefined
 }
 
+/** Of those that are written, and of those that are removed. */
+const shownMedia = 10
+
 function details({ request, media }: Change): Markup {
+  const more = Math.max(0, media.written.length - shownMedia) + Math.max(0, media.removed.length - shownMedia)
   return html`${request.after === null ? html`<p class="soft">The row of the request stays as it is.</p>` : rowDiff('Request', request.before, request.after)}
-    ${media.removed.map((row) => rowDiff('Media', row, null))} ${media.written.map((row) => rowDiff('Media', null, row))}`
+    ${media.removed.slice(0, shownMedia).map((row) => rowDiff('Media', row, null))} ${media.written.slice(0, shownMedia).map((row) => rowDiff('Media', null, row))}
+    ${more > 0 ? html`<p class="soft">${more} more media are not shown.</p>` : ''}`
 }
 
 const maxShown = 400

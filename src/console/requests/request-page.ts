@@ -8,6 +8,7 @@ import { readRequest, type RequestDetail } from '../../receiver/queries/request-
 import { findRequest } from '../../receiver/queries/requests.ts'
 import { actorOf } from '../../runtime/access.ts'
 import type { Markup } from '../../runtime/console-page.ts'
+import { formatOrCut } from '../../runtime/json-text.ts'
 import { shownBytes } from '../parts/body-view.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { gallery } from '../parts/media.ts'
@@ -36,7 +37,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
     if (!request) throw unknown(req)
     // Never a type that a browser would show.
     res.set({ 'content-type': 'application/octet-stream', 'content-disposition': `attachment; filename="${request.id}.json"`, 'cache-control': 'no-store' })
-    res.end(JSON.stringify({ metadata: request.metadata, output: request.output, input: request.submit?.input }, undefined, 2))
+    res.end(JSON.stringify({ metadata: request.metadata, output: request.output, input: request.submit?.input }))
   })
   router.post('/requests/:id/ask', async (req, res) => {
     const id = idOf(req)
@@ -179,8 +180,8 @@ function jsonCard(title: string, value: unknown, id: string): Markup | '' {
 }
 
 function json(label: string, value: unknown): { shown: Markup; length: number } {
-  const text = JSON.stringify(value, undefined, 2)
-  return { shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(text.slice(0, shownBytes))}</pre>`, length: text.length }
+  const text = JSON.stringify(value)
+  return { shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`, length: text.length }
 }
 
 /** What to try with an id that nobody tracks. */

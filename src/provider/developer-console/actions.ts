@@ -67,8 +67,15 @@ export function accountActions(deps: ConsoleDeps, showKey: (req: Request, res: R
   return router
 }
 
+/** Postgres stores no NUL: what has one in it names nothing, and cannot be kept. */
+export const refuseNul: RequestHandler = (req, _res, next) => {
+  if (req.originalUrl.includes('%00')) throw new HttpError(404, 'not_found', 'there is nothing with NUL in its name')
+  next()
+}
+
 function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const body: unknown = req.body
+  if (Object.values(req.body ?? {}).flat().some((value) => String(value).includes('\0'))) throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues

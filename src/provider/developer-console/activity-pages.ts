@@ -1,11 +1,15 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../runtime/console-page.ts'
+import { formatOrCut } from '../../runtime/json-text.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import type { LedgerCheck } from '../ledger.ts'
 import type { ModelListing } from '../commands.ts'
 import type { DeliveryDetail, DeliveryListing } from '../delivery-history.ts'
 import { accountLink, action, badge, requestLink, table, time } from './parts.ts'
 import type { RequestDetail, RequestRow } from './reads.ts'
+
+/** Of anything long that stands on a page. */
+const shownCharacters = 64 * 1024
 
 export function requestsPage(requests: readonly RequestRow[], filter: { account: string; status: string }): Markup {
   return html`<h1>Requests</h1>
@@ -68,9 +72,9 @@ export function requestPage(request: RequestDetail, deliveries: readonly Deliver
       ${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
     </section>
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
-    <section class="card"><h2>Input</h2><pre tabindex="0">${input}</pre></section>
-    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${output}</pre></section>`}
-    <section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n')}</pre></section>`
+    <section class="card"><h2>Input</h2><pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre></section>
+    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
+    <section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`
 }
 
 export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
@@ -115,7 +119,7 @@ export function deliveryPage({ delivery, body, attempts }: DeliveryDetail): Mark
       <h2>Attempts</h2>
       ${table('Attempts', ['No.', 'Started (UTC)', 'Took', 'Outcome', 'Status', 'Answer'], rows, 'No attempt has ended yet.')}
     </section>
-    <section class="card"><h2>Body</h2><pre tabindex="0">${body}</pre></section>`
+    <section class="card"><h2>Body</h2><pre tabindex="0">${body.slice(0, shownCharacters)}</pre></section>`
 }
 
 export function modelsPage(models: readonly ModelListing[]): Markup {

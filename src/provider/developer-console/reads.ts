@@ -88,7 +88,7 @@ export type RequestDetail = RequestRow & {
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
   const [row] = answered(await db.execute<RequestDetail>(sql`
-    select ${requestColumns}, jsonb_pretty(r.input) as input, jsonb_pretty(r.output) as output, r.logs, r.error_code, r.error_message
+    select ${requestColumns}, r.input::text as input, r.output::text as output, r.logs, r.error_code, r.error_message
     from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`), 'reading a request')
   return row && withTimes(row)
 }

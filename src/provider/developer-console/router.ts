@@ -10,7 +10,7 @@ import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '
 import { requestLogger } from '../../runtime/request-log.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage } from './account-pages.ts'
 import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage } from './activity-pages.ts'
-import { accountActions, type ConsoleDeps, idOf } from './actions.ts'
+import { accountActions, type ConsoleDeps, idOf, refuseNul } from './actions.ts'
 import { listAccounts, listEntries, listRequests, readBalance, readRequest } from './reads.ts'
 
 const rowsShown = 100
@@ -25,11 +25,12 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(requestLogger(logger))
   app.use(pageHeaders())
   app.use(pageAssets())
-  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, clock }))
+  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, db: deps.db, schema: 'provider', clock, logger }))
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
     sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))
   }
+  app.use(refuseNul)
   showAccounts(app, deps, show)
   showActivity(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))

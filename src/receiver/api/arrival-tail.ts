@@ -1,10 +1,10 @@
-import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Request, Response } from 'express'
 import { HttpError } from '../../runtime/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres.ts'
 import { arrivalsSince, type Told } from '../queries/arrivals.ts'
+import { writeTo } from './slow-reader.ts'
 import { InvalidFilterError, type ArrivalFilters } from '../queries/filters.ts'
 import { decodeCursor, type Place } from '../queries/page.ts'
 
@@ -34,7 +34,7 @@ export function createArrivalTail(deps: ArrivalTailDeps) {
     try {
       res.set({ 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
       res.write(': tailing\nretry: 2000\n\n')
-      await follow(deps, { res, filters, after, closed: closed.signal })
+      await follow(deps, { res, filters, after, closed: closed.signal, end })
     } finally {
       open -= 1
       deps.signal.removeEventListener('abort', end)
@@ -54,9 +54,9 @@ function resumeAt(req: Request, now: Date): Place {
   }
 }
 
-type Follow = { res: Response; filters: ArrivalFilters; after: Place; closed: AbortSignal }
+type Follow = { res: Response; filters: ArrivalFilters; after: Place; closed: AbortSignal; end: () => void }
 
-async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, after, closed }: Follow): Promise<void> {
+async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, after, closed, end }: Follow): Promise<void> {
   const floors: number[] = []
   let told = new Set<number>()
   // The first look of a resumed stream goes back as far as it must.
@@ -64,7 +64,11 @@ async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, af
   let wroteAt = performance.now()
   const write = async (text: string) => {
     wroteAt = performance.now()
-    if (!res.write(text)) await once(res, 'drain', { signal: closed }).catch(() => {})
+    await writeTo(res, text, { signal: closed }).catch(() => {
+      if (!closed.aborted) logger.info('a tail is ended: its reader took nothing for too long')
+      end()
+      res.destroy()
+    })
   }
 
   while (!closed.aborted) {

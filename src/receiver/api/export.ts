@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
@@ -6,10 +5,16 @@ import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
+import { writeTo } from './slow-reader.ts'
+import { HttpError } from '../../runtime/http.ts'
 import { gone, responses, type Operation } from './operation.ts'
 
 /** Rows of one query: what is in memory at a time, however many match. */
 const rowsAtOnce = 1000
+
+/** Of this process; each takes a connection for its queries. */
+const maxExports = 4
+let running = 0
 
 const formats = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
 type Format = keyof typeof formats
@@ -43,6 +48,18 @@ export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as
 export async function sendExport(deps: ReceiverDeps, { what, format }: Exported, { req, res, query }: { req: Request; res: Response; query: unknown }): Promise<void> {
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
+  if (running >= maxExports) throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, { headers: { 'retry-after': '5' } })
+  running += 1
+  try {
+    await send(deps, { what, format, columns, wanted, list }, { req, res })
+  } finally {
+    running -= 1
+  }
+}
+
+type Sending = Exported & { columns: readonly string[]; wanted: Item; list: Exportable['list'] }
+
+async function send(deps: ReceiverDeps, { what, format, columns, wanted, list }: Sending, { req, res }: { req: Request; res: Response }): Promise<void> {
   const stop = AbortSignal.any([deps.signal, gone(res)])
   let page = await list(deps, wanted, { limit: rowsAtOnce })
   res.set({ 'content-type': `${formats[format]}; charset=utf-8`, 'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"` })
@@ -50,7 +67,7 @@ export async function sendExport(deps: ReceiverDeps, { what, format }: Exported,
   try {
     for (;;) {
       const lines = page.data.map((item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`)).join('')
-      if (lines !== '' && !res.write(lines)) await once(res, 'drain', { signal: stop })
+      if (lines !== '') await writeTo(res, lines, { signal: stop })
       if (page.next_cursor === null) return void res.end()
       stop.throwIfAborted()
       page = await list(deps, wanted, { limit: rowsAtOnce, cursor: page.next_cursor })
@@ -88,11 +105,13 @@ function csvLine(item: Item, columns: readonly string[]): string {
   return `${columns.map((column) => csvCell(item[column])).join(',')}\r\n`
 }
 
+// A spreadsheet runs what begins like this; one that parts cells at semicolons or tabs, in the middle of ours too.
+const formula = /(^|[;\t\r\n])(?=[=+\-@\uff1d\uff0b\uff0d\uff20])|(^)(?=[\t\r\n])/g
+
 function csvCell(value: unknown): string {
   if (value === null || value === undefined) return ''
   if (typeof value === 'number' || typeof value === 'boolean') return String(value)
   const text = Array.isArray(value) ? value.join(' ') : typeof value === 'string' ? value : JSON.stringify(value)
-  // A spreadsheet runs what begins like this.
-  const inert = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert
+  const inert = text.replaceAll(formula, "$1'")
+  return /[",;\t\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert
 }

@@ -100,3 +100,10 @@ export const keyUses = mediadock.table('key_uses', {
   lastMatchAt: instant('last_match_at').notNull(),
   matches: bigint('matches', { mode: 'number' }).notNull(),
 })
+
+/** Who is signed in to the console, by the HMAC of their cookie under INTERNAL_TOKEN: see sessions.ts. */
+export const sessions = mediadock.table('sessions', {
+  id: text('id').primaryKey(),
+  name: text('name').notNull(),
+  expiresAt: instant('expires_at').notNull(),
+})

@@ -5,7 +5,7 @@ import { deliveryIdRange } from '../delivery.ts'
 import { whenKeyMatched } from '../on-call/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
-import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { afterCursor, allOf, encodeCursor, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
 export const deliverySchema = z
@@ -53,15 +53,23 @@ const order: Order = { at: sql`d.received_at`, id: sql`d.id`, idType: 'uuid' }
 const newestFirst = sql`order by d.received_at desc nulls last, d.id desc nulls last`
 
 /** Newest first, by the time of arrival. */
-export async function listDeliveries(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<Page<Delivery>> {
+export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<Delivery>> {
+  return toPage(await deliveryRows(db, query), query, toDelivery)
+}
+
+/** The same, each with the cursor that goes on after it; one more than asked for where there are more. */
+export async function listDeliveryPlaces(db: Database, query: DeliveryFilters & Paging): Promise<{ id: string; cursor: string }[]> {
+  return (await deliveryRows(db, query)).map(({ id, micros }) => ({ id, cursor: encodeCursor({ micros, id }) }))
+}
+
+async function deliveryRows(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<DeliveryRow[]> {
   const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
   const page = sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
   const { key_name, since: _since, until: _until, ...others } = filters
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
   // The index alone tells which they are, however seldom the key is used; with the rest of the row the planner would read every row.
   const which = byKeyAlone ? sql`where d.id = any(array(select d.id from mediadock.deliveries d ${page}))` : page
-  const rows = await readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
-  return toPage(rows, { limit }, toDelivery)
+  return readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
@@ -78,6 +86,9 @@ export async function idsOfSeldomKey(tx: Database, { key_name, until }: Pick<Del
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
+/** One that is longer is none, and is told whole only by its request. */
+const maxModelLength = 255
+
 /** What stands beside a delivery is only looked up for the rows that are shown. */
 export function selectDeliveries(which: SQL): SQL {
   return sql`
@@ -86,7 +97,7 @@ export function selectDeliveries(which: SQL): SQL {
       from mediadock.deliveries d ${which}
     )
     select d.id, ${microsOf(order.at)} as micros, d.webhook_id, d.request_id, d.status, d.parked_reason as reason, d.flags, d.key_name,
-      d.signed_at, d.received_at, d.bytes, r.model, came.arrivals, came.ack_ms,
+      d.signed_at, d.received_at, d.bytes, left(r.model, ${maxModelLength}::int) as model, came.arrivals, came.ack_ms,
       case when d.parked_reason is not null then 'parked'
            when exists (select from mediadock.inbox i where i.delivery_id = d.id) then 'pending' else 'processed' end as state,
       coalesce(${lastOutcome}, case when d.parked_reason is null then 'accepted' else 'parked' end) as outcome

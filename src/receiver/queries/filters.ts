@@ -21,11 +21,20 @@ export const arrivalOutcomes = ['accepted', 'duplicate', 'parked', 'refused', 'u
 /** What processing made of a delivery: see LandingOutcome and inbox.ts. */
 const processingOutcomes = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'] as const
 
-// Postgres stores no NUL, so nothing can match it.
-export const textFilter = z.string().min(1, 'must not be empty').max(255, 'must have at most 255 characters').refine((text) => !text.includes('\0'), 'must not hold NUL')
-const instantFilter = z.iso
-  .datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' })
+// Postgres stores neither NUL nor half of a pair, so nothing can match it.
+export const textFilter = z
+  .string()
+  .min(1, 'must not be empty')
+  .max(255, 'must have at most 255 characters')
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), 'must not hold NUL or lone surrogates')
+// What Postgres reads too: no zone is further from UTC, and a date of more digits is written otherwise.
+const instantFilter = z
+  .string()
+  .max(40, 'must have at most 40 characters')
+  .pipe(z.iso.datetime({ offset: true, error: 'must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z' }))
   .refine((text) => Date.parse(text) >= 0, 'must not be before 1970')
+  .refine((text) => Date.parse(text) < Date.UTC(10_000, 0), 'must be before the year 10000')
+  .refine((text) => /(?:Z|[+-](?:0\d:\d\d|1[0-3]:\d\d|14:00))$/.test(text), 'must have an offset of at most 14:00')
 const idFilter = z.guid('must be a uuid')
 const maxIds = 200
 const idsFilter = z
@@ -48,10 +57,12 @@ export const times = {
   since: instantFilter.optional().meta({ description: 'From this time on.' }),
   until: instantFilter.optional().meta({ description: 'Before this time.' }),
 }
+/** As many digits as an integer of Postgres has in any case. */
+const maxMeasure = 999_999_999
 const atLeast = (what: string) =>
   z
     .union([z.number(), z.string().regex(/^\d{1,9}$/, 'must be a whole number').transform(Number)], 'must be a whole number')
-    .pipe(z.int('must be a whole number').min(1, 'must be at least 1'))
+    .pipe(z.int('must be a whole number').min(1, 'must be at least 1').max(maxMeasure, `must be at most ${maxMeasure}`))
     .optional()
     .meta({ override: { type: 'integer', minimum: 1 }, description: `${what}; looked for among the newest 200,000 arrivals of the range of time.` })
 const common = {
@@ -117,6 +128,6 @@ export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.
   const parsed = schema.safeParse(query)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  if (issue?.code === 'unrecognized_keys') throw new InvalidFilterError(issue.keys[0] ?? '', 'is not a parameter of this call')
+  if (issue?.code === 'unrecognized_keys') throw new InvalidFilterError(issue.keys[0]?.slice(0, 60) || '""', 'is not a parameter of this call')
   throw new InvalidFilterError(issue?.path.join('.') ?? '', issue?.message ?? 'is not valid')
 }

@@ -21,6 +21,12 @@ export type Order = { at: SQL; id: SQL; idType: 'uuid' | 'bigint' }
 
 const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16})\.(\d{1,18})$/ } as const
 
+/** A longer one is cut where it stands among others; no browser follows it. */
+export const maxUrlLength = 4096
+
+/** A page has no more besides its first item: fewer items than asked for then, and a cursor that goes on. */
+export const maxPageBytes = 2 * 1024 * 1024
+
 /** Opaque to callers, and never a promise of what stands in it. */
 export function encodeCursor({ micros, id }: Place): string {
   return Buffer.from(`${micros}.${id}`).toString('base64url')
@@ -56,9 +62,10 @@ export function limitOf({ limit = defaultLimit }: Paging): number {
   return limit + 1
 }
 
-export function toPage<R extends { micros: string; id: string | number }, T>(rows: readonly R[], { limit = defaultLimit }: Paging, toItem: (row: R) => T): Page<T> {
+/** With `cut` the query left out what did not fit into the page. */
+export function toPage<R extends { micros: string; id: string | number; cut?: boolean }, T>(rows: readonly R[], { limit = defaultLimit }: Paging, toItem: (row: R) => T): Page<T> {
   const shown = rows.slice(0, limit)
-  const last = rows.length > limit ? shown.at(-1) : undefined
+  const last = rows.length > limit || rows[0]?.cut === true ? shown.at(-1) : undefined
   return { data: shown.map(toItem), next_cursor: last ? encodeCursor({ micros: last.micros, id: String(last.id) }) : null }
 }
 

@@ -4,7 +4,7 @@ import type { Database } from '../../runtime/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
-import { afterCursor, allOf, iso, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { afterCursor, allOf, iso, isoAlways, limitOf, maxPageBytes, maxUrlLength, microsOf, toPage, within, type Order, type Page } from './page.ts'
 import { uuidRange } from './search.ts'
 
 export const mediaKindSchema = z.enum(['image', 'video', 'audio'])
@@ -41,7 +41,7 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = Omit<Request, 'id' | 'cost'> & { id: string; micros: string; cost: string | null }
+type RequestRow = Omit<Request, 'id' | 'cost'> & { id: string; micros: string; cost: string | null; cut: boolean }
 
 /** What decides whether a request is overdue: the clock's time and STUCK_AFTER_SECONDS. */
 export type Overdue = { now: Date; stuckAfterSeconds: number }
@@ -63,14 +63,19 @@ export async function findRequest(tx: Database, requestId: string, overdue: Over
   return row && toRequest(row)
 }
 
+/** What others put into a row. As text: on disk it is compressed. */
+const bytes = sql`(coalesce(octet_length(r.metadata::text), 0) + coalesce(octet_length(r.error_message), 0) + coalesce(octet_length(r.model), 0))`
+
 /** What stands beside a request is only looked up for the rows that are shown. */
 function selectRequests(which: SQL, overdue: Overdue): SQL {
   return sql`
-    with chosen as (select r.* from mediadock.requests r ${which})
+    with wanted as (select r.* from mediadock.requests r ${which}),
+    weighed as (select r.*, sum(${bytes}) over (${newestFirst}) - ${bytes} as bytes_before, count(*) over () as rows_wanted from wanted r),
+    chosen as (select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int)
     select r.request_id as id, r.request_id, ${microsOf(order.at)} as micros, r.status, ${isOverdue(overdue)} as overdue, r.model, r.key_name,
       r.sandbox, r.metadata, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media_items,
       r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
-      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.next_poll_at,
+      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.next_poll_at, r.cut,
       greatest(r.polled_at, asked.polled_at) as polled_at,
       case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.outcome else r.poll_outcome end as poll_outcome
     from chosen r
@@ -79,7 +84,7 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
       from mediadock.deliveries d where d.request_id = r.request_id
     ) told on true
     left join lateral (
-      select jsonb_build_object('kind', m.kind, 'url', m.url) as media
+      select jsonb_build_object('kind', m.kind, 'url', left(m.url, ${maxUrlLength}::int)) as media
       from mediadock.media m where m.request_id = r.request_id order by m.kind, m.position limit 1
     ) first on true
     left join lateral (
@@ -121,7 +126,7 @@ function statusIs(status: Request['status']): SQL {
   return open ? sql`r.status = ${status} and r.landed_at is null` : sql`r.status = ${status}`
 }
 
-function toRequest({ micros: _micros, ...row }: RequestRow): Request {
+function toRequest({ micros: _micros, cut: _cut, ...row }: RequestRow): Request {
   return {
     ...row,
     cost: row.cost === null ? null : Number(row.cost),

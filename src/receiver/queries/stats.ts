@@ -6,10 +6,14 @@ import { remainingCalls } from '../call-budget.ts'
 import { countParked, depth } from '../inbox.ts'
 import { countOverdue } from '../reconciler.ts'
 import { readWithin } from './deadline.ts'
-import { isoAlways } from './page.ts'
+import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
 
 const at = z.iso.datetime()
+
+/** Of each result: who wants all of it reads it by its id. */
+const shownMedia = 10
+const shownCharacters = 500
 
 export const statsSchema = z
   .object({
@@ -43,9 +47,10 @@ export const statsSchema = z
         status: z.string(),
         model: z.string().nullable(),
         media_complete: z.boolean(),
-        error_message: z.string().nullable(),
+        error_message: z.string().nullable().meta({ description: `Its first ${shownCharacters} characters.` }),
         landed_at: at,
-        media: z.array(z.object({ kind: z.string(), url: z.string() })),
+        media: z.array(z.object({ kind: z.string(), url: z.string() })).meta({ description: `The first ${shownMedia} of its media.` }),
+        media_items: z.int().meta({ description: 'How many there are.' }),
       }),
     ),
   })
@@ -84,9 +89,10 @@ async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
 /** Inside another read. */
 export async function latestResults(tx: Database, limit = newest): Promise<Stats['results']> {
   const rows = await tx.execute<Stats['results'][number]>(sql`
-    select request_id, status, model, media_complete, error_message, landed_at, coalesce((
-      select json_agg(json_build_object('kind', kind, 'url', url) order by kind, position)
-      from mediadock.media where media.request_id = requests.request_id), '[]') as media
+    select request_id, status, left(model, ${shownCharacters}::int) as model, media_complete, left(error_message, ${shownCharacters}::int) as error_message, landed_at, coalesce((
+      select json_agg(json_build_object('kind', kind, 'url', left(url, ${maxUrlLength}::int)) order by kind, position)
+      from (select * from mediadock.media m where m.request_id = requests.request_id order by kind, position limit ${shownMedia}) as media), '[]') as media,
+      (select count(*)::int from mediadock.media m where m.request_id = requests.request_id) as media_items
     from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${limit}`)
   return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
 }

@@ -1,0 +1,64 @@
+import type { Request } from 'express'
+import { html } from 'hono/html'
+import { replayMany, type ReplayedMany } from '../../receiver/api/replay-many.ts'
+import type { Fetcher } from '../../receiver/fetcher.ts'
+import type { DeliveryFilters } from '../../receiver/queries/filters.ts'
+import type { Markup } from '../../runtime/console-page.ts'
+import { changesView } from '../parts/diff.ts'
+import { number, shortId } from '../parts/parts.ts'
+import type { ConsoleDeps } from '../shell.ts'
+import type { Query } from '../parts/url.ts'
+
+/** So many are tried for a preview. */
+const sampleRows = 20
+
+export type Sample = ReplayedMany & {
+  /** For how many of them the provider would be asked. */
+  wouldAsk: number
+}
+
+/** What a replay would change by the webhooks' own words: a try spends no call of the quota. */
+export async function trySample({ landing, clock }: ConsoleDeps, filters: DeliveryFilters, signal: AbortSignal): Promise<Sample> {
+  let wouldAsk = 0
+  const fetch: Fetcher = async () => {
+    wouldAsk += 1
+    return { asked: { kind: 'not_asked', reason: 'dry_run', retryAt: clock() }, keyName: undefined }
+  }
+  const sample = await replayMany({ ...landing, fetch }, { filters, dryRun: true, limit: sampleRows, signal })
+  return { ...sample, wouldAsk }
+}
+
+/**
+ * Whether a page may try by itself: only for somebody who came from this console
+ * or typed the address. A foreign page can open ours, and shall set nothing off.
+ */
+export function mayTryByItself(req: Request): boolean {
+  const site = req.get('sec-fetch-site')
+  return site === undefined || site === 'same-origin' || site === 'none'
+}
+
+/** The place of the preview until it is there: fetched at once, or on demand. */
+export function tryForm(query: Query, { byItself }: { byItself: boolean }): Markup {
+  const path = '/deliveries/replay/preview'
+  return html`<form method="post" action="${path}" hx-post="${path}" hx-trigger="${byItself ? 'load, submit' : 'submit'}" hx-target="this" hx-swap="outerHTML">
+    ${Object.entries(query).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
+    <button class="quiet">Show what it would change</button>
+  </form>`
+}
+
+export function previewView({ count, sample }: { count: number; sample: Sample }): Markup {
+  const { changes, failed, replayed, wouldAsk } = sample
+  const tried = replayed + failed.length
+  const asked = count > tried ? html`A dry run of the newest ${number(tried)} of them:` : html`A dry run:`
+  const says =
+    changes.length === 0
+      ? 'nothing would change. What they say is known already; one that is parked is taken out of the parked ones.'
+      : `${number(changes.length)} would change what is stored, as shown below; nothing has been changed yet.`
+  const asks = wouldAsk === 0 ? '' : html`<p>Before that, the provider is asked for the full result of ${wouldAsk === 1 ? 'one' : number(wouldAsk)} of them, a call each. The dry run asks nothing: it shows what the webhooks say by themselves.</p>`
+  return html`<section aria-label="What it would change"><p>${asked} ${says}</p>${asks}${failuresView(failed)} ${changesView(changes)}</section>`
+}
+
+export function failuresView(failures: ReplayedMany['failed']): Markup {
+  if (failures.length === 0) return html``
+  return html`<h3>Not possible</h3><ul>${failures.map(({ delivery_id, message }) => html`<li>${shortId('delivery', delivery_id)} ${message}</li>`)}</ul>`
+}

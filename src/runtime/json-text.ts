@@ -1,0 +1,81 @@
+/** Longer ones are shown as they came: nobody reads so much, and parsing it holds up everything else. */
+export const maxFormattedBytes = 256 * 1024
+/** Each level indents all that is in it. */
+export const maxFormattedDepth = 64
+
+/** JSON with a line for each member, at most so many characters of it; or why it is not shown so. */
+export type Formatted = { text: string; cut: boolean } | { refused: 'too_long' | 'too_deep' | 'no_json' }
+
+/**
+ * Formats JSON as it is written: numbers, escapes and members that stand twice
+ * stay. One pass over the text that ends at `maxCharacters`, so that what is
+ * small and nested cannot become large.
+ */
+export function formatJson(json: string, maxCharacters: number): Formatted {
+  if (json.length > maxFormattedBytes) return { refused: 'too_long' }
+  if (isDeeperThan(json, maxFormattedDepth)) return { refused: 'too_deep' }
+  try {
+    JSON.parse(json)
+  } catch {
+    return { refused: 'no_json' }
+  }
+  return indented(json, maxCharacters)
+}
+
+function isDeeperThan(json: string, levels: number): boolean {
+  let depth = 0
+  for (const token of tokensOf(json)) {
+    if (token === '{' || token === '[') depth += 1
+    else if (token === '}' || token === ']') depth -= 1
+    if (depth > levels) return true
+  }
+  return false
+}
+
+function indented(json: string, maxCharacters: number): Formatted {
+  const pieces: string[] = []
+  let length = 0
+  let depth = 0
+  let last = ''
+  const add = (piece: string) => {
+    pieces.push(piece)
+    length += piece.length
+  }
+  for (const token of tokensOf(json)) {
+    const closes = token === '}' || token === ']'
+    if (closes) depth -= 1
+    const opened = last === '{' || last === '['
+    if (closes ? !opened : opened || last === ',') add(`\n${'  '.repeat(depth)}`)
+    add(token === ':' ? ': ' : token)
+    if (token === '{' || token === '[') depth += 1
+    last = token
+    if (length > maxCharacters) return { text: pieces.join('').slice(0, maxCharacters), cut: true }
+  }
+  return { text: pieces.join(''), cut: false }
+}
+
+const space = /\s/
+const punctuation = '{}[],:'
+
+/** The parts of a JSON text without the space between them: punctuation, strings, and anything else. */
+function* tokensOf(json: string): Generator<string> {
+  let at = 0
+  while (at < json.length) {
+    const begin = at
+    const first = json.charAt(at)
+    at += 1
+    if (first === '"') {
+      while (at < json.length && json.charAt(at) !== '"') at += json.charAt(at) === '\\' ? 2 : 1
+      at += 1
+    } else if (!punctuation.includes(first) && !space.test(first)) {
+      while (at < json.length && !`${punctuation}"`.includes(json.charAt(at)) && !space.test(json.charAt(at))) at += 1
+    }
+    if (!space.test(first)) yield json.slice(begin, at)
+  }
+}
+
+/** Formatted where it can be, else as it is; never more than `maxCharacters` of it. */
+export function formatOrCut(json: string, maxCharacters: number): string {
+  const formatted = formatJson(json, maxCharacters)
+  return 'refused' in formatted ? json.slice(0, maxCharacters) : formatted.text
+}

@@ -1,0 +1,102 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import http from 'node:http'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { call, follow } from './calls.ts'
+
+const mebibyte = 1024 * 1024
+
+describe.each(testServers)('what is answered is bounded in bytes, on the %s server', (server) => {
+  let database: TestDatabase
+  let receiver: TestReceiver
+  const crowded = randomUUID()
+  beforeAll(async () => {
+    database = await createTestDatabase(server)
+    receiver = await startTestReceiver({ databaseUrl: database.url })
+    const { sql } = database
+    // Compresses to nearly nothing: what the table weighs says nothing about the answer.
+    await sql`
+      insert into mediadock.requests (request_id, status, model, output, media_complete, metadata, error_message, error_code, tracked_at, landed_at)
+      select gen_random_uuid(), 'FAILED', repeat('m', 900000), null, true, jsonb_build_object('n', n, 'text', repeat('x', 900000)), repeat('e', 900000), 'GENERATION_FAILED',
+        now() - n * interval '1 second', now() - n * interval '1 second' from generate_series(1, 60) n`
+    await sql`insert into mediadock.requests (request_id, status, media_complete, landed_at) values (${crowded}, 'COMPLETED', true, now())`
+    await sql`insert into mediadock.media (request_id, kind, position, url) select ${crowded}, 'image', n, 'https://media.test/' || repeat('u', 400) || n from generate_series(0, 86999) n`
+  })
+  afterAll(async () => {
+    await receiver.stop()
+    await database.drop()
+  })
+
+  it.each(['/api/stats', '/', '/now', '/requests', '/requests?limit=200'])('GET %s', async (path) => {
+    const { status, text } = await call(receiver, `GET ${path}`, { headers: { accept: path.startsWith('/api') ? 'application/json' : 'text/html' } })
+    expect(status).toBe(200)
+    expect(text.length).toBeLessThan(mebibyte)
+  })
+
+  it('a page of requests has fewer rows where they are large, and the cursor leads to all of them', async () => {
+    const first = await call(receiver, 'GET /api/requests?limit=200')
+    expect(first.text.length).toBeLessThan(6 * mebibyte)
+    expect(first.json.data.length).toBeGreaterThan(1)
+    expect(first.json.next_cursor).not.toBeNull()
+    const ids = await follow(receiver, '/api/requests?limit=200')
+    expect(ids).toHaveLength(61)
+    expect(new Set(ids).size).toBe(61)
+  })
+
+  it('the page of a request with very many media', async () => {
+    for (const path of [`/api/requests/${crowded}`, `/requests/${crowded}`]) expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(mebibyte)
+  })
+
+  it('a replay of many stops where its changes are large, and its cursor goes on', async () => {
+    const { sql } = database
+    const bodies = Array.from({ length: 12 }, () => JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'e'.repeat(900_000) } }))
+    await sql`
+      insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
+      select gen_random_uuid(), 'wh_large', 'live', now(), now() - n * interval '1 second', '{}', convert_to(body, 'UTF8'), 'ERROR'
+      from unnest(${bodies}::text[]) with ordinality as b (body, n)`
+    let [replayed, calls, changed]: [number, number, number] = [0, 0, 0]
+    let cursor: string | null = null
+    do {
+      const answer = await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { state: 'processed' }, dry_run: true, ...(cursor !== null && { cursor }) } })
+      expect(answer.status).toBe(200)
+      expect(answer.text.length).toBeLessThan(9 * mebibyte)
+      expect(answer.json.count).toBe(12)
+      replayed += answer.json.replayed
+      changed += answer.json.changes.length
+      calls += 1
+      cursor = answer.json.next_cursor
+    } while (cursor !== null)
+    expect({ replayed, changed }).toEqual({ replayed: 12, changed: 12 })
+    expect(calls).toBeGreaterThan(1)
+  })
+
+  it('deliveries and arrivals say of what they belong to no more than fits', async () => {
+    const { sql } = database
+    const [request] = await sql`select request_id from mediadock.requests where length(model) > 1000 limit 1`
+    await sql`
+      insert into mediadock.deliveries (id, webhook_id, request_id, key_name, signed_at, received_at, headers, body, status)
+      select gen_random_uuid(), 'wh_many', ${request?.['request_id']}, 'live', now(), now(), '{}', '', 'OK' from generate_series(1, 300)`
+    for (const path of [`/api/deliveries?request_id=${request?.['request_id']}&limit=200`, `/deliveries?request_id=${request?.['request_id']}&limit=200`, `/api/deliveries.ndjson?request_id=${request?.['request_id']}`]) expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(2 * mebibyte)
+  })
+
+  it('only a few exports run at once, and one whose reader went away makes room', async () => {
+    await database.sql`
+      insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
+      select gen_random_uuid(), 'wh_export_' || repeat('w', 200), 'live', now(), now(), '{}', '', 'OK' from generate_series(1, 40000)`
+    const open = async () => {
+      const request = http.get(new URL('/api/deliveries.ndjson', receiver.internalUrl), { agent: false })
+      const [response] = await once(request, 'response')
+      return { request, status: response.statusCode }
+    }
+    // Nobody reads them: each stands still as soon as its buffers are full.
+    const stalled = await Promise.all([open(), open(), open(), open()])
+    expect(stalled.map(({ status }) => status)).toEqual([200, 200, 200, 200])
+    const refused = await call(receiver, 'GET /api/deliveries.csv')
+    expect([refused.status, refused.json.error.code, refused.headers.get('retry-after')]).toEqual([503, 'too_many_waiting', '5'])
+    stalled.forEach(({ request }) => request.destroy())
+    await eventually(async () => (await call(receiver, 'GET /api/deliveries.csv?webhook_id=wh_many')).status === 200)
+  })
+})

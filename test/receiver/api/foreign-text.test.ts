@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { linesOf, mediadock } from '../../commands/mediadock.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { call } from './calls.ts'
+
+let database: TestDatabase
+let receiver: TestReceiver
+/** Visible ASCII is all that an accepted id may be; a refused one is logged as it was claimed. */
+const claimed = ['x;=1+1', 'x;@SUM(A1)', '=1+1', 'x\t-2+3', '\n=1+1', '\uff1d1+1', 'evil\u001b[2J\u009b2J\u202e\u2028']
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url })
+  await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, remote, ack_ms)
+    select now() - n * interval '1 second', 'refused', 'no_matching_secret', 401, id, '192.0.2.1', 1 from unnest(${claimed}::text[]) with ordinality as c (id, n)`
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+describe('text that others chose', () => {
+  it('is no formula in any spreadsheet, one that parts cells at a semicolon included', async () => {
+    const { text } = await call(receiver, 'GET /api/arrivals.csv')
+    expect(text).toContain('no_matching_secret')
+    expect(text).not.toMatch(/(?:^|[;,\t\r\n"])[=+@\uff1d\uff0b\uff20]/m)
+    expect(text).not.toMatch(/[;\t\n"]-/)
+  }, 60_000)
+
+  it('steers no terminal, as JSON neither, and is the same when it is read', async () => {
+    const { stdout } = await mediadock({ DATABASE_URL: database.url }, 'arrivals', '--json')
+    expect(stdout.replaceAll('\n', '')).not.toMatch(/\p{C}|\u2028/u)
+    expect(linesOf(stdout).map(({ webhook_id }) => webhook_id)).toEqual(claimed)
+  }, 120_000)
+
+  it('in an error of the command line neither', async () => {
+    const { code, stderr } = await mediadock({ DATABASE_URL: database.url }, 'arrivals\u001b[2J')
+    expect(code).toBe(2)
+    expect(stderr).not.toContain('\u001b')
+  }, 120_000)
+})
