@@ -65,7 +65,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   })
   return {
     submitter,
-    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live') => fetch({ requestId, keyName, reserve: 0, signal: cut.signal }),
+    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live') => fetch({ requestId, keyName, purpose: 'reconciling', signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
@@ -269,12 +269,12 @@ describe('a key that is refused', () => {
 })
 
 describe('404', () => {
-  it('is asked of the other keys of that environment, and is one when all say so', async () => {
+  it("is asked of the other keys of that environment, then of the other's, and is one when all say so", async () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
     expect(await ask()).toMatchObject({ asked: { kind: 'not_found' } })
-    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey].map((key) => `Bearer ${key.api_key}`))
-    expect(await counted()).toEqual({ not_found: 2 })
+    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey, sandboxKey].map((key) => `Bearer ${key.api_key}`))
+    expect(await counted()).toEqual({ not_found: 3 })
   })
 
   it('is shown as lost after 24 h, never as FAILED', async () => {
