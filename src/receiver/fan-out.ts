@@ -210,7 +210,7 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       union all
       select d.id, 'contradiction' from outcome,
         lateral (select id, status from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null and parked_reason is null offset 0) d
+          where request_id = outcome.request_id and status is not null and (parked_reason is null or (outcome.corrects and parked_reason = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch')
         and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
     ),

@@ -18,7 +18,7 @@ export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
       from mediadock.requests where request_id in (select request_id from item)
     ),
     before as (
-      select request_id, status, landed_at, confirmed_at, media_complete, cost, source, key_name, key_source, sandbox, coalesce(signed_sandbox, sandbox) as word,
+      select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source, key_name, key_source, sandbox, coalesce(signed_sandbox, sandbox) as word,
              case when key_name = any(${sql.param([...live])}::text[]) then false
                   when key_name = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
       from mediadock.requests where request_id in (select request_id from item)
@@ -26,6 +26,7 @@ export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
     ),
     known as (
       select item.*, before.request_id is not null as is_known, before.status as old_status, before.landed_at as old_landed_at, before.confirmed_at as old_confirmed_at,
+             before.next_poll_at as old_next_poll_at,
              before.media_complete as old_media_complete, before.cost as old_cost, before.source as old_source,
              before.key_name as old_key_name, before.key_source as old_key_source, before.key_sandbox as old_key_sandbox, before.sandbox as old_sandbox,
              before.landed_at is not null and (seen.landed_at, seen.confirmed_at, seen.word) is distinct from (before.landed_at, before.confirmed_at, before.word) as is_newer,
@@ -39,7 +40,8 @@ export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
     ),
     verdict as (
       select known.*,
-        coalesce(next_poll_at, case when not confirmed and (corrects or (sandbox and own is null)) then ${at} end) as poll_at,
+        -- What was due to be asked, for one by a webhook of the other environment, still is.
+        coalesce(next_poll_at, case when not confirmed and (corrects or (sandbox and own is null) or old_next_poll_at <= ${at}) then ${at} end) as poll_at,
         coalesce(cost, case when not corrects then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or corrects then source else old_source end as new_source,
         case when takes_key then key_name else old_key_name end as new_key_name,
