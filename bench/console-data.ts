@@ -36,6 +36,11 @@ export async function fillTables(sql: postgres.Sql, { url, sizes, say }: { url: 
        from (select i, md5('r' || i)::uuid as request_id, 'wh_' || md5('w' || i) as webhook_id, ${at('i')} as at from generate_series(1, ${deliveries}) i) g`,
     ],
     [
+      'media',
+      `insert into mediadock.media (request_id, kind, position, url, original_url, width, height)
+       select md5('r' || i)::uuid, 'image', 0, 'https://media.example/' || md5('r' || i) || '.png', null, 1024, 768 from generate_series(1, ${deliveries}) i where i % 33 <> 0`,
+    ],
+    [
       'requests',
       `insert into mediadock.requests (request_id, status, model, key_name, sandbox, output, media_complete, cost, error_code, created_at, completed_at, source, tracked_at, landed_at,
          confirmed_at, polls, polled_at, poll_outcome)
@@ -51,11 +56,6 @@ export async function fillTables(sql: postgres.Sql, { url, sizes, say }: { url: 
       'requests that are open',
       `insert into mediadock.requests (request_id, status, model, key_name, tracked_at, next_poll_at)
        select md5('o' || i)::uuid, case when i % 3 = 0 then 'IN_PROGRESS' else 'IN_QUEUE' end, 'vela', 'live', now() - i * interval '3 seconds', now() + interval '1 day' from generate_series(1, 500) i`,
-    ],
-    [
-      'media',
-      `insert into mediadock.media (request_id, kind, position, url, original_url, width, height)
-       select md5('r' || i)::uuid, 'image', 0, 'https://media.example/' || md5('r' || i) || '.png', null, 1024, 768 from generate_series(1, ${deliveries}) i where i % 33 <> 0`,
     ],
     [
       'attempts',

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { callsFor } from './call-budget.ts'
 
 export type Backlog = {
   /** Requests whose next call to the provider is due. */
@@ -7,9 +8,6 @@ export type Backlog = {
   /** How long asking for all of them takes within the budget of the keys; 0 when nothing is due. */
   minutes: number
 }
-
-/** Reconciling leaves this share of a key's budget to landing. */
-export const reconcilingShare = 0.8
 
 /** What the reconciler still has to ask for, and how long that will take. */
 export async function readBacklog(
@@ -22,7 +20,7 @@ export async function readBacklog(
     where (landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
       and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds}))
     group by key_name`)
-  const callsPerMinute = Math.max(1, Math.floor(fetchRatePerMinute * reconcilingShare))
+  const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {
     due: rows.reduce((sum, { due }) => sum + due, 0),
     // Each key spends its own budget, so the longest line decides.

@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import type { Environment } from './keys.ts'
 import { toItem } from './landing.ts'
+import { verdicts } from './verdict.ts'
 
 export type MediaItem = {
   kind: 'image' | 'video' | 'audio'
@@ -110,6 +111,7 @@ type At = { now: Date; environments: Environments }
 
 function writing(landings: readonly Landing[], { now, environments }: At): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
+  const names = { live: sql`${sql.param([...environments.live])}::text[]`, sandbox: sql`${sql.param([...environments.sandbox])}::text[]` }
   return sql`
     with item as (
       select * from jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
@@ -120,48 +122,25 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       -- As many as there are: it tells the planner, who would expect 100 and read whole tables for one.
       limit ${landings.length}
     ),
-    -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
-    seen as (
-      select request_id, landed_at, confirmed_at from mediadock.requests where request_id in (select request_id from item)
-    ),
-    before as (
-      select request_id, status, landed_at, confirmed_at, media_complete,
-             coalesce(sandbox, case when key_name = any(${sql.param([...environments.live])}::text[]) then false
-                                    when key_name = any(${sql.param([...environments.sandbox])}::text[]) then true end) as sandbox
-      from mediadock.requests where request_id in (select request_id from item)
-      order by request_id for update
-    ),
-    verdict as (
-      select item.*, before.status as old_status, before.landed_at as old_landed_at, case
-        when before.request_id is null then 'landed'
-        when (seen.landed_at, seen.confirmed_at) is distinct from (before.landed_at, before.confirmed_at) then 'raced'
-        when item.sandbox <> before.sandbox then 'key_mismatch'
-        when before.landed_at is null then 'landed'
-        when item.confirmed and before.confirmed_at is null then
-          case when before.status = item.status and before.media_complete then 'confirmed' else 'landed' end
-        when item.status <> before.status then 'contradiction'
-        else 'no_effect' end as verdict
-      from item left join before using (request_id) left join seen using (request_id)
-    ),
+    ${verdicts(environments, at)},
     written as (
       insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost, error_code, error_message,
-        created_at, completed_at, source, confirmed_at, key_name, sandbox, next_poll_at, tracked_at, landed_at)
-      select request_id, status, model, output, media_complete, cost, error_code, error_message,
-        created_at, completed_at, source, case when confirmed then ${at} end, key_name, sandbox, next_poll_at, ${at}, ${at}
+        created_at, completed_at, source, confirmed_at, key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
+      select request_id, status, model, output, media_complete, new_cost, error_code, error_message,
+        created_at, completed_at, new_source, case when confirmed then ${at} end, new_key_name, new_key_source, new_sandbox, poll_at, ${at}, ${at}
       from verdict where verdict in ('landed', 'confirmed') order by request_id
       on conflict (request_id) do update set
         status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
-        media_complete = excluded.media_complete, cost = coalesce(excluded.cost, r.cost),
+        media_complete = excluded.media_complete, cost = excluded.cost,
         error_code = excluded.error_code, error_message = excluded.error_message,
         created_at = coalesce(excluded.created_at, r.created_at), completed_at = coalesce(excluded.completed_at, r.completed_at),
-        source = case when r.landed_at is null or r.status <> excluded.status then excluded.source else r.source end,
-        confirmed_at = excluded.confirmed_at, key_name = coalesce(r.key_name, excluded.key_name),
-        sandbox = coalesce(r.sandbox, excluded.sandbox), next_poll_at = excluded.next_poll_at,
+        source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
+        sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
         landed_at = coalesce(r.landed_at, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
-      where r.request_id in (select request_id from before)
-        and (r.landed_at is null or (excluded.confirmed_at is not null and r.confirmed_at is null))
+      -- What was judged above is locked since then; a row that came up meanwhile is not written over.
+      where r.request_id in (select request_id from before) and r.confirmed_at is null
       returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
         coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
     ),
@@ -186,9 +165,9 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       from verdict left join written using (request_id)
     ),
     asked as (
-      -- Two webhooks that contradict each other: the provider's own result decides.
+      -- Two webhooks that contradict each other, or keys of two environments: the provider's own result decides.
       update mediadock.requests r set next_poll_at = ${at}
-      from outcome where r.request_id = outcome.request_id and outcome = 'contradiction' and r.confirmed_at is null
+      from outcome where r.request_id = outcome.request_id and outcome in ('contradiction', 'key_mismatch') and r.confirmed_at is null
     ),
     settled as (
       delete from mediadock.inbox using outcome
@@ -214,6 +193,13 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       union all
       select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
       union all
+      -- The environment turned out to be this one: flagged is what the other one signed, and parked no longer what was right.
+      select d.id, case when d.of_other then 'key_mismatch' end from outcome,
+        lateral (select id, key_name = any(case when outcome.sandbox then ${names.live} else ${names.sandbox} end) as of_other,
+                   key_name = any(case when outcome.sandbox then ${names.sandbox} else ${names.live} end) and parked_reason = 'key_mismatch' as was_right
+                 from mediadock.deliveries where request_id = outcome.request_id and status is not null offset 0) d
+      where outcome.corrects and outcome.outcome = 'landed' and (d.of_other or d.was_right)
+      union all
       -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
       -- deliveries. The times are subtracted so that the range of ids is what is searched by.
       select later.id, 'id_reused' from outcome,
@@ -224,14 +210,14 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       union all
       select d.id, 'contradiction' from outcome,
         lateral (select id, status from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null and parked_reason is null offset 0) d
+          where request_id = outcome.request_id and status is not null and (parked_reason is null or (outcome.corrects and parked_reason = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch')
         and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
     ),
     flagged as (
       update mediadock.deliveries d
       set flags = array(select distinct f from unnest(d.flags || n.flags) f order by f),
-          parked_reason = case when 'key_mismatch' = any(n.flags) then 'key_mismatch' when n.unpark then null else d.parked_reason end
+          parked_reason = case when d.id = any(array(select delivery_id from outcome where outcome = 'key_mismatch')) then 'key_mismatch' when n.unpark then null else d.parked_reason end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(flag is null) as unpark
         from flag group by delivery_id

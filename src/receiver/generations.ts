@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import type { ErrorEnvelope } from '../wire/schemas.ts'
 import type { Environment } from './keys.ts'
+import { joinTracked, requeueParked } from './tracking.ts'
 
 /** An intent to generate, and how far it has come. */
 export type Generation = {
@@ -87,10 +88,10 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
   return rows.map(toGeneration)
 }
 
-export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; now: Date }
+export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; keyNames: readonly string[]; now: Date }
 
 /** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
-export async function submitted(db: Database, { idempotencyKey }: Generation, { requestId, cost, environment, now }: SubmittedAs): Promise<void> {
+export async function submitted(db: Database, { idempotencyKey }: Generation, { requestId, cost, environment, keyNames, now }: SubmittedAs): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   await db.execute(sql`
     with ended as (
@@ -98,11 +99,15 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
         next_attempt_at = null, last_error = null
       where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
       returning model, key_name, metadata
-    )
-    insert into mediadock.requests as r (request_id, model, key_name, sandbox, metadata, tracked_at)
-    select ${requestId}::uuid, model, key_name, ${sandbox}::boolean, metadata, ${now.toISOString()}::timestamptz from ended
-    on conflict (request_id) do update set metadata = coalesce(r.metadata, excluded.metadata),
-      model = coalesce(r.model, excluded.model), key_name = coalesce(r.key_name, excluded.key_name), sandbox = coalesce(r.sandbox, excluded.sandbox)`)
+    ),
+    tracked as (
+      insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${now.toISOString()}::timestamptz from ended
+      on conflict (request_id) ${joinTracked(now)}
+      returning r.request_id, r.confirmed_at is null as open
+    ),
+    ${requeueParked({ keyNames, now })}
+    select from tracked`)
 }
 
 /** The provider said no for good; the same key may be tried again by the submitter (spec, Idempotency rules). */

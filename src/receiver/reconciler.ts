@@ -5,7 +5,7 @@ import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { Result } from '../wire/schemas.ts'
 import { fanOut, type Landing, type LandingOutcome } from './fan-out.ts'
 import type { Asked, Fetcher } from './fetcher.ts'
-import type { Keys } from './keys.ts'
+import type { Environment, Keys } from './keys.ts'
 import { landResult } from './landing.ts'
 import { environmentsOf } from './worker.ts'
 
@@ -25,7 +25,7 @@ export type ReconcilerDeps = {
 
 export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number; rateLimited: number }
 
-type Due = { requestId: string; keyName: string | undefined; polls: number; trackedAt: Date; dueAt: string }
+type Due = { requestId: string; keyName: string | undefined; environment: Environment | undefined; doubted: boolean; polls: number; trackedAt: Date; dueAt: string }
 
 const claimRows = 16
 const leaseSeconds = 60
@@ -94,7 +94,7 @@ function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<D
 
 async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<typeof sql>): Promise<Due[]> {
   const now = sql`${clock().toISOString()}::timestamptz`
-  const rows = await db.execute<{ request_id: string; key_name: string | null; polls: number; tracked_at: string; due_at: string }>(sql`
+  const rows = await db.execute<{ request_id: string; key_name: string | null; sandbox: boolean | null; doubted: boolean; polls: number; tracked_at: string; due_at: string }>(sql`
     with due as (
       select request_id, coalesce(next_poll_at, tracked_at) as due_at from mediadock.requests where ${condition}
       order by coalesce(next_poll_at, tracked_at) limit ${claimRows} for update skip locked
@@ -102,12 +102,14 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
     update mediadock.requests r
     set next_poll_at = ${now} + make_interval(secs => ${leaseSeconds}), polls = polls + 1
     from due where r.request_id = due.request_id
-    returning r.request_id, r.key_name, r.polls, r.tracked_at, due.due_at`)
+    returning r.request_id, r.key_name, r.sandbox, coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as doubted, r.polls, r.tracked_at, due.due_at`)
   // What an update gives back has no order.
   const oldestFirst = rows.toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
   return oldestFirst.map((row) => ({
     requestId: row.request_id,
     keyName: row.key_name ?? undefined,
+    environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
+    doubted: row.doubted,
     polls: row.polls,
     trackedAt: new Date(row.tracked_at),
     dueAt: row.due_at,
@@ -120,7 +122,10 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
   const { asked, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
-    reserve: Math.floor(deps.fetchRatePerMinute / 5),
+    environment: one.environment,
+    doubted: one.doubted,
+    purpose: 'reconciling',
+    turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),
   })
@@ -143,6 +148,10 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
     case 'invalid':
       run.failed += 1
       await reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+      return 'polled'
+    case 'not_found_yet':
+      run.postponed += 1
+      await reschedule(deps, one, { outcome: `postponed: ${asked.reason}` })
       return 'polled'
     case 'unauthorized':
     case 'rate_limited':
@@ -169,7 +178,6 @@ async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; 
   const outcome = (await fanOut(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
-  if (outcome === 'key_mismatch') await reschedule(deps, one, { outcome })
   deps.logger.info({ request_id: one.requestId, key_name: keyName, status: landing.status, outcome }, 'request reconciled')
   deps.onLanded({ landing, outcome, receivedAt: undefined })
 }

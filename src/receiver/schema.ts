@@ -130,7 +130,14 @@ export const requests = mediadock.table(
       .default('IN_QUEUE'),
     model: text('model'),
     keyName: text('key_name'),
+    /**
+     * Who named the key: `tracked` whoever tracked it through us, null a service by its own INSERT,
+     * `landed` nobody: it is the key that signed the webhook, or that knew the result.
+     */
+    keySource: text('key_source', { enum: ['tracked', 'landed'] }),
     sandbox: boolean('sandbox'),
+    /** Where tracking corrected `sandbox` under what a webhook had said: the environment of the key that signed that. */
+    signedSandbox: boolean('signed_sandbox'),
     metadata: jsonb('metadata'),
     output: jsonb('output'),
     mediaComplete: boolean('media_complete').notNull().default(false),
@@ -153,6 +160,12 @@ export const requests = mediadock.table(
   },
   (table) => [
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
+    check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
+    // A COMPLETED one has media besides: a trigger holds that, see the migration.
+    check(
+      'requests_landed',
+      sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`,
+    ),
     // Only what still has to be asked for: a few rows, however many requests there were.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)

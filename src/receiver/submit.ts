@@ -12,6 +12,7 @@ import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
 import type { GenerationKey, Keys } from './keys.ts'
 import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
+import { environmentsOf } from './worker.ts'
 
 export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),
@@ -94,7 +95,7 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   if (!key || key.retired || key.apiKey === undefined) {
     return intents.postpone(deps.db, generation, { error: `key ${generation.keyName} is not usable`, at: retryAt(generation, now) })
   }
-  const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, reserve: 0, now })
+  const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, purpose: 'submitting', now })
   if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt })
 
   const { idempotencyKey, model, input } = generation
@@ -118,11 +119,14 @@ function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string
 
 type Settle = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
 
-async function settle({ db, clock }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
+async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
   const now = clock()
   switch (outcome.kind) {
-    case 'submitted':
-      return intents.submitted(db, generation, { requestId: outcome.submitted.request_id, cost: outcome.submitted.cost, environment: key.environment, now })
+    case 'submitted': {
+      const { request_id: requestId, cost } = outcome.submitted
+      const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
+      return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
+    }
     case 'refused':
       return intents.refused(db, generation, { status: outcome.status, envelope: outcome.envelope })
     case 'in_progress':

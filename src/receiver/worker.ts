@@ -4,7 +4,7 @@ import { deliveryIdRange, laneOf, parseNotification } from './delivery.ts'
 import { fanOut, type Environments, type Landing, type LandingOutcome } from './fan-out.ts'
 import type { Fetcher } from './fetcher.ts'
 import { claim, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
-import type { Keys } from './keys.ts'
+import type { Environment, Keys } from './keys.ts'
 import type { Notification } from '../wire/schemas.ts'
 import { landNotification, landResult, type Origin } from './landing.ts'
 
@@ -58,20 +58,26 @@ async function prepare(deps: WorkerDeps, claimed: Claimed): Promise<Ready | 'par
 export async function landingOf(deps: WorkerDeps, delivery: Identified, notification: Notification): Promise<Landing> {
   const origin = originOf(deps, delivery)
   if (laneOf(notification) === 'direct') return landNotification(notification, origin)
-  const { asked } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, reserve: 0, signal: deps.cut })
+  const { asked, keyName } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, purpose: 'landing', signal: deps.cut })
   // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
-  return asked.kind === 'result' ? landResult(asked.result, origin) : landNotification(notification, origin)
+  if (asked.kind !== 'result') return landNotification(notification, origin)
+  // A retired key may have signed, whose environment nobody knows; that of the key which knows the result is known.
+  return landResult(asked.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
 }
 
 function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Identified): Origin {
   return {
     source: 'webhook',
     keyName,
-    environment: deps.keys().byName.get(keyName)?.environment,
+    environment: environmentNamed(deps, keyName),
     delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
     mediaHosts: deps.mediaHosts,
     now: deps.clock(),
   }
+}
+
+function environmentNamed({ keys }: WorkerDeps, keyName: string | undefined): Environment | undefined {
+  return keyName === undefined ? undefined : keys().byName.get(keyName)?.environment
 }
 
 /** Groups in which no request stands twice: one statement can write a row only once. */

@@ -4,6 +4,7 @@ import { sql } from 'drizzle-orm'
 import { Counter } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { storeDeliveries } from '../../src/receiver/accept.ts'
+import { trackRequest } from '../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../src/receiver/delivery.ts'
 import { fanOut, type Landing } from '../../src/receiver/fan-out.ts'
 import { createFetcher, type Fetcher } from '../../src/receiver/fetcher.ts'
@@ -64,6 +65,7 @@ type Ended = {
   landed_at: string | null
   confirmed: boolean
   sandbox: boolean | null
+  key_name: string | null
   metadata: unknown
   polled_next: boolean
   media: number
@@ -126,9 +128,14 @@ async function track(requestId: string, row: object = {}): Promise<void> {
   await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', ...row })}`
 }
 
+/** As docs/reading-results.md has it. */
+async function insertTracked(db: Database, requestId: string): Promise<void> {
+  await db.execute(sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 6}') on conflict do nothing`)
+}
+
 async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
   const rows = await database.sql<(Omit<Ended, 'told'> & { request_id: string })[]>`
-    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, metadata, next_poll_at <= now() as polled_next,
+    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, key_name, metadata, next_poll_at <= now() as polled_next,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media,
       (select count(*)::int from mediadock.inbox i join mediadock.deliveries d on d.id = i.delivery_id where d.request_id = r.request_id) as pending,
       (select coalesce(jsonb_agg(flags order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as flags,
@@ -318,16 +325,71 @@ tried('a key of the other environment: parked with its reason, whoever is first'
   },
 })
 
-tried('keys of both environments before anybody tracked: the first makes the row, the other is parked', {
-  make: async () => {
+/** A webhook of each environment for one request, and the acts after them. */
+async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
+  return [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })]
+}
+
+tried('keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the provider is asked at once', {
+  make: async (round) => {
     const requestId = randomUUID()
-    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })] }
+    // Tracked by its id alone, or with the name of a key that is not configured, is as not tracked at all.
+    if (round % 3 > 0) await track(requestId, { key_name: round % 3 === 1 ? null : 'elsewhere' })
+    return { requestId, acts: await bothEnvironments(requestId) }
   },
   end: (one) => {
-    const sandbox = one.status === 'FAILED'
-    expect(one).toMatchObject({ sandbox, pending: 0, media: sandbox ? 0 : 1, told: [sandbox ? 'FAILED true' : 'COMPLETED true'] })
-    expect(one.parked.filter((reason) => reason === 'key_mismatch')).toHaveLength(1)
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
+    const overruled = one.told.length === 2
+    expect(one.told).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
+    expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
+    expect(one.parked).toEqual([null, overruled ? null : 'key_mismatch'])
   },
+})
+
+tried('a forged sandbox webhook and the reconciler with a live key: the provider has the last word, with exactly its media', {
+  make: async () => {
+    const requestId = randomUUID()
+    await track(requestId, { key_name: null })
+    const forged = await webhook({ sample: okVideo(requestId), keyName: 'sandbox' })
+    return { requestId, acts: [forged, await reconciler(requestId, imageResult(requestId, 3))] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', confirmed: true, media: 3, pending: 0, polled_next: null })
+    expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.told)
+    expect(one.flags).toEqual([['key_mismatch']])
+  },
+})
+
+tried('a forged sandbox webhook and tracking with a live key: the row is the tracked one, and the provider is asked at once', {
+  make: async () => {
+    const requestId = randomUUID()
+    const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
+    const body = { request_id: requestId, key_name: 'live', metadata: { order: 6 } }
+    const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: new Date() })
+    return { requestId, acts: [forged, api] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ key_name: 'live', sandbox: false, metadata: { order: 6 }, pending: 0, media: 0, polled_next: true })
+    const landed = one.status === 'FAILED'
+    expect(one.told).toEqual(landed ? ['FAILED true'] : [])
+    expect(one.parked).toEqual([landed ? null : 'key_mismatch'])
+  },
+})
+
+it.each([
+  ['the API', async (db: Database, requestId: string) => void (await trackRequest(db, { request_id: requestId, key_name: 'live' }, { environment: 'live', keyNames: ['live'], now: new Date() }))],
+  ["a service's own INSERT", insertTracked],
+])('a forged sandbox word, tracked by %s, is overruled by the live one that comes then, and not by another sandbox one', async (_by, tracking) => {
+  const requestId = randomUUID()
+  const [live, forged] = await bothEnvironments(requestId)
+  await forged(pool.db)
+  await tracking(pool.db, requestId)
+  await (await webhook({ sample: okVideo(requestId), keyName: 'sandbox' }))(pool.db)
+  await live(pool.db)
+  await flushTold()
+  const [one] = await endsOf([requestId])
+  expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1, told: ['FAILED true', 'COMPLETED true'] })
+  expect(one?.parked).toEqual([null, null, 'key_mismatch'])
 })
 
 tried("the answer to a submit and the request's webhook: joined, metadata included", {
@@ -336,7 +398,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
     const now = new Date()
     const opened = await intents.open(pool.db, { idempotencyKey, model: 'lyra-audio', input: {}, keyName: 'live', metadata: { order: 5 }, now })
     if (opened.kind !== 'ours') throw new Error('the intent is not ours')
-    const answered: Act = (db) => intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', now })
+    const answered: Act = (db) => intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', keyNames: ['live'], now })
     return { requestId, acts: [answered, await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {

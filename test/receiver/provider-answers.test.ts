@@ -65,7 +65,7 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   })
   return {
     submitter,
-    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live') => fetch({ requestId, keyName, reserve: 0, signal: cut.signal }),
+    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) => fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
@@ -269,12 +269,42 @@ describe('a key that is refused', () => {
 })
 
 describe('404', () => {
-  it('is asked of the other keys of that environment, and is one when all say so', async () => {
+  it("is asked of the other keys of that environment, then of the other's, and is one when all say so", async () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
     expect(await ask()).toMatchObject({ asked: { kind: 'not_found' } })
-    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey].map((key) => `Bearer ${key.api_key}`))
-    expect(await counted()).toEqual({ not_found: 2 })
+    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey, sandboxKey].map((key) => `Bearer ${key.api_key}`))
+    expect(await counted()).toEqual({ not_found: 3 })
+  })
+
+  it('is asked of three others at a time, and of all of them in turn', async () => {
+    stand.answer(status(404))
+    const many = Array.from({ length: 7 }, (_, at) => ({ name: `k${at}`, api_key: `service_live_${at}`, signing_secret: `whsec_${at}` }))
+    const { ask } = receiver({ keys: [liveKey, ...many] })
+    for (const turn of [1, 2, 3]) {
+      expect(await ask(randomUUID(), 'live', turn)).toMatchObject({ asked: { kind: 'not_found' } })
+      expect(stand.calls).toHaveLength(4 * turn)
+    }
+    expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
+  })
+
+  it('costs other keys a tenth of their calls at most, and then it is not known yet', async () => {
+    stand.answer(status(404))
+    const { ask } = receiver({ keys: [liveKey, secondKey], limit: 20 })
+    const kinds = []
+    for (let n = 0; n < 4; n += 1) kinds.push((await ask()).asked.kind)
+    expect(kinds).toEqual(['not_found', 'not_found', 'not_found_yet', 'not_found_yet'])
+  })
+
+  it('is not what a retired key waits for: the key that last knew a request of its stands in, until a 404', async () => {
+    const retired = { name: 'old', signing_secret: 'whsec_old', retired: true }
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const { ask } = receiver({ keys: [retired, secondKey], limit: 10 })
+    // Only the first of them is a try, of which there is one a minute.
+    for (let n = 0; n < 3; n += 1) expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'result' }, keyName: 'second' })
+    stand.answer(status(404))
+    expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'not_found' } })
+    expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'not_asked', reason: 'quota' } })
   })
 
   it('is shown as lost after 24 h, never as FAILED', async () => {

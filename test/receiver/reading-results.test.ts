@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import { afterAll, beforeAll, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createTestDatabase, testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -24,10 +24,21 @@ beforeAll(async () => {
 afterAll(async () => {
   await receiver.stop()
   await stand.close()
-  await database.sql`drop owned by media_reader`.catch(() => {})
-  await database.sql`drop role if exists media_reader`.catch(() => {})
+  for (const role of ['media_reader', 'media_tracker']) await database.sql.unsafe(`drop owned by ${role}; drop role if exists ${role}`).catch(() => {})
   await database.drop()
 })
+
+/** As a role that has what the page grants it and nothing else. */
+async function as(role: string, statement: string) {
+  const connection = await database.sql.reserve()
+  try {
+    await connection.unsafe(`set role ${role}`)
+    return await connection.unsafe(statement)
+  } finally {
+    await connection.unsafe('reset role')
+    connection.release()
+  }
+}
 
 /** The one printed statement that has these words in it, run as it stands. */
 async function run(words: string) {
@@ -37,10 +48,11 @@ async function run(words: string) {
 }
 
 it('every statement of docs/reading-results.md does what the page says', async () => {
-  expect(statements).toHaveLength(6)
+  expect(statements).toHaveLength(7)
   await run('create role media_reader')
+  await run('create role media_tracker')
   await run('create schema shop')
-  await run('insert into mediadock.requests')
+  await as('media_tracker', statements.find((statement) => statement.includes('insert into mediadock.requests')) ?? '')
 
   const heard: string[] = []
   expect(statements.some((statement) => statement.trim() === 'listen mediadock_results;')).toBe(true)
@@ -67,11 +79,52 @@ it('every statement of docs/reading-results.md does what the page says', async (
 })
 
 it('the reading role reads both and nothing else', async () => {
-  const as = (statement: string) => database.sql.unsafe(`set role media_reader; ${statement}; reset role`)
-  await as('select count(*) from mediadock.results')
-  await as('select count(*) from mediadock.media')
+  await as('media_reader', 'select count(*) from mediadock.results')
+  await as('media_reader', 'select count(*) from mediadock.media')
   for (const table of ['deliveries', 'requests', 'quarantine']) {
-    await expect(as(`select count(*) from mediadock.${table}`)).rejects.toThrow(/permission denied/)
-    await database.sql`reset role`
+    await expect(as('media_reader', `select count(*) from mediadock.${table}`)).rejects.toThrow(/permission denied/)
   }
+})
+
+it('the tracking role cannot say how a request ended', async () => {
+  const insert = (columns: string, values: string) => as('media_tracker', `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
+  await insert('model', "'vela'")
+  await expect(insert('status, landed_at', "'COMPLETED', now()")).rejects.toThrow(/permission denied/)
+  await expect(insert('confirmed_at', 'now()')).rejects.toThrow(/permission denied/)
+  await expect(as('media_tracker', "update mediadock.requests set model = 'x'")).rejects.toThrow(/permission denied/)
+})
+
+describe.each(testServers)('on %s, a role that may write all of the table', (server) => {
+  it.each([
+    ['COMPLETED without media', "status, landed_at, source, media_complete", "'COMPLETED', now(), 'webhook', true", /COMPLETED without a row of mediadock.media/],
+    ['terminal without having landed', 'status', "'FAILED'", /requests_landed/],
+    ['landed and not terminal', 'landed_at', 'now()', /requests_landed/],
+    ['confirmed and not terminal', 'confirmed_at', 'now()', /requests_landed/],
+  ])('cannot write what is %s', async (_what, columns, values, message) => {
+    const { sql } = await withTestDatabase(server)
+    const write = sql.unsafe(`insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
+    await expect(write).rejects.toThrow(message)
+  })
+
+  it('cannot make one COMPLETED afterwards', async () => {
+    const { sql } = await withTestDatabase(server)
+    await sql`insert into mediadock.requests (request_id) values (${requestId})`
+    await expect(sql`update mediadock.requests set status = 'COMPLETED', landed_at = now()`).rejects.toThrow(/COMPLETED without a row/)
+  })
+})
+
+it('an existing database migrates: what says COMPLETED and has no media is open again', async () => {
+  const { sql } = await withTestDatabase()
+  const undo = await sql.begin(async (tx) => {
+    await tx`alter table mediadock.requests disable trigger user`
+    await tx`alter table mediadock.requests drop constraint requests_landed`
+    await tx`insert into mediadock.requests (request_id, status, landed_at, source) values (${requestId}, 'COMPLETED', now(), 'webhook'), (gen_random_uuid(), 'FAILED', null, null), (gen_random_uuid(), 'FAILED', now(), 'webhook')`
+    return fs.readFile(path.resolve(import.meta.dirname, '../../drizzle/receiver/0007_landed_with_media.sql'), 'utf8')
+  })
+  await sql.unsafe(undo.split('--> statement-breakpoint').slice(0, 2).join(';'))
+  expect([...(await sql`select status, landed_at is null as open, next_poll_at is not null as asked from mediadock.requests order by tracked_at, status`)]).toEqual([
+    { status: 'FAILED', open: false, asked: false },
+    { status: 'IN_QUEUE', open: true, asked: true },
+    { status: 'IN_QUEUE', open: true, asked: true },
+  ])
 })

@@ -1,6 +1,7 @@
 import { HttpError } from '../../runtime/http.ts'
 import { isStorable } from '../delivery.ts'
 import type { ReceiverDeps } from '../program.ts'
+import { environmentsOf } from '../worker.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters, requestListSchema } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
@@ -37,7 +38,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Track a request that was submitted elsewhere',
       requestBody: jsonBody(trackBodySchema),
       responses: responses(
-        { 201: { description: 'Tracked', schema: requestSchema }, 200: { description: 'Known already; what it lacked is filled in', schema: requestSchema } },
+        { 201: { description: 'Tracked', schema: requestSchema }, 200: { description: 'Known already; what it lacked is filled in, and its key corrected while the provider has not confirmed its result', schema: requestSchema } },
         400,
         413,
         415,
@@ -48,7 +49,8 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const body = await readBody(req, res, trackBodySchema)
       if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
-      const created = await trackRequest(db, body, { environment, now: clock() })
+      const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
+      const created = await trackRequest(db, body, { environment, keyNames, now: clock() })
       const request = await readWithin(db, (tx) => findRequest(tx, body.request_id, overdue()))
       res.status(created ? 201 : 200).json(request)
     },

@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
 import type { Environment } from '../keys.ts'
+import { joinTracked, requeueParked } from '../tracking.ts'
 
 const text = z.string().min(1).max(255)
 
@@ -13,23 +14,23 @@ export const trackBodySchema = z.strictObject({
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
-/**
- * Tracks a request that was submitted elsewhere; answers whether it is new here.
- * A webhook may have been faster: what is missing in its row is then filled in,
- * and nothing that is known is changed.
- */
-export async function trackRequest(db: Database, body: TrackBody, { environment, now }: { environment: Environment | undefined; now: Date }): Promise<boolean> {
+/** The environment of the key that it was submitted with, where that is configured, and the names of all keys of that environment. */
+export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: Date }
+
+/** Tracks a request that was submitted elsewhere; answers whether it is new here. */
+export async function trackRequest(db: Database, body: TrackBody, { environment, keyNames, now }: TrackedBy): Promise<boolean> {
   const { request_id, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const [row] = await db.execute<{ created: boolean }>(sql`
-    insert into mediadock.requests as r (request_id, model, key_name, sandbox, metadata, tracked_at)
-    values (${request_id}::uuid, ${model}, ${key_name}, ${sandbox}::boolean,
-      ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now.toISOString()}::timestamptz)
-    on conflict (request_id) do update set
-      model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
-      key_name = coalesce(r.key_name, excluded.key_name),
-      sandbox = case when r.key_name is null then coalesce(r.sandbox, excluded.sandbox) else r.sandbox end
-    -- A row that this statement made has never been locked or updated.
-    returning xmax = 0 as created`)
+    with tracked as (
+      insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
+      values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
+        ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now.toISOString()}::timestamptz)
+      on conflict (request_id) ${joinTracked(now)}
+      -- A row that this statement made has never been locked or updated.
+      returning r.request_id, r.confirmed_at is null as open, xmax = 0 as created
+    ),
+    ${requeueParked({ keyNames, now })}
+    select created from tracked`)
   return row?.created ?? false
 }

@@ -1,3 +1,4 @@
+import { sql } from 'drizzle-orm'
 import { bigint, bigserial, boolean, index, integer, jsonb, primaryKey, real, text, uuid } from 'drizzle-orm/pg-core'
 import { instant, mediadock } from '../schema.ts'
 
@@ -8,6 +9,8 @@ export const callBudgets = mediadock.table('call_budgets', {
   keyName: text('key_name').primaryKey(),
   /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
   slots: integer('slots').array().notNull(),
+  /** Those of them that only tried whether this key knows a request that is another's. */
+  trialSlots: integer('trial_slots').array().notNull().default(sql`array_fill(0, array[61])`),
   slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
   /** Whether the last one who asked got a call; read back by the statement that asks. */
   granted: boolean('granted').notNull(),

@@ -44,11 +44,11 @@ describe('POST /api/requests', () => {
     })
   })
 
-  it('joins what a faster webhook brought: what is missing is filled in, what is known stays', async () => {
+  it('joins what a faster webhook brought: what is missing is filled in, its key is corrected, its state stays', async () => {
     const sample = failed()
     await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
     const { status, json } = await track({ request_id: sample.requestId, model: 'vela', key_name: 'sandbox', metadata: { order: 8 } })
-    expect({ status, json }).toMatchObject({ status: 200, json: { status: 'FAILED', model: 'vela', key_name: 'live', sandbox: false, metadata: { order: 8 } } })
+    expect({ status, json }).toMatchObject({ status: 200, json: { status: 'FAILED', model: 'vela', key_name: 'sandbox', sandbox: true, metadata: { order: 8 } } })
   })
 
   it('is new for exactly one of many at the same time', async () => {

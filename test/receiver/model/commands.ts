@@ -25,7 +25,7 @@ export type Command =
   | Webhook
   | { do: 'finish'; request: number; as: 'completed' | 'failed' | 'canceled'; outputs: number }
   | { do: 'falter'; flaw: Flaw; calls: number }
-  | { do: 'track'; request: number; keyNamed: boolean }
+  | { do: 'track'; request: number; keyNamed: boolean; by: 'insert' | 'api' }
   | { do: 'work'; lane: 'direct' | 'fetch' }
   | { do: 'reconcile' }
   /** The worker dies after claiming, or after fetching what it claimed. */
@@ -65,7 +65,7 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
   const command = fc.oneof(
     { weight: 12, arbitrary: webhook },
     { weight: 5, arbitrary: finish },
-    { weight: 3, arbitrary: fc.record({ do: fc.constant('track' as const), request, keyNamed: fc.boolean() }) },
+    { weight: 3, arbitrary: fc.record({ do: fc.constant('track' as const), request, keyNamed: fc.boolean(), by: fc.constantFrom('insert' as const, 'api' as const) }) },
     { weight: 5, arbitrary: fc.record({ do: fc.constant('work' as const), lane }) },
     { weight: 3, arbitrary: fc.constant<Command>({ do: 'reconcile' }) },
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
+import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, parseNotification } from '../../../src/receiver/delivery.ts'
 import { claim } from '../../../src/receiver/inbox.ts'
 import { verifyQuarantine } from '../../../src/receiver/quarantine.ts'
@@ -106,8 +107,14 @@ function startSequence(world: World) {
     if (dryRun) assert.deepEqual(await take(world), before, 'a dry run changed something')
   }
 
-  const track = async (request: Request, keyNamed: boolean) => {
-    await world.sql`insert into mediadock.requests (request_id, model, key_name) values (${request.id}, 'tracked', ${keyNamed ? request.owner : null})
+  const track = async ({ id, owner }: Request, { keyNamed, by }: { keyNamed: boolean; by: 'insert' | 'api' }) => {
+    if (by === 'api') {
+      const environment = keyNamed ? receiver.keys().byName.get(owner)?.environment : undefined
+      const keyNames = environment === undefined ? [] : worker.environmentsOf(receiver.keys())[environment]
+      await trackRequest(receiver.db, { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) }, { environment, keyNames, now: now() })
+      return
+    }
+    await world.sql`insert into mediadock.requests (request_id, model, key_name) values (${id}, 'tracked', ${keyNamed ? owner : null})
       on conflict do nothing`
   }
 
@@ -124,7 +131,7 @@ function startSequence(world: World) {
       case 'falter':
         return provider.falter(command.flaw, command.calls)
       case 'track':
-        return track(requests[command.request]!, command.keyNamed)
+        return track(requests[command.request]!, command)
       case 'work':
         return worker.runOnce(receiver, command.lane)
       case 'reconcile':

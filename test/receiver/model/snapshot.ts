@@ -8,7 +8,10 @@ export type RequestRow = {
   output: { images?: object[]; video?: object; audio?: object } | null
   media_complete: boolean
   cost: number | null
+  key_name: KeyName | null
+  key_source: 'tracked' | 'landed' | null
   sandbox: boolean | null
+  signed_sandbox: boolean | null
   landed_at: string | null
   confirmed_at: string | null
   next_poll_at: string | null

@@ -73,7 +73,9 @@ describe('the minutes', () => {
     for (const ackMs of [10, 20, 60]) await arrive(0, 'accepted', { ackMs })
     await arrive(59.999, 'refused', { reason: 'no_matching_secret', folded: 41, ackMs: 500 })
     await arrive(60, 'accepted')
-    await database.sql`insert into mediadock.requests (request_id, status, source, tracked_at, landed_at) values
+    await database.sql`with links as (insert into mediadock.media (request_id, kind, position, url) values
+        ('00000000-0000-4000-8000-000000000001', 'image', 0, 'https://media.test/1'), ('00000000-0000-4000-8000-000000000002', 'image', 0, 'https://media.test/2'))
+      insert into mediadock.requests (request_id, status, source, tracked_at, landed_at) values
       ('00000000-0000-4000-8000-000000000001', 'COMPLETED', 'webhook', ${at(1)}, ${at(3)}), ('00000000-0000-4000-8000-000000000002', 'COMPLETED', 'reconciler', ${at(1)}, ${at(9)})`
     for (const [id, received] of [['1', at(1)], ['2', at(2)]] as const) {
       await database.sql`insert into mediadock.deliveries (id, webhook_id, request_id, key_name, signed_at, received_at, headers, body)

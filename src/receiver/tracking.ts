@@ -1,0 +1,49 @@
+import { sql, type SQL } from 'drizzle-orm'
+
+/** Whatever waits parked beside one request; more of it can be replayed. */
+const maxRequeued = 16
+
+/**
+ * What tracking does to a row of `requests as r` that is there already, since a
+ * webhook may have been faster: the part after `on conflict (request_id)`. What
+ * is missing is filled in. A key whose environment is known, and which therefore
+ * brings a `sandbox`, also corrects what stands there by a webhook's signature
+ * or by a mistake, until the provider has confirmed the result; where that
+ * changes something the provider is asked at once.
+ */
+export function joinTracked(now: Date): SQL {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const corrects = sql`r.confirmed_at is null and excluded.sandbox is not null`
+  return sql`do update set
+    model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
+    key_name = case when ${corrects} then excluded.key_name else coalesce(r.key_name, excluded.key_name) end,
+    key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked' else r.key_source end,
+    sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
+    -- States never go back: what a webhook said stands until it is overruled, and so it must be known by what key.
+    signed_sandbox = case when ${corrects} and r.landed_at is not null then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
+    next_poll_at = case
+      when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))
+      then ${at} else r.next_poll_at end`
+}
+
+/**
+ * Two more CTEs after `tracked`, whose rows say what is tracked by whether it is
+ * `open` to webhooks: deliveries that were parked because the request seemed to
+ * be of the other environment, and are signed by one of `keyNames`, are judged again.
+ */
+export function requeueParked({ keyNames, now }: { keyNames: readonly string[]; now: Date }): SQL {
+  return sql`
+    unparked as (
+      update mediadock.deliveries d set parked_reason = null from (
+        select id from mediadock.deliveries
+        where request_id in (select request_id from tracked where open) and parked_reason = 'key_mismatch' and key_name = any(${sql.param([...keyNames])}::text[])
+        order by received_at limit ${maxRequeued}
+      ) p
+      where d.id = p.id returning d.id, d.status
+    ),
+    requeued as (
+      insert into mediadock.inbox (delivery_id, lane, due_at)
+      select id, case status when 'OK' then 'fetch' else 'direct' end, ${now.toISOString()}::timestamptz from unparked
+      on conflict do nothing
+    )`
+}

@@ -1,0 +1,67 @@
+import { sql, type SQL } from 'drizzle-orm'
+import type { Environments } from './fan-out.ts'
+
+/**
+ * What each `item` of the landing statement comes to, beside the rows as they
+ * are: the CTEs `seen`, `before` and `verdict`. docs/orders.md is the table.
+ *
+ * Who decides the environment of a request, from the strongest: the provider,
+ * by a result that it gave to a key; the key that it was tracked with, where it
+ * is configured; a webhook signed with a live key; one signed with a sandbox
+ * key. A key without a known environment says nothing of it.
+ */
+export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
+  return sql`
+    -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
+    seen as (
+      select request_id, landed_at, confirmed_at, coalesce(signed_sandbox, sandbox) as word
+      from mediadock.requests where request_id in (select request_id from item)
+    ),
+    before as (
+      select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source, key_name, key_source, sandbox, coalesce(signed_sandbox, sandbox) as word,
+             case when key_name = any(${sql.param([...live])}::text[]) then false
+                  when key_name = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
+      from mediadock.requests where request_id in (select request_id from item)
+      order by request_id for update
+    ),
+    known as (
+      select item.*, before.request_id is not null as is_known, before.status as old_status, before.landed_at as old_landed_at, before.confirmed_at as old_confirmed_at,
+             before.next_poll_at as old_next_poll_at,
+             before.media_complete as old_media_complete, before.cost as old_cost, before.source as old_source,
+             before.key_name as old_key_name, before.key_source as old_key_source, before.key_sandbox as old_key_sandbox, before.sandbox as old_sandbox,
+             before.landed_at is not null and (seen.landed_at, seen.confirmed_at, seen.word) is distinct from (before.landed_at, before.confirmed_at, before.word) as is_newer,
+             -- Of what stands: of the key that signed or knew it.
+             case when before.landed_at is not null then before.word end as word,
+             -- Of the request, where the provider or whoever tracked it said so.
+             case when before.confirmed_at is not null then before.sandbox
+                  when before.key_source is distinct from 'landed' and before.key_sandbox is not null then before.key_sandbox
+                  when before.landed_at is null then before.sandbox end as own
+      from item left join before using (request_id) left join seen using (request_id)
+    ),
+    verdict as (
+      select known.*,
+        -- What was due to be asked, for one by a webhook of the other environment, still is.
+        coalesce(next_poll_at, case when not confirmed and (corrects or (sandbox and own is null) or old_next_poll_at <= ${at}) then ${at} end) as poll_at,
+        coalesce(cost, case when not corrects then old_cost end) as new_cost,
+        case when old_landed_at is null or old_status <> status or corrects then source else old_source end as new_source,
+        case when takes_key then key_name else old_key_name end as new_key_name,
+        case when takes_key then 'landed' else old_key_source end as new_key_source,
+        coalesce(sandbox, own, old_sandbox) as new_sandbox,
+        case
+          when not is_known then 'landed'
+          when is_newer then 'raced'
+          -- What the reconciler brings is from the provider, whoever signed or tracked what.
+          when delivery_id is not null and sandbox <> own then 'key_mismatch'
+          when old_landed_at is null then 'landed'
+          when old_confirmed_at is null and delivery_id is not null and sandbox <> word and sandbox and own is null then 'key_mismatch'
+          when old_confirmed_at is null and (confirmed or sandbox <> word) then
+            case when old_status = status and old_media_complete and not corrects then 'confirmed' else 'landed' end
+          when status <> old_status then 'contradiction'
+          else 'no_effect' end as verdict
+      from (
+        select known.*, coalesce(sandbox <> coalesce(word, own), false) as corrects,
+          old_key_name is null or coalesce(sandbox <> coalesce(old_key_sandbox, case when old_key_source = 'landed' then word end), false) as takes_key
+        from known
+      ) as known
+    )`
+}
