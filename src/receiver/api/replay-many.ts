@@ -1,4 +1,4 @@
-import { isAboutTheRow } from '../../runtime/postgres.ts'
+import { isAboutTheRow } from '../../runtime/postgres-errors.ts'
 import { listDeliveries } from '../queries/deliveries.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
 import { replayDelivery, type Replay } from '../replay.ts'
