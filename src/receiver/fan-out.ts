@@ -1,5 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { NoAnswerError, one, untilNotGivingWay } from '../runtime/postgres-errors.ts'
 import type { Environment } from './keys.ts'
 import { toItem } from './landing.ts'
 
@@ -71,9 +72,10 @@ export async function fanOut(db: Database, landings: readonly Landing[], at: At)
   const outcomes = new Map<string, LandingOutcome>()
   let open = landings
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
-    const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
-      ${writing(open, at)}
-      select request_id, outcome from outcome, (select count(*) from told) as t`)
+    const statement = sql`${writing(open, at)} select request_id, outcome from outcome, (select count(*) from told) as t`
+    const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+    // Each landing has an outcome, whatever it is.
+    if (rows.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
     for (const { request_id, outcome } of rows) outcomes.set(request_id, outcome)
     open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
   }
@@ -82,7 +84,7 @@ export async function fanOut(db: Database, landings: readonly Landing[], at: At)
 
 /** The same for one landing, telling what changed; with `dryRun` the statement ends in a rollback and nothing has. */
 export async function fanOutExplained(db: Database, landing: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
-  const statement = db.execute<{ change: Change }>(sql`
+  const statement = sql`
     ${writing([landing], at)}
     select ${dryRun ? sql`mediadock.rolled_back(change)` : sql`change`} as change from (
       select jsonb_build_object(
@@ -93,10 +95,9 @@ export async function fanOutExplained(db: Database, landing: Landing, { dryRun, 
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
-      from outcome, (select count(*) from told) as t) as c`)
-  const [row] = await statement.catch((error: unknown) => [{ change: rolledBack(error) }])
-  if (!row) throw new Error(`landing request ${landing.requestId} told no outcome`)
-  return row.change
+      from outcome, (select count(*) from told) as t) as c`
+  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [{ change: rolledBack(error) }])
+  return one(rows, `landing request ${landing.requestId}`).change
 }
 
 /** The result that a dry run carried out of its rollback; any other error goes on. */
