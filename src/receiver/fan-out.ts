@@ -1,6 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
 import { NoAnswerError, one, untilNotGivingWay } from '../runtime/postgres-errors.ts'
+import { flagging } from './flagging.ts'
 import type { Environment } from './keys.ts'
 import { toItem } from './landing.ts'
 
@@ -133,7 +134,7 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       order by request_id for update
     ),
     verdict as (
-      select item.*, before.status as old_status, before.landed_at as old_landed_at, case
+      select item.*, before.status as old_status, before.landed_at as old_landed_at, before.confirmed_at as old_confirmed_at, case
         when before.request_id is null then 'landed'
         when (seen.landed_at, seen.confirmed_at) is distinct from (before.landed_at, before.confirmed_at) then 'raced'
         when item.sandbox <> before.sandbox then 'key_mismatch'
@@ -183,7 +184,8 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
     ),
     outcome as (
       select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
-             coalesce(written.status, verdict.old_status) as final_status
+             coalesce(written.status, verdict.old_status) as final_status,
+             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
       from verdict left join written using (request_id)
     ),
     asked as (
@@ -207,38 +209,7 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
       on conflict do nothing
     ),
-    flag as (
-      select delivery_id, jsonb_array_elements_text(flags) as flag from outcome where delivery_id is not null and outcome <> 'raced'
-      union all
-      -- No flag: a replay that got through takes the delivery out of the parked ones.
-      select delivery_id, null from outcome where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
-      union all
-      select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
-      union all
-      -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
-      -- deliveries. The times are subtracted so that the range of ids is what is searched by.
-      select later.id, 'id_reused' from outcome,
-        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
-      where exists (
-        select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
-          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
-      union all
-      select d.id, 'contradiction' from outcome,
-        lateral (select id, status from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null and parked_reason is null offset 0) d
-      where outcome not in ('raced', 'key_mismatch')
-        and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
-    ),
-    flagged as (
-      update mediadock.deliveries d
-      set flags = array(select distinct f from unnest(d.flags || n.flags) f order by f),
-          parked_reason = case when 'key_mismatch' = any(n.flags) then 'key_mismatch' when n.unpark then null else d.parked_reason end
-      from (
-        select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(flag is null) as unpark
-        from flag group by delivery_id
-      ) n
-      where d.id = n.delivery_id and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null))
-    ),
+    ${flagging},
     told as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
