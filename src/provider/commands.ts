@@ -20,6 +20,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import { createPool, type Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { catalog } from './catalog-data.ts'
 import { findModel } from './catalog.ts'
@@ -83,7 +84,7 @@ export async function grantCredits({ db, clock }: CommandDeps, { account, credit
 export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
-  const [row] = await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`)
+  const [row] = answered(await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`), `looking up the request ${id}`)
   throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { iso } from './keys.ts'
 
 /** One delivery of a webhook with what became of it. */
@@ -52,8 +53,9 @@ function withTimes(row: DeliveryListing): DeliveryListing {
 export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
-  const [row] = await db.execute<DeliveryListing & { body: string }>(sql`
+  const rows = await db.execute<DeliveryListing & { body: string }>(sql`
     select ${listed}, d.body from provider.deliveries d where d.id = ${id}`)
+  const [row] = answered(rows, `looking up the delivery ${id}`)
   if (row === undefined) return undefined
   const attempts = await db.execute<AttemptListing>(sql`
     select number, started_at, duration_ms, ok, http_status, detail
@@ -76,5 +78,5 @@ export async function resendDelivery(db: Database, id: string, now: Date): Promi
     set state = 'pending', max_attempts = greatest(max_attempts, attempts + 1), due_at = ${now.toISOString()}, settled_at = null, lease_token = null
     where id = ${id} and (state <> 'pending' or (lease_token is null and due_at > ${now.toISOString()}))
     returning id`)
-  return rows.length > 0
+  return answered(rows, `sending the delivery ${id} again`).length > 0
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import type { Environment } from './schema.ts'
 
 /** Spec, Limits: after this the same key counts as a new request. */
@@ -49,7 +50,7 @@ export async function recall(
   fingerprint: Buffer,
   now: Date,
 ): Promise<Remembered | undefined> {
-  const [row] = await db.execute<{
+  const rows = await db.execute<{
     request_id: string
     same: boolean
     expired: boolean
@@ -61,6 +62,7 @@ export async function recall(
       r.cost, r.turn is not null as queued, k.submitted_position
     from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
     where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`)
+  const [row] = answered(rows, `looking up the Idempotency-Key ${key}`)
   if (row === undefined) return undefined
   const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
   return { requestId, same, expired, cost, queued, submittedPosition }
@@ -86,7 +88,7 @@ export async function pruneExpiredKeys(db: Database, limit: number, now: Date): 
     delete from provider.idempotency_keys where ctid = any (array(
       select ctid from provider.idempotency_keys where created_at <= ${cutoff(now)} order by created_at limit ${limit}::int
     )) returning 1`)
-  return rows.length
+  return answered(rows, 'pruning Idempotency-Keys').length
 }
 
 function cutoff(now: Date): string {

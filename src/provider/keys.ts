@@ -1,6 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, one } from '../runtime/postgres-errors.ts'
 import type { Faults } from './faults.ts'
 import { openAccount } from './ledger.ts'
 import type { Environment } from './schema.ts'
@@ -49,14 +50,17 @@ export async function insertKey(
     signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
   }
   await openAccount(db, key.account, now)
-  const rows = await db.execute(sql`
-    insert into provider.api_keys
-      (id, account_id, name, environment, scopes, key_hash, key_hint, signing_secret, created_at)
-    values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
-      ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
-    on conflict (key_hash) do nothing
-    returning id`)
-  return rows.length > 0 ? key : undefined
+  const rows = await db.execute<{ made: boolean }>(sql`
+    with made as (
+      insert into provider.api_keys
+        (id, account_id, name, environment, scopes, key_hash, key_hint, signing_secret, created_at)
+      values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
+        ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
+      on conflict (key_hash) do nothing
+      returning id
+    )
+    select exists (select from made) as made`)
+  return one(rows, `making the key ${key.name}`).made ? key : undefined
 }
 
 export type KeyListing = {
@@ -85,24 +89,26 @@ export async function listKeys(db: Database, account?: string): Promise<KeyListi
 export async function revokeKey(db: Database, id: string, now: Date): Promise<boolean> {
   const rows = await db.execute(sql`
     update provider.api_keys set revoked_at = coalesce(revoked_at, ${now.toISOString()}) where id = ${id} returning id`)
-  return rows.length > 0
+  return answered(rows, `revoking the key ${id}`).length > 0
 }
 
 /** Sets or, with null, clears the faults of a sandbox key. */
 export async function updateFaults(db: Database, id: string, faults: Faults | null): Promise<'done' | 'unknown' | 'live'> {
-  const [row] = await db.execute<{ done: boolean }>(sql`
+  const rows = await db.execute<{ done: boolean }>(sql`
     with changed as (
       update provider.api_keys set faults = ${faults === null ? null : JSON.stringify(faults)}::jsonb
       where id = ${id} and environment = 'sandbox' returning id
     )
     select exists (select from changed) as done from provider.api_keys where id = ${id}`)
+  const [row] = answered(rows, `setting the faults of the key ${id}`)
   if (row === undefined) return 'unknown'
   return row.done ? 'done' : 'live'
 }
 
 /** Works for revoked keys too: what they started is still signed with their secret (CONTRACT, key revoked). */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
-  const [row] = await db.execute<{ box: Buffer }>(sql`select signing_secret as box from provider.api_keys where id = ${keyId}`)
+  const rows = await db.execute<{ box: Buffer }>(sql`select signing_secret as box from provider.api_keys where id = ${keyId}`)
+  const [row] = answered(rows, `reading the secret of the key ${keyId}`)
   if (row === undefined) throw new Error(`there is no API key ${keyId}`)
   return unseal(row.box, secretKey)
 }

@@ -1,5 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { one } from '../runtime/postgres-errors.ts'
 
 /**
  * Credits, as double entry (spec, What the service does: reserved at submit,
@@ -39,7 +40,7 @@ export type Grant = {
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
   await openAccount(db, accountId, now)
-  const [row] = await db.execute<{ available: string }>(sql`
+  const rows = await db.execute<{ available: string }>(sql`
     with entries as (
       insert into provider.ledger_entries (account_id, book, kind, amount, reference, created_at)
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
@@ -51,15 +52,18 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
     set available = a.available + coalesce((select amount from entries where book = 'available'), 0)
     where a.id = ${accountId}
     returning a.available`)
-  return row?.available ?? '0'
+  return one(rows, `granting credits to ${accountId}`).available
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
-  const rows = await db.execute(sql`
-    insert into provider.accounts (id, created_at) values (${accountId}, ${now.toISOString()})
-    on conflict do nothing returning id`)
-  return rows.length > 0
+  const rows = await db.execute<{ opened: boolean }>(sql`
+    with opened as (
+      insert into provider.accounts (id, created_at) values (${accountId}, ${now.toISOString()})
+      on conflict do nothing returning id
+    )
+    select exists (select from opened) as opened`)
+  return one(rows, `opening the account ${accountId}`).opened
 }
 
 export type LedgerCheck = { ok: boolean; accounts: number; entries: number; problems: string[] }
@@ -69,7 +73,7 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
  * is what its entries say, and a reserve is open exactly while its request is.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
-  const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
+  const rows = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
       select account_id, sum(amount) as total, sum(amount) filter (where book = 'available') as available
       from provider.ledger_entries group by account_id
@@ -107,6 +111,6 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
     select (select count(*)::int from provider.accounts) as accounts,
            (select count(*)::int from provider.ledger_entries) as entries,
            coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`)
-  const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
+  const { accounts, entries, problems } = one(rows, 'checking the ledger')
   return { ok: problems.length === 0, accounts, entries, problems }
 }

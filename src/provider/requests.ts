@@ -1,5 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, one } from '../runtime/postgres-errors.ts'
 import type { Output, RequestStatus } from '../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 import type { Input } from './input.ts'
@@ -57,7 +58,7 @@ export async function claimRequests(db: Database, { environment, token, limit, l
     from (select id from orphans union all select id from heads) next
     where r.id = next.id
     returning r.id, r.api_key_id, r.environment, r.model, r.input, r.cost, r.webhook_url, r.faults, r.attempts`)
-  return rows.map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
+  return answered(rows, 'claiming requests').map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
     ...row,
     token,
     keyId,
@@ -74,13 +75,16 @@ export async function recordProgress(
   { id, token }: ClaimedRequest,
   { progress, logLines, leaseUntil }: { progress: number; logLines: readonly string[]; leaseUntil: Date },
 ): Promise<boolean> {
-  const rows = await db.execute(sql`
-    update provider.requests
-    set progress = greatest(progress, ${progress}::int), lease_until = ${leaseUntil.toISOString()},
-      logs = (logs || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
-    where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid
-    returning id`)
-  return rows.length > 0
+  const rows = await db.execute<{ ours: boolean }>(sql`
+    with kept as (
+      update provider.requests
+      set progress = greatest(progress, ${progress}::int), lease_until = ${leaseUntil.toISOString()},
+        logs = (logs || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
+      where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid
+      returning id
+    )
+    select exists (select from kept) as ours`)
+  return one(rows, `writing the progress of ${id}`).ours
 }
 
 /** Lets go of a request that is not finished: another attempt may start at `retryAt`. */
@@ -100,7 +104,7 @@ export async function finishRequest(
 ): Promise<boolean> {
   const delivery = notificationOf({ ...claimed, requestId: claimed.id }, ending, now, random)
   const mine = sql`status = 'IN_PROGRESS' and lease_token = ${claimed.token}::uuid`
-  return (await end(db, { id: claimed.id, guard: mine, ending, delivery, now })) !== undefined
+  return end(db, { id: claimed.id, guard: mine, ending, delivery, now })
 }
 
 /**
@@ -109,20 +113,20 @@ export async function finishRequest(
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean, now: Date): Promise<boolean> {
   const guard = whileQueuedOnly ? sql`status = 'IN_QUEUE'` : sql`status in ('IN_QUEUE', 'IN_PROGRESS')`
-  return (await end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now })) !== undefined
+  return end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now })
 }
 
 type End = { id: string; guard: SQL; ending: Ending; delivery: NewDelivery | undefined; now: Date }
 
 const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED' } as const satisfies Record<Ending['kind'], RequestStatus>
 
-/** The only way into a terminal state for a request that was queued. One statement, guarded by the state. */
-async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {
+/** Answers whether it ended by this. The only way into a terminal state for a request that was queued. One statement, guarded by the state. */
+async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<boolean> {
   const at = now.toISOString()
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
-  const [row] = await db.execute<{ id: string }>(sql`
+  const rows = await db.execute<{ ended: boolean }>(sql`
     with before as (
       select id, status from provider.requests where id = ${id} and ${guard} for update
     ), ended as (
@@ -137,8 +141,8 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
     )
-    select id from ended`)
-  return row?.id
+    select exists (select from ended) as ended`)
+  return one(rows, `ending the request ${id}`).ended
 }
 
 /** The turn of a request that never ran goes back too, or a mass cancel would send its account to the end of the queue. */

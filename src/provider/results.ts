@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../wire/schemas.ts'
 import type { Caller } from './auth.ts'
 import { iso } from './keys.ts'
@@ -34,9 +35,10 @@ export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running
 /** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   // Keys see the requests of their account and environment (CONTRACT, request visibility).
-  const [row] = await deps.db.execute<ResultRow>(sql`
+  const rows = await deps.db.execute<ResultRow>(sql`
     select id, status, model, output, cost, error_code, error_message, created_at, completed_at from provider.requests
     where id = ${knownId(lookup.requestId)} and account_id = ${caller.accountId} and environment = ${caller.environment}`)
+  const [row] = answered(rows, 'reading a result')
   if (row === undefined) throw unknownRequest(lookup.requestId)
   const common = { request_id: row.id, model: row.model, ...times(row) }
   switch (row.status) {

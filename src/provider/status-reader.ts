@@ -1,5 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import type { RequestStatus, StatusBody } from '../wire/schemas.ts'
 import { createNaturalBatch } from './natural-batch.ts'
 import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
@@ -107,7 +108,7 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
         select turn, seq from provider.requests where status = 'IN_QUEUE' and environment = w.environment order by turn, seq
       ) q
     ) queue`
-  const rows = await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`)
+  const rows = answered(await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`), 'reading statuses')
 
   const took = { readAtMs, tookMs: performance.now() - readAtMs }
   return {

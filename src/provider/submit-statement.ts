@@ -1,6 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import postgres from 'postgres'
 import type { Database } from '../runtime/postgres.ts'
+import { one } from '../runtime/postgres-errors.ts'
 import type { Output } from '../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 import type { Input } from './input.ts'
@@ -46,9 +47,10 @@ export type SubmitOutcome =
  */
 export async function writeSubmission(db: Database, submission: Submission, now: Date): Promise<SubmitOutcome> {
   try {
-    const [row] = await db.execute<{ mine: boolean; written: boolean }>(statement(submission, now.toISOString()))
-    if (row?.mine === false) return { kind: 'in_progress' }
-    return { kind: row?.written ? 'accepted' : 'insufficient_credits' }
+    const rows = await db.execute<{ mine: boolean; written: boolean }>(statement(submission, now.toISOString()))
+    const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)
+    if (!mine) return { kind: 'in_progress' }
+    return { kind: written ? 'accepted' : 'insufficient_credits' }
   } catch (error) {
     if (isKeyTaken(error)) return { kind: 'key_taken' }
     throw error

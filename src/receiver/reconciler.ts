@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
-import { isAboutTheRow, postgresMessage } from '../runtime/postgres-errors.ts'
+import { answered, isAboutTheRow, one, postgresMessage } from '../runtime/postgres-errors.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { Result } from '../wire/schemas.ts'
 import { fanOut, type Landing, type LandingOutcome } from './fan-out.ts'
@@ -100,7 +100,7 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
     from due where r.request_id = due.request_id
     returning r.request_id, r.key_name, r.polls, r.tracked_at, due.due_at`)
   // What an update gives back has no order.
-  const oldestFirst = rows.toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
+  const oldestFirst = answered(rows, 'claiming requests to poll').toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
   return oldestFirst.map((row) => ({
     requestId: row.request_id,
     keyName: row.key_name ?? undefined,
@@ -216,8 +216,8 @@ async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
 export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
-  const [row] = await db.execute<{ n: string }>(sql`
+  const rows = await db.execute<{ n: string }>(sql`
     select count(*) as n from mediadock.requests
     where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
-  return Number(row?.n ?? 0)
+  return Number(one(rows, 'counting what is overdue').n)
 }

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
+import { one } from '../../runtime/postgres-errors.ts'
 import type { Environment } from '../keys.ts'
 
 const text = z.string().min(1).max(255)
@@ -21,7 +22,7 @@ export type TrackBody = z.infer<typeof trackBodySchema>
 export async function trackRequest(db: Database, body: TrackBody, { environment, now }: { environment: Environment | undefined; now: Date }): Promise<boolean> {
   const { request_id, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
-  const [row] = await db.execute<{ created: boolean }>(sql`
+  const rows = await db.execute<{ created: boolean }>(sql`
     insert into mediadock.requests as r (request_id, model, key_name, sandbox, metadata, tracked_at)
     values (${request_id}::uuid, ${model}, ${key_name}, ${sandbox}::boolean,
       ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now.toISOString()}::timestamptz)
@@ -31,5 +32,5 @@ export async function trackRequest(db: Database, body: TrackBody, { environment,
       sandbox = case when r.key_name is null then coalesce(r.sandbox, excluded.sandbox) else r.sandbox end
     -- A row that this statement made has never been locked or updated.
     returning xmax = 0 as created`)
-  return row?.created ?? false
+  return one(rows, `tracking the request ${request_id}`).created
 }
