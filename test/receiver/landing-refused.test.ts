@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { createAcceptor } from '../../src/receiver/accept.ts'
 import * as reconciler from '../../src/receiver/reconciler.ts'
 import * as worker from '../../src/receiver/worker.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../support/database.ts'
 import { imageResult } from '../support/provider-stand.ts'
-import { createTestWorker, store, type TestWorker } from '../support/worker.ts'
+import { createTestWorker, newDelivery, store, type TestWorker } from '../support/worker.ts'
 import { failed } from '../support/webhooks.ts'
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
@@ -115,6 +116,19 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     }
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0, more: false }])
   }, 30_000)
+
+  it.each(['P0001', '42501'])('%s from a trigger on deliveries: not acknowledged, and one statement is not made into hundreds', async (state) => {
+    await database.sql.unsafe(`
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '${state}'; end $$;
+      create trigger refuse before insert on mediadock.deliveries for each row execute function public.refuse();`)
+    const { db, logger } = createTestWorker({ databaseUrl: database.url })
+    const refused: unknown[] = []
+    const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
+    const acceptor = createAcceptor({ db, logger: noted, onStored: () => {} })
+    const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
+    expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
+    expect(refused).toMatchObject([{ deliveries: 60 }])
+  })
 
   it('the reconciler polls it again later, and goes on with the others', async () => {
     const ids = Array.from({ length: 6 }, () => randomUUID())

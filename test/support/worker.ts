@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
 import { storeDeliveries } from '../../src/receiver/accept.ts'
-import { deliveryId, toDelivery } from '../../src/receiver/delivery.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciler.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool, type Database } from '../../src/runtime/postgres.ts'
@@ -33,13 +33,13 @@ export function createTestWorker({ databaseUrl, max = 4, ...given }: { databaseU
   }
 }
 
-/** Stores bodies as the listener would, each under an id of its own; answers the ids of the deliveries. */
-export async function store(db: Database, bodies: readonly Buffer[], receivedAt = new Date()): Promise<string[]> {
+/** A body as the listener stores it, under an id of its own. */
+export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
+  const webhookId = randomUUID()
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
-  const deliveries = bodies.map((body) => {
-    const webhookId = randomUUID()
-    return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
-  })
-  await storeDeliveries(db, deliveries)
-  return deliveries.map(({ id }) => id)
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+}
+
+export async function store(db: Database, bodies: readonly Buffer[]): Promise<void> {
+  await storeDeliveries(db, bodies.map((body) => newDelivery(body)))
 }
