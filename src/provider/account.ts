@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { z } from 'zod'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
 import type { accountSchema } from '../wire/schemas.ts'
 

@@ -1,4 +1,4 @@
-import { NoAnswerError } from '../runtime/answered.ts'
+import { NoAnswerError } from '../runtime/postgres-errors.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { DeadlineError, withDeadline } from '../runtime/postgres.ts'

@@ -19,7 +19,7 @@
  */
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { createPool, type Database } from '../runtime/postgres.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { catalog } from './catalog-data.ts'

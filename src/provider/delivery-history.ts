@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { iso } from './keys.ts'
 

@@ -1,5 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
-import { NoAnswerError } from '../runtime/answered.ts'
+import { NoAnswerError } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { executePrepared } from '../runtime/prepared.ts'
 import type { Faults } from './faults.ts'

@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
 import type { Faults } from './faults.ts'
 import { openAccount } from './ledger.ts'

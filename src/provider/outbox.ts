@@ -1,5 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
-import { one } from '../runtime/answered.ts'
+import { one } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
 import type { NewDelivery } from './notification.ts'
 import type { ClaimedDelivery } from './outbox-claims.ts'

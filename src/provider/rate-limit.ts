@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Response } from 'express'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import { answered } from '../runtime/answered.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../wire/schemas.ts'

@@ -2,7 +2,8 @@ import { isUtf8 } from 'node:buffer'
 import { sql, type SQL } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import { executePrepared } from '../runtime/prepared.ts'
-import { type Database, isAboutTheRow, withDeadline } from '../runtime/postgres.ts'
+import { type Database, withDeadline } from '../runtime/postgres.ts'
+import { isAboutTheData } from '../runtime/postgres-errors.ts'
 import type { Delivery } from './delivery.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
@@ -132,7 +133,7 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
     }
     if (stored.size > 0) deps.onStored(new Set(rows.map(({ lane }) => lane)))
   } catch (error) {
-    if (batch.length > 1 && isAboutTheRow(error)) {
+    if (batch.length > 1 && isAboutTheData(error)) {
       const half = Math.ceil(batch.length / 2)
       await flush(deps, batch.slice(0, half))
       await flush(deps, batch.slice(half))

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { one } from '../runtime/postgres-errors.ts'
 
 export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
 
@@ -45,7 +46,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   const slots = sql.raw(String(slotCount))
   const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
   const tries = purpose === 'trying'
-  const [row] = await db.execute<{ granted: boolean; blocked_until: string | null; blocked_reason: string | null }>(sql`
+  const rows = await db.execute<{ granted: boolean; blocked_until: string | null; blocked_reason: string | null }>(sql`
     insert into mediadock.call_budgets as b (key_name, slots, trial_slots, slots_until, granted)
     values (${keyName}, array[1] || array_fill(0, array[${slots} - 1]), array[${tries ? 1 : 0}::int] || array_fill(0, array[${slots} - 1]), ${second}, true)
     on conflict (key_name) do update set (slots, trial_slots, slots_until, granted) = (
@@ -66,9 +67,10 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
         ) a
       ) d)
     returning granted, blocked_until, blocked_reason`)
-  if (row?.granted) return { ok: true }
-  const blockedUntil = row?.blocked_until ? new Date(row.blocked_until) : undefined
-  if (blockedUntil && blockedUntil > now) return { ok: false, reason: row?.blocked_reason ?? 'blocked', retryAt: blockedUntil }
+  const { granted, blocked_until, blocked_reason } = one(rows, `asking for a call with the key ${keyName}`)
+  if (granted) return { ok: true }
+  const blockedUntil = blocked_until === null ? undefined : new Date(blocked_until)
+  if (blockedUntil && blockedUntil > now) return { ok: false, reason: blocked_reason ?? 'blocked', retryAt: blockedUntil }
   return { ok: false, reason: 'quota', retryAt: new Date(now.getTime() + 1000) }
 }
 

@@ -1,5 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { NoAnswerError, one, untilNotGivingWay } from '../runtime/postgres-errors.ts'
+import { flagging } from './flagging.ts'
 import type { Environment } from './keys.ts'
 import { toItem } from './landing.ts'
 import { verdicts } from './verdict.ts'
@@ -72,9 +74,10 @@ export async function fanOut(db: Database, landings: readonly Landing[], at: At)
   const outcomes = new Map<string, LandingOutcome>()
   let open = landings
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
-    const rows = await db.execute<{ request_id: string; outcome: LandingOutcome }>(sql`
-      ${writing(open, at)}
-      select request_id, outcome from outcome, (select count(*) from told) as t`)
+    const statement = sql`${writing(open, at)} select request_id, outcome from outcome, (select count(*) from told) as t`
+    const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+    // Each landing has an outcome, whatever it is.
+    if (rows.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
     for (const { request_id, outcome } of rows) outcomes.set(request_id, outcome)
     open = open.filter(({ requestId }) => outcomes.get(requestId) === 'raced')
   }
@@ -83,7 +86,7 @@ export async function fanOut(db: Database, landings: readonly Landing[], at: At)
 
 /** The same for one landing, telling what changed; with `dryRun` the statement ends in a rollback and nothing has. */
 export async function fanOutExplained(db: Database, landing: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
-  const statement = db.execute<{ change: Change }>(sql`
+  const statement = sql`
     ${writing([landing], at)}
     select ${dryRun ? sql`mediadock.rolled_back(change)` : sql`change`} as change from (
       select jsonb_build_object(
@@ -94,10 +97,9 @@ export async function fanOutExplained(db: Database, landing: Landing, { dryRun, 
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
-      from outcome, (select count(*) from told) as t) as c`)
-  const [row] = await statement.catch((error: unknown) => [{ change: rolledBack(error) }])
-  if (!row) throw new Error(`landing request ${landing.requestId} told no outcome`)
-  return row.change
+      from outcome, (select count(*) from told) as t) as c`
+  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [{ change: rolledBack(error) }])
+  return one(rows, `landing request ${landing.requestId}`).change
 }
 
 /** The result that a dry run carried out of its rollback; any other error goes on. */
@@ -111,7 +113,6 @@ type At = { now: Date; environments: Environments }
 
 function writing(landings: readonly Landing[], { now, environments }: At): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
-  const names = { live: sql`${sql.param([...environments.live])}::text[]`, sandbox: sql`${sql.param([...environments.sandbox])}::text[]` }
   return sql`
     with item as (
       select * from jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
@@ -161,7 +162,8 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
     ),
     outcome as (
       select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
-             coalesce(written.status, verdict.old_status) as final_status
+             coalesce(written.status, verdict.old_status) as final_status,
+             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
       from verdict left join written using (request_id)
     ),
     asked as (
@@ -185,45 +187,7 @@ function writing(landings: readonly Landing[], { now, environments }: At): SQL {
       where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
       on conflict do nothing
     ),
-    flag as (
-      select delivery_id, jsonb_array_elements_text(flags) as flag from outcome where delivery_id is not null and outcome <> 'raced'
-      union all
-      -- No flag: a replay that got through takes the delivery out of the parked ones.
-      select delivery_id, null from outcome where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
-      union all
-      select delivery_id, 'key_mismatch' from outcome where delivery_id is not null and outcome = 'key_mismatch'
-      union all
-      -- The environment turned out to be this one: flagged is what the other one signed, and parked no longer what was right.
-      select d.id, case when d.of_other then 'key_mismatch' end from outcome,
-        lateral (select id, key_name = any(case when outcome.sandbox then ${names.live} else ${names.sandbox} end) as of_other,
-                   key_name = any(case when outcome.sandbox then ${names.sandbox} else ${names.live} end) and parked_reason = 'key_mismatch' as was_right
-                 from mediadock.deliveries where request_id = outcome.request_id and status is not null offset 0) d
-      where outcome.corrects and outcome.outcome = 'landed' and (d.of_other or d.was_right)
-      union all
-      -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
-      -- deliveries. The times are subtracted so that the range of ids is what is searched by.
-      select later.id, 'id_reused' from outcome,
-        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
-      where exists (
-        select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
-          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
-      union all
-      select d.id, 'contradiction' from outcome,
-        lateral (select id, status from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null and (parked_reason is null or (outcome.corrects and parked_reason = 'key_mismatch')) offset 0) d
-      where outcome not in ('raced', 'key_mismatch')
-        and outcome.final_status <> case d.status when 'OK' then 'COMPLETED' else 'FAILED' end
-    ),
-    flagged as (
-      update mediadock.deliveries d
-      set flags = array(select distinct f from unnest(d.flags || n.flags) f order by f),
-          parked_reason = case when d.id = any(array(select delivery_id from outcome where outcome = 'key_mismatch')) then 'key_mismatch' when n.unpark then null else d.parked_reason end
-      from (
-        select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(flag is null) as unpark
-        from flag group by delivery_id
-      ) n
-      where d.id = n.delivery_id and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null))
-    ),
+    ${flagging(environments)},
     told as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)

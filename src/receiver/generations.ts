@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, one } from '../runtime/postgres-errors.ts'
 import type { ErrorEnvelope } from '../wire/schemas.ts'
 import type { Environment } from './keys.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
@@ -58,7 +59,7 @@ export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' 
  */
 export async function open(db: Database, { idempotencyKey, model, input, keyName, metadata, now }: Intent): Promise<Opened> {
   const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
-  const [row] = await db.execute<Row>(sql`
+  const ours = await db.execute<Row>(sql`
     insert into mediadock.generations as g (idempotency_key, model, input, key_name, metadata, created_at, next_attempt_at, attempts)
     values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now.toISOString()}::timestamptz, ${lease}, 1)
@@ -66,11 +67,13 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
       state = 'pending', next_attempt_at = ${lease}, attempts = g.attempts + 1, answer_status = null, answer = null
     where g.state = 'refused' and g.model = excluded.model and g.input = excluded.input and g.key_name = excluded.key_name
     returning ${columns}`)
+  const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
   if (row) return { kind: 'ours', generation: toGeneration(row) }
-  const [same] = await db.execute(sql`
-    select from mediadock.generations where idempotency_key = ${idempotencyKey}
-      and model = ${model} and input = ${JSON.stringify(input)}::jsonb and key_name = ${keyName}`)
-  return { kind: same ? 'known' : 'other_parameters' }
+  // It is there, since it was in the way.
+  const known = await db.execute<{ same: boolean }>(sql`
+    select model = ${model} and input = ${JSON.stringify(input)}::jsonb and key_name = ${keyName} as same
+    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+  return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
 /** Claims intents whose next call is due; the lease gives them back if we die. */
@@ -85,7 +88,7 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
     set next_attempt_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), attempts = attempts + 1
     from due where g.idempotency_key = due.idempotency_key
     returning ${sql.raw('g.*')}`)
-  return rows.map(toGeneration)
+  return answered(rows, 'claiming intents').map(toGeneration)
 }
 
 export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; keyNames: readonly string[]; now: Date }
@@ -93,7 +96,7 @@ export type SubmittedAs = { requestId: string; cost: number; environment: Enviro
 /** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
 export async function submitted(db: Database, { idempotencyKey }: Generation, { requestId, cost, environment, keyNames, now }: SubmittedAs): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
-  await db.execute(sql`
+  const ended = await db.execute(sql`
     with ended as (
       update mediadock.generations set state = 'submitted', request_id = ${requestId}, cost = ${String(cost)}::numeric,
         next_attempt_at = null, last_error = null
@@ -108,6 +111,7 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
     ),
     ${requeueParked({ keyNames, now })}
     select from tracked`)
+  answered(ended, `tracking the request ${requestId}`)
 }
 
 /** The provider said no for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
@@ -132,9 +136,10 @@ export async function expire(db: Database, { before }: { before: Date }): Promis
 }
 
 export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
-  const [row] = await db.execute<Row>(sql`
+  const rows = await db.execute<Row>(sql`
     select ${columns}, (select status from mediadock.requests r where r.request_id = generations.request_id) as status
     from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+  const [row] = answered(rows, `looking up the intent ${idempotencyKey}`)
   return row && toGeneration(row)
 }
 

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, one } from '../runtime/postgres-errors.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { Delivery } from './delivery.ts'
 
@@ -22,8 +23,15 @@ const leaseSeconds = 45
 const maxFailures = 5
 const retryPause = { baseMs: 1000, capMs: 60_000 }
 
-/** Takes up to `limit` due deliveries of a lane for this worker; other workers skip them. */
-export async function claim(db: Database, { lane, limit, now }: { lane: Lane; limit: number; now: Date }): Promise<Claimed[]> {
+/** A delivery's place in the queue, with the number that proves the claim. */
+export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
+
+/**
+ * Takes due deliveries of a lane for this worker, the oldest first; other workers
+ * skip them. No more than `limit`, and none after the one with which the bodies
+ * reach `maxBytes`: what is claimed is held in memory.
+ */
+export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date }): Promise<Claimed[]> {
   const rows = await db.execute<{
     delivery_id: string
     claims: number
@@ -34,22 +42,28 @@ export async function claim(db: Database, { lane, limit, now }: { lane: Lane; li
     body: Buffer
   }>(sql`
     with due as (
-      select delivery_id from mediadock.inbox
+      select delivery_id, due_at from mediadock.inbox
       where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
       order by due_at limit ${limit}
       for update skip locked
     ),
+    -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
+    weighed as (
+      select delivery_id, webhook_id, key_name, received_at, body,
+             coalesce(sum(octet_length(body)) over (order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
+      from due left join mediadock.deliveries on deliveries.id = due.delivery_id
+    ),
     claimed as (
       update mediadock.inbox
       set due_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), claims = claims + 1
-      from due where inbox.delivery_id = due.delivery_id
+      from weighed where inbox.delivery_id = weighed.delivery_id and weighed.before < ${maxBytes}
       returning inbox.delivery_id, inbox.claims, inbox.failures
     )
     select claimed.*, webhook_id, key_name, received_at, body
-    from claimed join mediadock.deliveries on deliveries.id = claimed.delivery_id
+    from claimed join weighed using (delivery_id)
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
-    where set_config('synchronous_commit', 'off', true) = 'off'`)
-  return rows.map((row) => ({
+    where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`)
+  return answered(rows, `claiming deliveries of the lane ${lane}`).map((row) => ({
     deliveryId: row.delivery_id,
     claims: row.claims,
     failures: row.failures,
@@ -60,7 +74,15 @@ export async function claim(db: Database, { lane, limit, now }: { lane: Lane; li
   }))
 }
 
-export type Failure = { claimed: Claimed; reason: string; detail: string; now: Date }
+/** Puts claims that nothing came of back to where they were, for whoever comes first. Those that ended meanwhile stay ended. */
+export async function giveBack(db: Database, claims: readonly Claim[], now: Date): Promise<void> {
+  await db.execute(sql`
+    update mediadock.inbox set due_at = ${now.toISOString()}::timestamptz
+    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[]) as c (id, claims)
+    where delivery_id = c.id and inbox.claims = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+export type Failure = { claimed: Omit<Claimed, 'body'>; reason: string; detail: string; now: Date }
 
 /**
  * Gives a delivery back after a failure of its own, later each time, and parks
@@ -70,7 +92,7 @@ export async function retryOrPark(db: Database, { claimed, reason, detail, now }
   const failures = claimed.failures + 1
   if (failures >= maxFailures) return (await park(db, { claimed, reason, detail, now })) ? 'parked' : 'lost'
   const dueAt = new Date(now.getTime() + jitteredPauseMs(failures, retryPause, Math.random))
-  const rows = await db.execute(sql`
+  const rows = await db.execute<{ n: number }>(sql`
     with returned as (
       update mediadock.inbox set due_at = ${dueAt.toISOString()}::timestamptz, failures = ${failures}
       where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
@@ -81,13 +103,13 @@ export async function retryOrPark(db: Database, { claimed, reason, detail, now }
       select delivery_id, ${now.toISOString()}::timestamptz, 'retry', ${`${reason}: ${detail}`} from returned
       on conflict do nothing
     )
-    select delivery_id from returned`)
-  return rows.length > 0 ? 'retry' : 'lost'
+    select count(*)::int as n from returned`)
+  return one(rows, `giving the delivery ${claimed.deliveryId} back`).n > 0 ? 'retry' : 'lost'
 }
 
 /** Takes a delivery out of the queue for the on-call, with its reason. Answers whether the claim was still ours. */
 export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
-  const rows = await db.execute(sql`
+  const rows = await db.execute<{ n: number }>(sql`
     with taken as (
       delete from mediadock.inbox where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
       returning delivery_id
@@ -100,22 +122,23 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
       select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`} from taken
       on conflict do nothing
     )
-    select delivery_id from taken`)
-  return rows.length > 0
+    select count(*)::int as n from taken`)
+  return one(rows, `parking the delivery ${claimed.deliveryId}`).n > 0
 }
 
 export type InboxDepth = { pending: number; oldestSeconds: number }
 
 /** How much waits to be landed, and for how long the oldest has. */
 export async function depth(db: Database, now: Date): Promise<InboxDepth> {
-  const [row] = await db.execute<{ pending: string; oldest: string | null }>(sql`
+  const rows = await db.execute<{ pending: string; oldest: string | null }>(sql`
     select count(*) as pending,
            extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
     from mediadock.inbox join mediadock.deliveries on deliveries.id = inbox.delivery_id`)
-  return { pending: Number(row?.pending ?? 0), oldestSeconds: Math.max(0, Number(row?.oldest ?? 0)) }
+  const { pending, oldest } = one(rows, 'counting what is pending')
+  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)) }
 }
 
 export async function countParked(db: Database): Promise<number> {
-  const [row] = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
-  return row?.n ?? 0
+  const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
+  return one(rows, 'counting what is parked').n
 }

@@ -1,3 +1,4 @@
+import type { z } from 'zod'
 import { resultSchema, statusBodySchema, type Result, type StatusBody } from '../wire/schemas.ts'
 import { isStorable } from './delivery.ts'
 import type { GenerationKey } from './keys.ts'
@@ -79,13 +80,24 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
       : { kind: 'invalid', detail: 'the status body is not of the expected shape' }
   }
   const parsed = resultSchema.safeParse(json)
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues
-    return { kind: 'invalid', detail: `the result is not of the expected shape: ${issue?.path.join('.')} ${issue?.message}`.slice(0, 500) }
-  }
+  if (!parsed.success) return { kind: 'invalid', detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500) }
   if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
   if (!fitsPostgres(parsed.data)) return { kind: 'invalid', detail: 'the result holds what Postgres does not store' }
   return { kind: 'result', result: parsed.data }
+}
+
+type Issue = z.core.$ZodIssue
+
+/** Where it is wrong, and how: of an output that is none of the kinds, what is wrong with the kind that it comes nearest to. */
+function worstOf(issues: readonly Issue[]): string {
+  const told = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
+  const worst = told.find(({ code }) => code !== 'invalid_type') ?? told.toSorted((a, b) => b.path.length - a.path.length)[0] ?? issues[0]
+  return `${worst?.path.join('.')} ${worst?.message}`
+}
+
+function innerOf(issue: Issue): Issue[] {
+  if (issue.code !== 'invalid_union') return []
+  return issue.errors.flat().map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
 }
 
 const maxInteger = 2_147_483_647

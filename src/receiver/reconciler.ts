@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, isAboutTheRow, one, postgresMessage } from '../runtime/postgres-errors.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { Result } from '../wire/schemas.ts'
 import { fanOut, type Landing, type LandingOutcome } from './fan-out.ts'
@@ -104,7 +105,7 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
     from due where r.request_id = due.request_id
     returning r.request_id, r.key_name, r.sandbox, coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as doubted, r.polls, r.tracked_at, due.due_at`)
   // What an update gives back has no order.
-  const oldestFirst = rows.toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
+  const oldestFirst = answered(rows, 'claiming requests to poll').toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
   return oldestFirst.map((row) => ({
     requestId: row.request_id,
     keyName: row.key_name ?? undefined,
@@ -131,8 +132,7 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
   })
   switch (asked.kind) {
     case 'result':
-      run.landed += 1
-      await land(deps, { one, keyName: keyName ?? '', result: asked.result })
+      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: asked.result })
       return 'polled'
     case 'running':
       run.running += 1
@@ -165,6 +165,21 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
   }
 }
 
+type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
+
+/** A result that Postgres refuses holds up no other: it is asked for again later. */
+async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered): Promise<void> {
+  try {
+    await land(deps, told)
+    run.landed += 1
+  } catch (error) {
+    if (!isAboutTheRow(error)) throw error
+    run.failed += 1
+    deps.logger.error({ err: error, request_id: told.one.requestId }, 'a result could not be landed, it is asked for again later')
+    await reschedule(deps, told.one, { outcome: `landing_failed: ${postgresMessage(error)}` })
+  }
+}
+
 async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
   const now = deps.clock()
   const landing = landResult(result, {
@@ -188,10 +203,11 @@ type Again = { outcome: string; status?: string }
 async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, status }: Again): Promise<void> {
   const now = clock()
   const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
+  // Only where it may change: a reader's trigger on the status need not run for a poll.
+  const started = status === 'IN_PROGRESS' ? sql`, status = case when status = 'IN_QUEUE' then 'IN_PROGRESS' else status end` : sql``
   await db.execute(sql`
     update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome.slice(0, 500)},
-      next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz,
-      status = case when status = 'IN_QUEUE' and ${status ?? ''} = 'IN_PROGRESS' then 'IN_PROGRESS' else status end
+      next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
 
@@ -213,8 +229,8 @@ async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
 export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
-  const [row] = await db.execute<{ n: string }>(sql`
+  const rows = await db.execute<{ n: string }>(sql`
     select count(*) as n from mediadock.requests
     where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
-  return Number(row?.n ?? 0)
+  return Number(one(rows, 'counting what is overdue').n)
 }

@@ -1,4 +1,5 @@
 import { sql } from 'drizzle-orm'
+import { answered } from '../runtime/postgres-errors.ts'
 import { parseNotification } from './delivery.ts'
 import { fanOutExplained, type Change } from './fan-out.ts'
 import { environmentsOf, landingOf, type Identified, type WorkerDeps } from './worker.ts'
@@ -33,7 +34,8 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
 }
 
 async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer }) | undefined> {
-  const [row] = await db.execute<{ webhook_id: string; key_name: string; body: Buffer }>(sql`
+  const rows = await db.execute<{ webhook_id: string; key_name: string; body: Buffer }>(sql`
     select webhook_id, key_name, body from mediadock.deliveries where id = ${id}`)
+  const [row] = answered(rows, `looking up the delivery ${id}`)
   return row && { deliveryId: id, claims: undefined, webhookId: row.webhook_id, keyName: row.key_name, body: row.body }
 }

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
+import { answered, one } from '../runtime/postgres-errors.ts'
 import { dropDaysBefore } from './arrival-partitions.ts'
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
@@ -40,7 +41,7 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
-  const [row] = await db.execute<{ n: number }>(sql`
+  const rows = await db.execute<{ n: number }>(sql`
     with old as (
       select id from mediadock.deliveries d
       where received_at < ${cutoff.toISOString()}::timestamptz and parked_reason is null
@@ -50,18 +51,18 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
     gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
     attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
     select count(*)::int as n from gone`)
-  return row?.n ?? 0
+  return one(rows, 'pruning deliveries').n
 }
 
 async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
-  const [row] = await db.execute<{ n: number }>(sql`
+  const rows = await db.execute<{ n: number }>(sql`
     with gone as (
       delete from mediadock.quarantine where id in (
         select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at nulls first limit ${batchRows})
       returning id
     )
     select count(*)::int as n from gone`)
-  return row?.n ?? 0
+  return one(rows, 'pruning the quarantine').n
 }
 
 /** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */
@@ -78,7 +79,7 @@ async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], c
     delete from ${sql.raw(`mediadock.${table}`)} where ctid = any(array(
       select ctid from ${sql.raw(`mediadock.${table}`)} where ${sql.raw(at)} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
-  return rows.length
+  return answered(rows, `pruning ${table}`).length
 }
 
 /** Rows of days that got no partition of their own. */
@@ -87,5 +88,5 @@ async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
     delete from mediadock.arrivals_other where ctid = any(array(
       select ctid from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
-  return rows.length
+  return answered(rows, 'pruning the catch-all of arrivals').length
 }

@@ -1,12 +1,16 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../runtime/logger.ts'
-import { type Database, isAboutTheRow } from '../runtime/postgres.ts'
+import type { Database } from '../runtime/postgres.ts'
+import { isAboutTheRow, postgresMessage } from '../runtime/postgres-errors.ts'
+import { jitteredPauseMs } from '../wire/backoff.ts'
+import type { Notification } from '../wire/schemas.ts'
 import { deliveryIdRange, laneOf, parseNotification } from './delivery.ts'
 import { fanOut, type Environments, type Landing, type LandingOutcome } from './fan-out.ts'
 import type { Fetcher } from './fetcher.ts'
-import { claim, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
+import { claim, giveBack, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
 import type { Environment, Keys } from './keys.ts'
-import type { Notification } from '../wire/schemas.ts'
 import { landNotification, landResult, type Origin } from './landing.ts'
+import { wavesOf } from './waves.ts'
 
 export type WorkerDeps = {
   db: Database
@@ -28,24 +32,48 @@ export const claimLimits: Record<Lane, number> = { direct: 500, fetch: 16 }
 /** A delivery by its names; one that nobody claimed, a replay, has no `claims`. */
 export type Identified = { deliveryId: string; claims: number | undefined; webhookId: string; keyName: string }
 
-type Ready = { claimed: Claimed; landing: Landing }
+/** The body stays behind: what is held until it is landed is what it said. */
+type Held = Omit<Claimed, 'body'>
+type Ready = { claimed: Held; landing: Landing }
+
+/** The bodies that one round takes: what is made of them, and said to Postgres, is several times as much. */
+const maxClaimBytes = 8 * 1024 * 1024
+/** Giving back is worth trying for about as long as the lease would take to do it. */
+const giveBackTries = 8
+const giveBackPause = { baseMs: 250, capMs: 4000 }
 
 /** One round of a lane: claim, fetch what has to be fetched, land all of it in as few statements as possible. */
 export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
   const limit = claimLimits[lane]
-  const claimed = await claim(deps.db, { lane, limit, now: deps.clock() })
-  const prepared = await Promise.all(claimed.map((one) => prepare(deps, one)))
-  const ready = prepared.flatMap((one) => (one === 'parked' ? [] : [one]))
+  const claimed = await claim(deps.db, { lane, limit, maxBytes: maxClaimBytes, now: deps.clock() })
+  try {
+    const prepared = await Promise.all(claimed.map((one) => prepare(deps, one)))
+    const ready = prepared.flatMap((one) => (one === 'parked' ? [] : [one]))
+    let failed = 0
+    for (const wave of wavesOf(ready)) failed += await land(deps, wave)
+    const bytes = claimed.reduce((sum, { body }) => sum + body.length, 0)
+    return { claimed: claimed.length, landed: ready.length - failed, parked: prepared.length - ready.length, failed, more: claimed.length === limit || bytes >= maxClaimBytes }
+  } catch (error) {
+    await returnClaims(deps, claimed)
+    throw error
+  }
+}
 
-  let failed = 0
-  for (const wave of wavesOf(ready)) failed += await land(deps, wave)
-  const parked = prepared.length - ready.length
-  return { claimed: claimed.length, landed: ready.length - failed, parked, failed, more: claimed.length === limit }
+/** After a round that Postgres ended: as soon as it is back, nobody has to wait for our leases. */
+async function returnClaims(deps: WorkerDeps, claimed: readonly Claimed[]): Promise<void> {
+  for (let tries = 1; tries <= giveBackTries && !deps.cut.aborted; tries += 1) {
+    try {
+      return await giveBack(deps.db, claimed, deps.clock())
+    } catch (error) {
+      deps.logger.warn({ err: error, deliveries: claimed.length, tries }, 'claimed deliveries could not be given back')
+      await delay(jitteredPauseMs(tries, giveBackPause, Math.random), undefined, { signal: deps.cut }).catch(() => {})
+    }
+  }
 }
 
 /** Turns a delivery into what is to be written. No transaction is open while the provider is asked. */
-async function prepare(deps: WorkerDeps, claimed: Claimed): Promise<Ready | 'parked'> {
-  const parsed = parseNotification(claimed.body)
+async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise<Ready | 'parked'> {
+  const parsed = parseNotification(body)
   if (!parsed.ok) {
     await park(deps.db, { claimed, reason: parsed.reason, detail: 'not a notification', now: deps.clock() })
     deps.logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason: parsed.reason }, 'delivery processed')
@@ -80,20 +108,7 @@ function environmentNamed({ keys }: WorkerDeps, keyName: string | undefined): En
   return keyName === undefined ? undefined : keys().byName.get(keyName)?.environment
 }
 
-/** Groups in which no request stands twice: one statement can write a row only once. */
-function wavesOf(ready: readonly Ready[]): Ready[][] {
-  const waves: Ready[][] = []
-  const seen = new Map<string, number>()
-  for (const one of ready) {
-    const wave = seen.get(one.landing.requestId) ?? 0
-    seen.set(one.landing.requestId, wave + 1)
-    if (waves[wave]) waves[wave].push(one)
-    else waves[wave] = [one]
-  }
-  return waves
-}
-
-/** Lands a wave; a row that Postgres refuses fails alone. Answers how many failed. */
+/** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
 async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
   const now = deps.clock()
   try {
@@ -105,18 +120,16 @@ async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
     for (const { claimed, landing } of wave) report(deps, { claimed, landing, outcome: outcomes.get(landing.requestId) ?? 'raced' })
     return 0
   } catch (error) {
-    // Postgres itself failed: no delivery is to blame, and the leases give all of them back.
+    // Postgres itself failed: no delivery is to blame, and all of them are given back.
     if (!isAboutTheRow(error)) throw error
     if (wave.length === 1 && wave[0]) return fail(deps, wave[0], error)
-    let failed = 0
-    for (const one of wave) failed += await land(deps, [one])
-    return failed
+    const half = Math.ceil(wave.length / 2)
+    return (await land(deps, wave.slice(0, half))) + (await land(deps, wave.slice(half)))
   }
 }
 
 async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
-  const detail = error instanceof Error ? (error.cause instanceof Error ? error.cause.message : error.message) : String(error)
-  const end = await retryOrPark(deps.db, { claimed, reason: 'landing_failed', detail: detail.slice(0, 500), now: deps.clock() })
+  const end = await retryOrPark(deps.db, { claimed, reason: 'landing_failed', detail: postgresMessage(error).slice(0, 500), now: deps.clock() })
   deps.logger.error({ err: error, delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, request_id: landing.requestId, end }, 'a delivery could not be landed')
   return 1
 }

@@ -106,9 +106,3 @@ export async function withDeadline<T>(work: Promise<T>, ms: number, what: string
     clearTimeout(timer)
   }
 }
-
-/** SQLSTATE classes 22 (data), 23 (constraint) and 54 (limit) speak of a row that was sent; all others of the server. */
-export function isAboutTheRow(error: unknown): boolean {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' && /^(22|23|54)/.test(cause.code)
-}

@@ -12,14 +12,18 @@ export const requestIdSchema = z.guid().transform((id) => id.toLowerCase())
 const timestampSchema = z.iso.datetime({ offset: true })
 const creditsSchema = z.number().nonnegative()
 const pixelsSchema = z.int().positive()
-const urlSchema = z.string().min(1)
+/** The spec knows no bound: this is what servers commonly take as one line of a request, signed links included. */
+const maxUrlLength = 8192
+const urlSchema = z.string().min(1).max(maxUrlLength)
+/** More than this is no notification and no result. */
+const maxOutputItems = 100
 
 export const resultErrorSchema = z.object({ code: z.string(), message: z.string() })
 
 // What a webhook carries: only links (Events, Body on success).
 const notifiedMediaSchema = z.object({ url: urlSchema })
 export const notifiedOutputSchema = z.union([
-  z.object({ images: z.array(notifiedMediaSchema).min(1) }),
+  z.object({ images: z.array(notifiedMediaSchema).min(1).max(maxOutputItems) }),
   z.object({ video: notifiedMediaSchema }),
   z.object({ audio: notifiedMediaSchema }),
 ])
@@ -39,7 +43,7 @@ const imageSchema = z.object({ url: urlSchema, width: pixelsSchema, height: pixe
 const videoSchema = z.object({ url: urlSchema, width: pixelsSchema, height: pixelsSchema, duration: z.number().nonnegative() })
 const audioSchema = z.object({ url: urlSchema, duration: z.number().nonnegative().optional() })
 export const outputSchema = z.union([
-  z.object({ images: z.array(imageSchema).min(1) }),
+  z.object({ images: z.array(imageSchema).min(1).max(maxOutputItems) }),
   z.object({ video: videoSchema }),
   z.object({ audio: audioSchema }),
 ])

@@ -200,7 +200,7 @@ describe('a provider that is down', () => {
 })
 
 describe('order and contradiction', () => {
-  it('the first of two webhooks stays, the second is flagged, the result endpoint decides', async () => {
+  it('the first of two webhooks stays, the second is flagged, the result endpoint decides which of them stays so', async () => {
     const requestId = randomUUID()
     const second = randomUUID()
     stand.answer((_id, _req, res) => json(res, 500, {}))
@@ -218,9 +218,12 @@ describe('order and contradiction', () => {
     expect(await mediaOf(requestId)).toEqual([])
     const flags = await database.sql`select status, flags from mediadock.deliveries where request_id = ${requestId} order by status`
     expect(flags.map((row) => [row['status'], row['flags']])).toEqual([
-      ['ERROR', ['contradiction']],
+      // What the provider confirmed contradicts nothing any more; that it once did is in its attempts.
+      ['ERROR', []],
       ['OK', ['contradiction']],
     ])
+    const attempts = await database.sql`select outcome from mediadock.attempts join mediadock.deliveries on id = delivery_id where webhook_id = ${second}`
+    expect(attempts.map((row) => row['outcome'])).toEqual(['contradiction'])
   })
 
   it('a result that the provider confirmed is not changed by a webhook', async () => {

@@ -101,6 +101,8 @@ describe('an answer of the provider', () => {
     ['a status that is not terminal', (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'IN_PROGRESS' }), 'invalid', 'shape'],
     ['pictures without url', picture({ width: 1, height: 1 }), 'invalid', 'shape'],
     ['no picture', (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } }), 'invalid', 'shape'],
+    ['more than 100 pictures', (id, _req, res) => json(res, 200, imageResult(id, 101)), 'invalid', 'output.images Too big: expected array to have <=100 items'],
+    ['a link without end', picture({ url: `https://media.test/${'x'.repeat(8192)}`, width: 1, height: 1 }), 'invalid', 'output.images.0.url Too big'],
     ['a NUL in a link', picture({ url: 'https://media.test/\0', width: 1, height: 1 }), 'invalid', 'Postgres'],
     ['a lone surrogate', picture({ url: 'https://media.test/\ud800', width: 1, height: 1 }), 'invalid', 'Postgres'],
     ['a picture wider than an integer', picture({ url: 'https://media.test/x', width: 2 ** 40, height: 1 }), 'invalid', 'Postgres'],

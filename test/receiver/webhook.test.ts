@@ -93,6 +93,7 @@ describe('an authentic delivery', () => {
     ['a request_id that is no uuid', Buffer.from('{"request_id":"42","status":"OK"}'), 'no_request_id'],
     ['an unknown status', Buffer.from(`{"request_id":"${randomUUID()}","status":"MAYBE"}`), 'unknown_status'],
     ['an OK without payload', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK"}`), 'unknown_shape'],
+    ['more than 100 pictures', Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: 'm', cost: 1, output: { images: Array.from({ length: 101 }, () => ({ url: 'https://media.test/x' })) } } })), 'unknown_shape'],
     ['no picture in images', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK","payload":{"model":"m","cost":1,"output":{"images":[]}}}`), 'unknown_shape'],
     ['a NUL in a string', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"a\\u0000b"}}`), 'not_storable'],
     ['a lone surrogate', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"\\ud800"}}`), 'not_storable'],

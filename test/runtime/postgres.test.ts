@@ -1,8 +1,7 @@
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql as statement } from 'drizzle-orm'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createPool, DeadlineError, isAboutTheRow, withDeadline } from '../../src/runtime/postgres.ts'
+import { createPool, DeadlineError, withDeadline } from '../../src/runtime/postgres.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProcess } from './support/processes.ts'
@@ -117,40 +116,5 @@ describe('withDeadline', () => {
     await expect(work).rejects.toThrow('late')
     await delay(0)
     expect(unhandled).toEqual([])
-  })
-})
-
-describe('isAboutTheRow', () => {
-  const failureOf = async (text: string) => {
-    const database = await withTestDatabase()
-    const pool = createPool({ url: database.url, max: 1 })
-    onTestFinished(() => pool.close())
-    const plain: unknown = await pool.client.unsafe(text).then(() => undefined, (error: unknown) => error)
-    const wrapped: unknown = await pool.db.execute(statement.raw(text)).then(() => undefined, (error: unknown) => error)
-    return [plain, wrapped]
-  }
-
-  it.each([
-    ['a value that does not fit', `select 'x'::int`],
-    ['a constraint', 'insert into mediadock.requests (request_id) values (null)'],
-    ['a limit', `select ${Array.from({ length: 1700 }, () => '1').join(',')}`],
-  ])('%s is', async (_what, text) => {
-    expect((await failureOf(text)).map(isAboutTheRow)).toEqual([true, true])
-  })
-
-  it.each([
-    ['a table that is not there', 'select * from nowhere'],
-    ['a read-only transaction', 'set transaction read only; create table x ()'],
-    ['a statement that was canceled', `set statement_timeout = 10; select pg_sleep(5)`],
-  ])('%s is not', async (_what, text) => {
-    expect((await failureOf(text)).map(isAboutTheRow)).toEqual([false, false])
-  })
-
-  it('a server that is not there is not, nor is anything else', async () => {
-    const pool = createPool({ url: 'postgres://x:y@127.0.0.1:9/z', max: 1 })
-    onTestFinished(() => pool.close())
-    const away: unknown = await pool.client`select 1`.catch((error: unknown) => error)
-    expect(away).toMatchObject({ code: 'ECONNREFUSED' })
-    for (const other of [away, undefined, 'x', new Error('22000'), { code: '22000' }]) expect(isAboutTheRow(other)).toBe(false)
   })
 })

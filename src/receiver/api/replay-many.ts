@@ -1,4 +1,4 @@
-import { isAboutTheRow } from '../../runtime/postgres.ts'
+import { isAboutTheRow } from '../../runtime/postgres-errors.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { Change } from '../fan-out.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
+import { one } from '../../runtime/postgres-errors.ts'
 import type { Environment } from '../keys.ts'
 import { joinTracked, requeueParked } from '../tracking.ts'
 
@@ -21,7 +22,7 @@ export type TrackedBy = { environment: Environment | undefined; keyNames: readon
 export async function trackRequest(db: Database, body: TrackBody, { environment, keyNames, now }: TrackedBy): Promise<boolean> {
   const { request_id, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
-  const [row] = await db.execute<{ created: boolean }>(sql`
+  const rows = await db.execute<{ created: boolean }>(sql`
     with tracked as (
       insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
       values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
@@ -32,5 +33,5 @@ export async function trackRequest(db: Database, body: TrackBody, { environment,
     ),
     ${requeueParked({ keyNames, now })}
     select created from tracked`)
-  return row?.created ?? false
+  return one(rows, `tracking the request ${request_id}`).created
 }

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres.ts'
+import { one } from '../../runtime/postgres-errors.ts'
 import type { ReconcileRun } from '../reconciler.ts'
 
 export const runTriggers = ['cron', 'manual'] as const
@@ -43,7 +44,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
   const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
   const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
   const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
-  const [row] = await db.execute<{ id: string }>(sql`
+  const rows = await db.execute<{ id: string }>(sql`
     with counted as (
       update mediadock.reconcile_runs set idle_runs = idle_runs + 1, ended_at = greatest(ended_at, ${ended})
       where ${idle} and outcome = 'idle' and id = (select max(id) from mediadock.reconcile_runs)
@@ -58,7 +59,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
       returning id
     )
     select id from counted union all select id from written`)
-  return Number(row?.id)
+  return Number(one(rows, 'writing down a run of the reconciler').id)
 }
 
 /** When a run last ended, on any replica and whatever came of it; undefined before the first. */

@@ -90,7 +90,7 @@ function startSequence(world: World) {
   }
 
   const crash = async (lane: 'direct' | 'fetch', after: 'claim' | 'fetch') => {
-    const claimed = await claim(receiver.db, { lane, limit: worker.claimLimits[lane], now: now() })
+    const claimed = await claim(receiver.db, { lane, limit: worker.claimLimits[lane], maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
     if (after === 'claim') return
     for (const one of claimed) {
       const parsed = parseNotification(one.body)

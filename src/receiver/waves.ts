@@ -1,0 +1,33 @@
+import type { Landing } from './fan-out.ts'
+
+/** How much one statement is given to land: the driver and Postgres each hold it a few times over. */
+const maxWaveBytes = 8 * 1024 * 1024
+
+/** The rest of a row: ids, times and the names of the columns. */
+const rowBytes = 512
+
+/**
+ * Groups of which each can be landed by one statement: in none does a request
+ * stand twice, since a statement can write a row only once, and none is larger
+ * than a statement may be. What says something of the same request stays in order.
+ */
+export function wavesOf<One extends { landing: Landing }>(ready: readonly One[], maxBytes = maxWaveBytes): One[][] {
+  const waves: { all: One[]; bytes: number }[] = []
+  const after = new Map<string, number>()
+  for (const one of ready) {
+    const bytes = bytesOf(one.landing)
+    let at = after.get(one.landing.requestId) ?? 0
+    for (let wave = waves[at]; wave && wave.bytes + bytes > maxBytes; wave = waves[at]) at += 1
+    after.set(one.landing.requestId, at + 1)
+    const wave = (waves[at] ??= { all: [], bytes: 0 })
+    wave.all.push(one)
+    wave.bytes += bytes
+  }
+  return waves.map(({ all }) => all)
+}
+
+/** About what a landing weighs as JSON: its output says the links of its media once more. */
+function bytesOf({ error, media, model }: Landing): number {
+  const links = media.reduce((sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes, 0)
+  return rowBytes + links * 2 + (error?.message.length ?? 0) + (model?.length ?? 0)
+}

@@ -1,0 +1,86 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import postgres from 'postgres'
+
+/**
+ * SQLSTATE classes that speak of the connection (08), the transaction (25, 40),
+ * the server's resources, operators, system and files (53, 57, 58, XX, F0). All
+ * others speak of what was to be written, also where it was a reader's trigger
+ * or a missing grant that refused it.
+ */
+const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
+
+/** Whether Postgres refused a row, so that it would refuse it again; anything else may go well the next time. */
+export function isAboutTheRow(error: unknown): boolean {
+  const refusal = refusalOf(error)
+  return refusal !== undefined && !aboutTheServer.test(refusal.code)
+}
+
+/** Whether a value, a constraint or a limit refused it: the row itself, whatever triggers and grants there are. */
+export function isAboutTheData(error: unknown): boolean {
+  return /^(?:22|23|54)/.test(refusalOf(error)?.code ?? '')
+}
+
+/** Whether the statement was the one that had to give way (deadlock, serialization): the same again goes well. */
+export function hadToGiveWay(error: unknown): boolean {
+  return /^40(?:001|P01)$/.test(refusalOf(error)?.code ?? '')
+}
+
+const maxTries = 5
+const maxPauseMs = 50
+
+/**
+ * Runs one statement that may be the one which has to give way, and then again at
+ * once: it was rolled back whole, and whoever was preferred is done in a moment.
+ */
+export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await run()
+    } catch (error) {
+      if (tries === maxTries || !hadToGiveWay(error)) throw error
+      await delay(Math.random() * maxPauseMs * tries)
+    }
+  }
+}
+
+/** What Postgres itself said of a failure, without drizzle's own words around it. */
+export function postgresMessage(error: unknown): string {
+  const cause = causeOf(error)
+  if (!(cause instanceof Error)) return String(cause)
+  return cause instanceof postgres.PostgresError ? `${cause.message} (${cause.code})` : cause.message
+}
+
+/** An error of a statement; one that ends the session, like a password that is refused, is none. */
+function refusalOf(error: unknown): postgres.PostgresError | undefined {
+  const cause = causeOf(error)
+  return cause instanceof postgres.PostgresError && !/^(?:FATAL|PANIC)$/.test(cause.severity ?? cause.severity_local) ? cause : undefined
+}
+
+function causeOf(error: unknown): unknown {
+  return error instanceof Error && error.cause !== undefined ? error.cause : error
+}
+
+/** A statement ended without its answer: what it did is not known. */
+export class NoAnswerError extends Error {
+  override name = 'NoAnswerError'
+  code = 'no_answer' as const
+  constructor(what: string) {
+    super(`${what}: Postgres gave no answer, so it is not known whether it was done`)
+  }
+}
+
+/**
+ * The one row of a statement that always gives one. Where "nothing matched" means
+ * something it must be a value in a row: no row at all is an answer that got lost.
+ */
+export function one<Row>(rows: readonly Row[], what: string): Row {
+  const [row] = rows
+  if (row === undefined) throw new NoAnswerError(what)
+  return row
+}
+
+/** The rows of a statement that may give none, once it is sure that it ran to its end. */
+export function answered<Rows extends readonly unknown[] & { command?: string | null }>(rows: Rows, what: string): Rows {
+  if (!rows.command) throw new NoAnswerError(what)
+  return rows
+}

@@ -1,0 +1,45 @@
+import { randomUUID } from 'node:crypto'
+import { onTestFinished } from 'vitest'
+import { storeDeliveries } from '../../src/receiver/accept.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
+import type { ReconcilerDeps } from '../../src/receiver/reconciler.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { createPool, type Database } from '../../src/runtime/postgres.ts'
+import { keysOf, liveKey, sandboxKey } from './receiver.ts'
+
+export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }
+
+/** What landing and reconciling need, driven by hand: on a clock that stands still, without a provider. */
+export function createTestWorker({ databaseUrl, max = 4, ...given }: { databaseUrl: string; max?: number } & Partial<ReconcilerDeps>): TestWorker {
+  const pool = createPool({ url: databaseUrl, max })
+  onTestFinished(() => pool.close())
+  const keys = keysOf(liveKey, sandboxKey)
+  let now = new Date()
+  return {
+    db: pool.db,
+    keys: () => keys,
+    fetch: async ({ keyName }) => ({ asked: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
+    mediaHosts: undefined,
+    stuckAfterSeconds: 120,
+    fetchRatePerMinute: 100_000,
+    clock: () => now,
+    logger: createLogger('silent'),
+    cut: new AbortController().signal,
+    onLanded: () => {},
+    setNow: (at) => {
+      now = at
+    },
+    ...given,
+  }
+}
+
+/** A body as the listener stores it, under an id of its own. */
+export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
+  const webhookId = randomUUID()
+  const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+}
+
+export async function store(db: Database, bodies: readonly Buffer[]): Promise<void> {
+  await storeDeliveries(db, bodies.map((body) => newDelivery(body)))
+}
