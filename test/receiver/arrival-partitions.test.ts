@@ -1,12 +1,16 @@
+import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import path from 'node:path'
 import postgres from 'postgres'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, inject, it, onTestFinished } from 'vitest'
 import { dropDaysBefore, ensurePartitions } from '../../src/receiver/arrival-partitions.ts'
 import { pruneOnce } from '../../src/receiver/retention.ts'
 import { createPool, withDeadline, type Pool } from '../../src/runtime/postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
+import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed } from '../support/webhooks.ts'
 
@@ -134,5 +138,29 @@ describe.each(testServers)('a receiver that starts while a dump runs on the %s s
     } finally {
       await receiver.stop()
     }
+  })
+})
+
+describeOnPackaged('pg_dump itself, held up in the middle by whoever reads its output', () => {
+  it('takes place beside days that are due: nothing waits for it, and it ends whole', { timeout: 60_000 }, async () => {
+    const database = await withTestDatabase('packaged')
+    const pool = await openPool(database)
+    await database.sql`insert into mediadock.quarantine (arrived_at, reason, headers, body) select now(), 'x', '{}', convert_to(repeat(md5(n::text), 30000), 'utf8') from generate_series(1, 5) as n`
+    const dump = spawn(path.join(inject('packagedBinaries'), 'pg_dump'), ['--dbname', database.url], { stdio: ['ignore', 'pipe', 'inherit'] })
+    onTestFinished(() => void dump.kill('SIGKILL'))
+    const isHolding = () => database.sql`select from pg_locks where relation = 'mediadock.arrivals'::regclass and mode = 'AccessShareLock' and pid <> pg_backend_pid()`
+    await eventually(async () => (await isHolding()).length > 0)
+
+    const now = new Date('2031-05-01T12:00:00Z')
+    const round = withDeadline(ensurePartitions(pool.db, now), soonMs, 'a round')
+    await Promise.all(Array.from({ length: 20 }, () => insertAt(pool, now)))
+    expect(await round).toEqual({ made: 0, missing: 8 })
+    expect(await isHolding()).toHaveLength(1)
+
+    let bytes = 0
+    dump.stdout.on('data', (chunk: Buffer) => (bytes += chunk.length))
+    const [code] = await once(dump, 'close')
+    expect({ code, bytes }).toEqual({ code: 0, bytes: expect.toSatisfy((n: number) => n > 5_000_000) })
+    expect(await ensurePartitions(pool.db, now)).toEqual({ made: 8, missing: 0 })
   })
 })
