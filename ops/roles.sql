@@ -33,6 +33,12 @@ end $$;
 create schema if not exists mediadock authorization mediadock_migrate;
 create schema if not exists provider authorization mediadock_provider_migrate;
 
+-- Deadlines in the server. The programs ask for shorter ones when they connect; a pooler may not pass those on.
+alter role mediadock_run set statement_timeout = '60s';
+alter role mediadock_run set idle_in_transaction_session_timeout = '60s';
+alter role mediadock_provider_run set statement_timeout = '60s';
+alter role mediadock_provider_run set idle_in_transaction_session_timeout = '60s';
+
 -- The receiver: rows of its tables, and the two functions that make and drop days of the arrival log.
 grant usage on schema mediadock to mediadock_run, mediadock_read;
 grant select, insert, update, delete on all tables in schema mediadock to mediadock_run;

@@ -1,7 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { answered } from '../runtime/postgres-errors.ts'
 import type { Database } from '../runtime/postgres.ts'
-import { answered } from '../runtime/postgres-errors.ts'
 import type { RequestStatus, StatusBody } from '../wire/schemas.ts'
 import { createNaturalBatch } from './natural-batch.ts'
 import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
