@@ -119,6 +119,7 @@ describe('landing', () => {
     await deliver(receiver.webhookUrl, body)
     await deliver(receiver.webhookUrl, body, { webhookId: randomUUID() })
     await eventually(async () => (await database.sql`select from mediadock.attempts where outcome = 'no_effect'`).length > 0)
+    await eventually(() => heard.some((item) => JSON.stringify(item).includes(requestId)))
     expect(heard.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([{ request_id: requestId, status: 'FAILED', media_complete: true }])
     await listening.unlisten()
   })
