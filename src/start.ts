@@ -56,7 +56,8 @@ export async function start(what: string, environment: Environment): Promise<Exi
 async function run(config: Config, local: Local, stopping: Stopping): Promise<ExitCode> {
   const logger = createLogger(config.logLevel)
   stopOnUncaught({ logger, stop: (reason) => stopping.request({ reason, interrupted: false, failed: true }) })
-  void local.ended.then((reason) => stopping.request({ reason, interrupted: true, failed: true }))
+  const onEnded = (reason: unknown) => stopping.request({ reason: String(reason), interrupted: true, failed: true })
+  local.ended.then(onEnded, onEnded)
   const running = await startPrograms(config, { local, logger, stopping })
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
   if (!stopping.isRequested()) logger.info({ urls }, 'started')
@@ -76,7 +77,8 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
  */
 async function startPrograms({ provider, receiver }: Config, { local, logger, stopping }: { local: Local; logger: Logger; stopping: Stopping }): Promise<RunningProgram[]> {
   const abandon = new AbortController()
-  void stopping.requested.then(() => abandon.abort())
+  const giveUp = () => abandon.abort()
+  stopping.requested.then(giveUp, giveUp)
   const shared = { logger, abandoned: abandon.signal }
   const starts: Promise<RunningProgram>[] = []
   if (provider) starts.push(startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))

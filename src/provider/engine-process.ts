@@ -62,7 +62,11 @@ process.on('message', (message) => {
       engines = createEngines({ settings: order.settings })
       break
     case 'run':
-      void run(engines, order)
+      run(engines, order).catch((error: unknown) => {
+        // It could not even say that it failed: the provider starts another process.
+        process.stderr.write(`${inspect(error)}\n`)
+        process.exit(1)
+      })
       break
     case 'abort':
       running.get(order.run)?.abort(new Error('aborted'))

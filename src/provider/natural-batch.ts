@@ -35,8 +35,11 @@ export function createNaturalBatch<Q, A>({ answerAll, maxBatch, parallel }: Batc
       pump()
     }
   }
+  const rejectAll = (error: unknown) => {
+    for (const { reject } of waiting.splice(0)) reject(error)
+  }
   const pump = () => {
-    while (waiting.length > 0 && underWay < parallel) void runNext()
+    while (waiting.length > 0 && underWay < parallel) runNext().catch(rejectAll)
   }
   return (question) =>
     new Promise<A>((resolve, reject) => {

@@ -64,7 +64,16 @@ export async function startProvider({ settings, logger, demoKeys = [], abandoned
       await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
       begin()
     }
-    return { ...running, stop: (graceMs) => stop(graceMs).finally(close) }
+    return {
+      ...running,
+      stop: async (graceMs) => {
+        try {
+          await stop(graceMs)
+        } finally {
+          await close()
+        }
+      },
+    }
   } catch (error) {
     await running?.stop(0)
     await close()

@@ -55,6 +55,11 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let inFlight = 0
   let isPumpDue = false
 
+  const next = () => {
+    inFlight -= 1
+    pump()
+  }
+
   const pump = () => {
     while (inFlight < maxFlushesInFlight && queue.length > 0) {
       const batch = takeBatch()
@@ -62,12 +67,9 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       inFlight += 1
       deps.onFlush?.(batch.length)
       // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
-      const settled = withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').catch((error: unknown) => {
+      withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
-      })
-      void settled.finally(() => {
-        inFlight -= 1
-        pump()
+        next()
       })
     }
   }

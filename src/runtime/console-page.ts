@@ -56,7 +56,10 @@ export function page({ title, product, nav, body, below, signOut = false, script
 }
 
 export function sendPage(res: Response, markup: Markup): void {
-  void Promise.resolve(markup).then((text) => res.set('cache-control', 'no-store').type('html').send(text.toString()))
+  Promise.resolve(markup).then(
+    (text) => res.set('cache-control', 'no-store').type('html').send(text.toString()),
+    (error: unknown) => res.req.next?.(error),
+  )
 }
 
 /**

@@ -69,7 +69,9 @@ export function createReplayJobs(deps: ReceiverDeps): ReplayJobs {
       jobs.set(job.id, { job, stop })
       const [oldest] = [...jobs.values()].filter((kept) => !isRunning(kept))
       if (jobs.size > maxKept && oldest) jobs.delete(oldest.job.id)
-      void run(deps, job, { filters, actor, signal: AbortSignal.any([deps.signal, stop.signal]) })
+      run(deps, job, { filters, actor, signal: AbortSignal.any([deps.signal, stop.signal]) }).catch((error: unknown) => {
+        deps.logger.error({ err: error }, 'a replay of the console ended without saying how')
+      })
       return job
     },
     find: (id) => jobs.get(id)?.job,
