@@ -1,4 +1,5 @@
 import cron from 'node-cron'
+import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
 import { withDeadline } from '../runtime/postgres.ts'
 import type { ArrivalLog } from './arrival-log.ts'
@@ -110,7 +111,7 @@ export function startBackground(deps: BackgroundDeps): Background {
       asked = undefined
     }))
   let running: Promise<void> = Promise.resolve()
-  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true })
+  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true, logger: cronLogger(logger) })
   const tasks = [ticks]
   const prune = async () => {
     if (!isPrepared) return
@@ -119,7 +120,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     )
   }
   let pruning: Promise<void> = Promise.resolve()
-  tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true }))
+  tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true, logger: cronLogger(logger) }))
   const begin = async () => {
     await after
     isPrepared = true
@@ -142,6 +143,13 @@ export function startBackground(deps: BackgroundDeps): Background {
       })
     },
   }
+}
+
+/** What node-cron has to say goes where everything goes; by itself it writes lines of its own to stdout. */
+function cronLogger(logger: Logger) {
+  const say = (level: 'debug' | 'info' | 'warn' | 'error') => (message: string | Error, error?: Error) =>
+    logger[level]({ err: error ?? (message instanceof Error ? message : undefined) }, String(message))
+  return { debug: say('debug'), info: say('debug'), warn: say('info'), error: say('error') }
 }
 
 function silentAfter([next, after]: readonly Date[]): number | undefined {

@@ -2,8 +2,8 @@ import fs from 'node:fs'
 import type { ConnectionOptions } from 'node:tls'
 
 /** As libpq names them; what they promise grows from left to right. */
-export const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const
-export type SslMode = (typeof sslModes)[number]
+const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const
+type SslMode = (typeof sslModes)[number]
 
 export type PostgresAddress = {
   /** The connection string without what is said of TLS, which the server would take for settings of its own. */
@@ -16,6 +16,9 @@ export class PostgresUrlError extends Error {
   override name = 'PostgresUrlError'
   code = 'postgres_url' as const
 }
+
+/** Which of several hosts is meant, in libpq's words. */
+const sessionAttributes = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby']
 
 const tlsParameters = ['sslmode', 'ssl', 'sslrootcert', 'sslcert', 'sslkey', 'sslpassword']
 
@@ -31,6 +34,9 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const parameters = new URLSearchParams(query)
   const given = Object.fromEntries(tlsParameters.map((name) => [name, parameters.get(name) ?? undefined]))
   for (const name of tlsParameters) parameters.delete(name)
+  const attributes = oneOf('target_session_attrs', sessionAttributes, parameters.get('target_session_attrs') ?? 'any')
+  // The driver knows it by its absence only.
+  if (attributes === 'any') parameters.delete('target_session_attrs')
   const url = parameters.size === 0 ? base : `${base}?${parameters.toString()}`
 
   const isSystem = given['sslrootcert'] === 'system'
@@ -47,9 +53,13 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
 }
 
 function sslModeOf(text: string): SslMode {
-  const mode = sslModes.find((known) => known === (text === 'true' ? 'require' : text === 'false' ? 'disable' : text))
-  if (mode === undefined) throw new PostgresUrlError(`has an unknown sslmode: use one of ${sslModes.join(', ')}`)
-  return mode
+  return oneOf('sslmode', sslModes, text === 'true' ? 'require' : text === 'false' ? 'disable' : text)
+}
+
+function oneOf<Word extends string>(parameter: string, words: readonly Word[], text: string): Word {
+  const known = words.find((word) => word === text)
+  if (known === undefined) throw new PostgresUrlError(`has an unknown ${parameter}: it is one of ${words.join(', ')}`)
+  return known
 }
 
 function readFile(parameter: string, file: string | undefined): string | undefined {
@@ -58,6 +68,6 @@ function readFile(parameter: string, file: string | undefined): string | undefin
     return fs.readFileSync(file, 'utf8')
   } catch (error) {
     const why = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
-    throw new PostgresUrlError(`names a file in ${parameter} that cannot be read: ${why}`, { cause: error })
+    throw new PostgresUrlError(`has an ${parameter} that cannot be read: ${why}`, { cause: error })
   }
 }

@@ -2,6 +2,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import express from 'express'
 import { z } from 'zod'
+import { parsePostgresUrl, PostgresUrlError } from './postgres-url.ts'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
 
@@ -30,13 +31,12 @@ export const postgresUrl = z
   .string()
   .refine(isPostgresUrl, { error: 'must be a postgres:// URL', abort: true })
   .superRefine((text, context) => {
-    const { searchParams } = new URL(text.replace(/^(postgres(?:ql)?:\/\/)([^/?#]*@)?[^/?#]*/, '$1$2host'))
-    for (const [name, allowed] of Object.entries(postgresChoices)) {
-      const value = searchParams.get(name)
-      if (value !== null && !allowed.includes(value)) context.addIssue({ code: 'custom', message: `has an unknown ${name}: it is one of ${allowed.join(', ')}` })
+    try {
+      parsePostgresUrl(text)
+    } catch (error) {
+      if (!(error instanceof PostgresUrlError)) throw error
+      context.addIssue({ code: 'custom', message: error.message })
     }
-    const problem = unreadable(searchParams.get('sslrootcert'))
-    if (problem !== undefined) context.addIssue({ code: 'custom', message: `has an sslrootcert that cannot be read: ${problem}` })
   })
 export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
 export const mediaHosts = commaSeparated
@@ -65,29 +65,12 @@ function isTrustProxy(value: string | number): boolean {
   }
 }
 
-/** libpq's words for what a connection string may choose. */
-const postgresChoices: Record<string, string[]> = {
-  sslmode: ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'],
-  target_session_attrs: ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'],
-}
-
 const hostName = /^(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?$/i
 
 /** As the links of media have them: a name or an address, with a port where it is not the scheme's own. */
 function isMediaHost(text: string): boolean {
   const [, name = '', port] = /^(\[[^\]]+\]|[^:]*)(?::(\d{1,5}))?$/.exec(text) ?? []
   return (hostName.test(name) || net.isIPv6(name.replace(/^\[|\]$/g, ''))) && (port === undefined || Number(port) <= 65_535)
-}
-
-/** The code of what keeps a file from being read; `system` is libpq's word for the certificates of the machine. */
-function unreadable(file: string | null): string | undefined {
-  if (file === null || file === 'system') return undefined
-  try {
-    fs.accessSync(file, fs.constants.R_OK)
-    return undefined
-  } catch (error) {
-    return codeOf(error)
-  }
 }
 
 // The code alone: the message would quote the value, which by mistake may be the secrets themselves.

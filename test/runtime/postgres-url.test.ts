@@ -35,12 +35,14 @@ it('a root certificate is read, and turns require into verify-ca', async () => {
 })
 
 it('everything else stays for the server', () => {
+  expect(parsePostgresUrl(`${base}?target_session_attrs=any`).url).toBe(base)
   expect(parsePostgresUrl(`${base}?application_name=x&sslmode=require&target_session_attrs=read-write`).url).toBe(`${base}?application_name=x&target_session_attrs=read-write`)
 })
 
 it.each([
-  ['?sslmode=banana', /unknown sslmode: use one of disable, allow, prefer, require, verify-ca, verify-full/],
-  ['?sslmode=verify-full&sslrootcert=/nowhere/root.crt', /a file in sslrootcert that cannot be read: ENOENT/],
+  ['?sslmode=banana', /unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full/],
+  ['?sslmode=verify-full&sslrootcert=/nowhere/root.crt', /an sslrootcert that cannot be read: ENOENT/],
+  ['?target_session_attrs=readwrite', /unknown target_session_attrs: it is one of any, read-write/],
 ])('%s is refused without a word of the connection string', (query, message) => {
   const read = () => parsePostgresUrl(base + query)
   expect(read).toThrow(PostgresUrlError)
