@@ -7,6 +7,8 @@ const freeBytes = 16 * 1024
 /** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
 const freeChunks = 1024
 const bytesPerChunk = 64
+/** Large bodies are read on so many at a time: a turn of the event loop, which takes in one new connection, stays short. */
+const readsPerTurn = 4
 /** Only what has had so long to show its pace can be called slow. */
 const paceMs = 1000
 const firstCapacity = 4096
@@ -86,12 +88,25 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     if (one.chunks > 1) mark(one, performance.now())
   }
 
+  const paused: IncomingMessage[] = []
+  const readOn = () => {
+    for (const req of paused.splice(0, readsPerTurn)) req.resume()
+    if (paused.length > 0) setImmediate(readOn)
+  }
+  const waitForTurn = (req: IncomingMessage) => {
+    req.pause()
+    if (paused.push(req) === 1) setImmediate(readOn)
+  }
+
   const receive = (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> =>
     new Promise((resolve, reject) => {
       const now = performance.now()
       const start = { at: now, bytes: 0 }
       const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, earlier: start, later: start, refuse: (code) => refuse(code) }
-      const onData = (chunk: Buffer) => append(one, chunk, declared)
+      const onData = (chunk: Buffer) => {
+        append(one, chunk, declared)
+        if (one.bytes > freeBytes && receiving.has(one)) waitForTurn(req)
+      }
       const leave = () => {
         receiving.delete(one)
         req.off('data', onData).off('end', onEnd).off('close', onClose)
