@@ -7,8 +7,13 @@ const freeBytes = 16 * 1024
 /** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
 const freeChunks = 1024
 const bytesPerChunk = 64
-/** Only what has had so long to show its pace can be called slow. */
-const paceMs = 1000
+/** Large bodies are read on so many at a time: a turn of the event loop, which takes in one new connection, stays short. */
+const readsPerTurn = 4
+/** Slow is what comes on by less than this while it is read, once it has had time to show its pace. */
+const slowBytesPerMs = 64
+const graceMs = 2000
+/** What came longer ago than this counts for little. */
+const memoryMs = 1000
 const firstCapacity = 4096
 
 export type BodyRefusal = 'payload_too_large' | 'too_many_chunks' | 'too_slow' | 'too_much_being_received' | 'aborted'
@@ -36,9 +41,11 @@ type Receiving = {
   /** What the bytes lie in: the only chunk while there is one, then a buffer that grows with them. */
   buffer: Buffer
   startedAt: number
-  /** Two marks, at least `paceMs` apart: how far it was and when. */
-  earlier: { at: number; bytes: number }
-  later: { at: number; bytes: number }
+  /** It is we who do not read on. */
+  isPaused: boolean
+  /** What came of late, the older the less, as of `cameAt`. */
+  came: number
+  cameAt: number
   refuse: (code: BodyRefusal) => void
 }
 
@@ -83,15 +90,31 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     if (one.bytes > 0) chunk.copy(one.buffer, one.bytes)
     one.bytes = bytes
     // Whoever is whole with its first chunk never has its pace looked at.
-    if (one.chunks > 1) mark(one, performance.now())
+    if (one.chunks > 1 || bytes > freeBytes) noteProgress(one, chunk.length)
+  }
+
+  const paused: { req: IncomingMessage; one: Receiving }[] = []
+  const readOn = () => {
+    for (const { req, one } of paused.splice(0, readsPerTurn)) {
+      one.isPaused = false
+      req.resume()
+    }
+    if (paused.length > 0) setImmediate(readOn)
+  }
+  const waitForTurn = (req: IncomingMessage, one: Receiving) => {
+    one.isPaused = true
+    req.pause()
+    if (paused.push({ req, one }) === 1) setImmediate(readOn)
   }
 
   const receive = (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> =>
     new Promise((resolve, reject) => {
       const now = performance.now()
-      const start = { at: now, bytes: 0 }
-      const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, earlier: start, later: start, refuse: (code) => refuse(code) }
-      const onData = (chunk: Buffer) => append(one, chunk, declared)
+      const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, isPaused: false, came: 0, cameAt: now, refuse: (code) => refuse(code) }
+      const onData = (chunk: Buffer) => {
+        append(one, chunk, declared)
+        if (one.bytes > freeBytes && receiving.has(one)) waitForTurn(req, one)
+      }
       const leave = () => {
         receiving.delete(one)
         req.off('data', onData).off('end', onEnd).off('close', onClose)
@@ -137,22 +160,25 @@ function costOf(capacity: number): number {
   return Math.max(0, capacity - freeBytes)
 }
 
-function mark(one: Receiving, now: number): void {
-  if (now - one.later.at < paceMs) return
-  one.earlier = one.later
-  one.later = { at: now, bytes: one.bytes }
+function noteProgress(one: Receiving, bytes: number): void {
+  const now = performance.now()
+  one.came = one.came * faded(now - one.cameAt) + bytes
+  one.cameAt = now
 }
 
-/** The one that came on least of late, of those that hold something of the budget and have had time to come on. */
+function faded(ms: number): number {
+  return Math.exp(-ms / memoryMs)
+}
+
+/** The slowest of late, of those that hold something of the budget; undefined where none is slow. */
 function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
   const now = performance.now()
   let slowest: Receiving | undefined
-  let slowestPace = Infinity
+  let slowestPace = slowBytesPerMs
   for (const one of receiving) {
-    if (now - one.startedAt < paceMs || costOf(one.buffer.length) === 0) continue
-    const from = now - one.later.at >= paceMs ? one.later : one.earlier
-    const pace = (one.bytes - from.bytes) / Math.max(1, now - from.at)
-    if (pace < slowestPace) [slowest, slowestPace] = [one, pace]
+    if (one.isPaused || now - one.startedAt < graceMs || costOf(one.buffer.length) === 0) continue
+    const bytesPerMs = (one.came * faded(now - one.cameAt)) / memoryMs
+    if (bytesPerMs < slowestPace) [slowest, slowestPace] = [one, bytesPerMs]
   }
   return slowest
 }

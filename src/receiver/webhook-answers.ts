@@ -56,9 +56,10 @@ function unavailable(message: string, reason: string): Refusal {
   return new Refusal(503, 'unavailable', message, { reason, headers: { 'retry-after': retryAfterSeconds } })
 }
 
+const tooManyChunks: BodyRefusal = 'too_many_chunks'
 const drainMs = 2000
 const drainBytes = 4 * 1024 * 1024
-const drainChunks = 4096
+const drainChunks = 1024
 
 /**
  * Answers a refusal. While the body is still on its way, the connection is
@@ -70,7 +71,10 @@ export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal
   const body = JSON.stringify(errorBody(refusal))
   const headers = { ...refusal.headers, ...headersOf(body) }
   if (req.complete) return void res.writeHead(refusal.status, headers).end(body)
-  res.writeHead(refusal.status, { ...headers, connection: 'close' }).write(body)
+  res.writeHead(refusal.status, { ...headers, connection: 'close' })
+  // Reading on is just what such a sender is after.
+  if (refusal.reason === tooManyChunks) return void res.end(body)
+  res.write(body)
   drain(req, () => res.end())
 }
 

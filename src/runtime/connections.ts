@@ -1,6 +1,9 @@
 import type http from 'node:http'
 import type { Socket } from 'node:net'
 
+/** Nobody who waits for answers has so many requests under way on one connection, let alone sends them in one turn. */
+const maxRequestsPerTurn = 64
+
 /** Far more than balancers keep open; each costs up to 16 KiB of headers that are not whole yet. */
 const maxConnections = 4096
 
@@ -35,4 +38,28 @@ export function boundConnections(server: http.Server, max = maxConnections): voi
     if (open > max) (oldestUnproven() ?? socket).destroy()
     if (!socket.destroyed) unproven.add(socket)
   })
+}
+
+/**
+ * Closes a connection that sends request upon request without waiting for the
+ * answers: thousands of them fit in one read, and all others wait meanwhile.
+ */
+export function refusePipelines(handler: http.RequestListener): http.RequestListener {
+  let latest: Socket | undefined
+  let inThisTurn = 0
+  const forget = () => {
+    latest = undefined
+  }
+  return (req, res) => {
+    if (req.socket !== latest) {
+      latest = req.socket
+      inThisTurn = 0
+    } else if (inThisTurn === 1) {
+      setImmediate(forget)
+    } else if (inThisTurn >= maxRequestsPerTurn) {
+      return void req.socket.destroy()
+    }
+    inThisTurn += 1
+    return handler(req, res)
+  }
 }

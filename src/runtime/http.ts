@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
-import { boundConnections } from './connections.ts'
+import { boundConnections, refusePipelines } from './connections.ts'
 import { createLineBudget, type LineBudget } from './line-budget.ts'
 import type { Logger } from './logger.ts'
 
@@ -103,14 +103,15 @@ export type ListenOptions = {
  * 60 s of the usual load balancer, so that it is never we who close first.
  */
 export async function listen({ handler, host, port, setting, logger, continues = false }: ListenOptions): Promise<Listener> {
+  const bounded = refusePipelines(handler)
   const server = http.createServer(
     { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500 },
-    handler,
+    bounded,
   )
   const mayTell = createLineBudget({ logger, what: 'malformed or slow requests' })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, { logger, mayTell }))
   server.on('checkExpectation', (_req, res) => answerUnknownExpectation(res))
-  if (continues) server.on('checkContinue', handler)
+  if (continues) server.on('checkContinue', bounded)
   boundConnections(server)
   try {
     server.listen(port, host)

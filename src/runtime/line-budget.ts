@@ -2,7 +2,6 @@ import type { Logger } from './logger.ts'
 
 const burst = 200
 const perSecond = 20
-const tellAfterMs = 10_000
 
 /** Whether a line may be written now. */
 export type LineBudget = () => boolean
@@ -11,7 +10,7 @@ export type LineBudget = () => boolean
  * For lines that a stranger can cause: so many, and then one that says how many
  * were left out, so that nobody fills the disk of the log.
  */
-export function createLineBudget({ logger, what }: { logger: Logger; what: string }): LineBudget {
+export function createLineBudget({ logger, what, tellAfterMs = 10_000 }: { logger: Logger; what: string; tellAfterMs?: number }): LineBudget {
   let tokens = burst
   let refilledAt = performance.now()
   let leftOut = 0

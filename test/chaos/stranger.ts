@@ -33,6 +33,7 @@ export const strangerRows: Readonly<Record<string, Row>> = {
   'segments of one byte': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), ...Array.from({ length: 2000 }, () => 'x')] },
   readyz: { connections: 32, message: () => [head({}, { method: 'GET', path: '/readyz' })] },
   'pipelined readyz': { connections: 16, message: () => [head({}, { method: 'GET', path: '/readyz' }).repeat(500)] },
+  'pipelined forgeries': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': 0 }).repeat(500)] },
   'held bodies of 1 MiB': { connections: 2000, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large.subarray(1)] },
   'forged bodies of 1 MiB': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large] },
   'Expect with 1 GB': { connections: 50, message: () => [head({ expect: '100-continue', 'content-length': 1_000_000_000 })] },

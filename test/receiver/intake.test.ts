@@ -112,9 +112,9 @@ describe('senders that hold large bodies open', () => {
     }
     const answered = (status: number) => holders.filter(({ came }) => came.text.startsWith(`HTTP/1.1 ${status} `)).length
     await eventually(() => answered(503) + answered(408) >= 120 - 66, 15_000)
-    expect(holders.find(({ came }) => came.text.startsWith('HTTP/1.1 503 '))?.came.text).toMatch(/retry-after: 5/i)
+    for (const { came } of holders) if (came.text.startsWith('HTTP/1.1 503 ')) expect(came.text).toMatch(/retry-after: 5/i)
     expect((await deliver(receiver.webhookUrl, padded(failed().body, 16_000))).status).toBe(200)
-    // It takes the place of one that has not come on for a second.
-    await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 5000)
+    // It takes the place of one that does not come on.
+    await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 15_000)
   })
 })
