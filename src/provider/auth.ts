@@ -39,6 +39,10 @@ const maxStrangers = 500
 /** Keys that are remembered to have been valid. */
 const maxSeen = 10_000
 const retryAfterSeconds = 1
+/** So long a key that was over its limit is not counted again: in no second it costs Postgres more than one statement. */
+const refusalMs = 1000
+
+type Refusal = { identified: Identified; untilMs: number }
 
 /**
  * Identifies the callers of this process, the ones that ask at the same time
@@ -49,19 +53,22 @@ export function createIdentify({ db, limits, clock }: { db: Database; limits: Ra
   const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, clock())
   const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
   const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
-  const seen = new Set<string>()
+  const seen = new Map<string, Refusal | undefined>()
   let strangersWaiting = 0
 
-  const remember = (hash: string) => {
-    const [oldest] = seen
-    if (seen.size >= maxSeen && oldest !== undefined) seen.delete(oldest)
-    seen.add(hash)
+  const remember = (hash: string, identified: Identified | null) => {
+    if (identified === null) return void seen.delete(hash)
+    const [oldest] = seen.keys()
+    if (seen.size >= maxSeen && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
+    seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + refusalMs } : undefined)
   }
   return async (apiKey) => {
     const hash = sha256(apiKey).toString('base64')
     if (seen.has(hash)) {
+      const refusal = seen.get(hash)
+      if (refusal && clock().getTime() < refusal.untilMs) return refusal.identified
       const identified = await known(apiKey)
-      if (identified === null) seen.delete(hash)
+      remember(hash, identified)
       return identified
     }
     if (strangersWaiting >= maxStrangers) {
@@ -71,7 +78,7 @@ export function createIdentify({ db, limits, clock }: { db: Database; limits: Ra
     strangersWaiting += 1
     try {
       const identified = await strangers(apiKey)
-      if (identified !== null) remember(hash)
+      remember(hash, identified)
       return identified
     } finally {
       strangersWaiting -= 1

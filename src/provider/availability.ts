@@ -8,8 +8,8 @@ const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
 
-/** What Postgres or the way to it says when nothing is wrong with the request: 08 connection, 53 resources, 57P shutdown, 25006 read-only. */
-const outageCodes = /^(?:08...|53...|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
+/** What Postgres or the way to it says when nothing is wrong with the request: 08 connection, 53 resources, 55P03 and 57014 waited too long, 57P shutdown, 25006 read-only. */
+const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
 
 /** Runs the work behind an answer under a bound and a deadline; what is not the caller's fault is 503 with Retry-After. */
 export function createAvailability(logger: Logger) {

@@ -1,10 +1,10 @@
 import type { Request, Response } from 'express'
 import type { z } from 'zod'
 import { HttpError } from '../runtime/http.ts'
-import { invalidBody, readJsonBody } from '../runtime/json-body.ts'
+import { createJsonReader, invalidBody } from '../runtime/json-body.ts'
+import { weighJson } from './json-weight.ts'
 
-/** The deepest input that a schema can ask for has three levels; far below what would overflow a recursive walk. */
-const maxDepth = 16
+const readJsonBody = createJsonReader(weighJson)
 
 /**
  * The JSON body of a request, as `schema` says. What is not JSON or has the
@@ -21,14 +21,10 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   throw invalidBody(member === '' ? 'the body must be a JSON object' : `${member}: ${issue?.message ?? 'is invalid'}`)
 }
 
-/**
- * Walks without recursion: nesting that is deep enough would end a recursive walk
- * with an overflow. `__proto__` is refused here, since zod would drop it silently.
- */
+/** `__proto__` is refused here, since zod would drop it silently. How deep and how many it can be, weighJson has bounded. */
 function checkOutline(body: unknown): void {
   let level: unknown[] = [body]
-  for (let depth = 0; level.length > 0; depth += 1) {
-    if (depth > maxDepth) throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxDepth} levels`)
+  while (level.length > 0) {
     const next: unknown[] = []
     for (const value of level) {
       if (typeof value !== 'object' || value === null) continue

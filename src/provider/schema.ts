@@ -100,6 +100,7 @@ export const requests = provider.table(
     index('requests_queue').on(table.environment, table.turn, table.seq).where(sql`status = 'IN_QUEUE'`),
     index('requests_running').on(table.environment, table.leaseUntil).where(sql`status = 'IN_PROGRESS'`),
     index('requests_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
+    index('requests_live').on(table.accountId, table.createdAt).where(sql`environment = 'live'`),
   ],
 )
 

@@ -33,6 +33,9 @@ export type SubmitOutcome =
   /** Another submit with the same key was written since it was looked up. */
   | { kind: 'key_taken' }
 
+/** In Postgres, and shorter than the caller waits: what was answered 503 is not written later. */
+const lockTimeoutMs = 8000
+
 /**
  * Reserves, enqueues and remembers the Idempotency-Key, as one statement.
  *
@@ -64,7 +67,8 @@ function statement(submission: Submission, now: string): SQL {
   const lockName = `mediadock idempotency ${accountId} ${environment} ${key}`
   return sql`
     with lock as materialized (
-      select ${key}::uuid is null or pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) as mine
+      select ${key}::uuid is null or pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) as mine,
+        set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
       insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, turn,

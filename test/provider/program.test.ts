@@ -70,6 +70,22 @@ describe('a provider', () => {
     for (const { status } of await Promise.all(waiting.submits)) expect(status).toBe(200)
   })
 
+  it('that has answered 503 to a submit does not write it later', async () => {
+    const { settings, deps, database } = await settingsOf()
+    const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'live' })
+    await grantCredits(deps, { account: 'a', credits: 10 })
+    const running = await startProvider({ settings, logger })
+    cleanups.unshift(() => running.stop(0))
+    await database.sql.begin(async (sql) => {
+      await sql`select from provider.accounts where id = 'a' for update`
+      const answer = await call(running.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
+      expect(answer).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
+      const [waiting] = await sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      expect(waiting).toEqual({ n: 0 })
+    })
+    expect(await database.sql`select count(*)::int as n from provider.requests`).toEqual([{ n: 0 }])
+  }, 60_000)
+
   it.each([
     ['PROVIDER_PORT', 'port'],
     ['PROVIDER_CONSOLE_PORT', 'consolePort'],

@@ -1,11 +1,12 @@
 import fc from 'fast-check'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { createIdentify } from '../../src/provider/auth.ts'
 import { createKey, openProvider } from '../../src/provider/commands.ts'
 import { identifyAll } from '../../src/provider/identify.ts'
 import { call, startTestProvider, type TestProvider } from './support/running-provider.ts'
 import { startProvider } from '../../src/provider/program.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
-import { createTestDatabase, type TestDatabase, testServers } from '../support/database.ts'
+import { createTestDatabase, type TestDatabase, testServers, withTestDatabase } from '../support/database.ts'
 
 let provider: TestProvider
 beforeAll(async () => {
@@ -168,4 +169,25 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     expect(row).toEqual({ entries: 60, used: 120 })
     expect(granted(await ask(-86_400, 3, { perKey: 3, perAccount: 10 }))).toBe(3)
   })
+})
+
+it('a key over its limit is refused from memory for a second, and then by what Postgres says', async () => {
+  const database = await withTestDatabase()
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32, 7) })
+  onTestFinished(close)
+  const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
+  let now = new Date('2026-01-01T00:00:00Z')
+  const identify = createIdentify({ db: deps.db, limits: { perKey: 1, perAccount: 10 }, clock: () => now })
+  expect((await identify(key))?.rate).toMatchObject({ exceeded: false })
+  expect((await identify(key))?.rate).toMatchObject({ exceeded: true, resetSeconds: 60 })
+  await database.sql.begin(async (sql) => {
+    await sql`lock table provider.rate_windows, provider.api_keys in access exclusive mode`
+    now = new Date(now.getTime() + 999)
+    expect((await identify(key))?.rate).toMatchObject({ exceeded: true })
+  })
+  now = new Date(now.getTime() + 1)
+  expect((await identify(key))?.rate).toMatchObject({ exceeded: true, resetSeconds: 59 })
+  await database.sql`update provider.api_keys set revoked_at = now()`
+  now = new Date(now.getTime() + 1000)
+  expect(await identify(key)).toBeNull()
 })

@@ -62,6 +62,22 @@ describe('a body that is no submit', () => {
     expect((await rawSubmit(body)).status).toBe(422)
   })
 
+  it('with more members than any input has is refused before it is parsed', async () => {
+    const unfinished = `{"input":{"prompt":[${'0,'.repeat(2000)}`
+    expect(await rawSubmit(unfinished)).toMatchObject({ status: 422, body: { error: { code: 'model_input_invalid' } } })
+  })
+
+  it('in UTF-16 is 415, since a string of it could hide what is in it', async () => {
+    const bytes = Buffer.from(JSON.stringify({ input: { prompt: 'x' } }), 'utf16le')
+    expect((await rawSubmit(bytes, { 'content-type': 'application/json; charset=utf-16le' })).status).toBe(415)
+  })
+
+  it('whose prompt is full of what JSON is made of is accepted', async () => {
+    for (const prompt of [',[{'.repeat(1300), '"\\'.repeat(1000), '\\'.repeat(1999), '}]'.repeat(1000)]) {
+      expect((await submit({ input: { prompt } })).status).toBe(200)
+    }
+  })
+
   it('with a webhook_url that is no string is 400 webhook_url_invalid', async () => {
     for (const url of [7, null, {}, []]) {
       expect(await submit({ input: { prompt: 'x' }, webhook_url: url })).toMatchObject({ status: 400, body: { error: { code: 'webhook_url_invalid' } } })

@@ -1,0 +1,1 @@
+CREATE INDEX "requests_live" ON "provider"."requests" USING btree ("account_id","created_at") WHERE environment = 'live';
