@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import getRawBody from 'raw-body'
 
 /** Bodies being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
@@ -146,9 +147,27 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
       const declared = req.headers['content-length'] === undefined ? undefined : Number(req.headers['content-length'])
       if (declared !== undefined && declared > maxBodyBytes) throw new BodyError('payload_too_large')
       if (waitsForContinue(req)) res.writeContinue()
-      return receive(req, declared)
+      return declared !== undefined && declared <= freeBytes ? receiveSmall(req, declared) : receive(req, declared)
     },
     heldBytes: () => held,
+  }
+}
+
+/** An ordinary body, which says how long it is and takes nothing of the budget. Its pieces are bounded: raw-body keeps each of them. */
+async function receiveSmall(req: IncomingMessage, declared: number): Promise<ReceivedBody> {
+  const { promise: cut, reject } = Promise.withResolvers<never>()
+  let chunks = 0
+  const count = () => {
+    chunks += 1
+    if (chunks > freeChunks + declared / bytesPerChunk) reject(new BodyError('too_many_chunks'))
+  }
+  req.on('data', count)
+  try {
+    return { body: await Promise.race([cut, getRawBody(req, { length: declared, limit: freeBytes })]), release: () => {} }
+  } catch (error) {
+    throw error instanceof BodyError ? error : new BodyError('aborted')
+  } finally {
+    req.off('data', count)
   }
 }
 
