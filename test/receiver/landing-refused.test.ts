@@ -133,7 +133,8 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
   it('the reconciler polls it again later, and goes on with the others', async () => {
     const ids = Array.from({ length: 6 }, () => randomUUID())
     // One of them is known by its webhook already, and its media are missing.
-    await database.sql`insert into mediadock.requests (request_id, key_name, status, landed_at, next_poll_at) values (${ids[3]!}, 'live', 'COMPLETED', now(), now() - interval '1 hour')`
+    await database.sql`insert into mediadock.media (request_id, kind, position, url) values (${ids[3]!}, 'image', 0, 'https://media.test/first.png')`
+    await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at) values (${ids[3]!}, 'live', 'COMPLETED', 'webhook', now(), now() - interval '1 hour')`
     await trigger(`if new.request_id in ('${ids[2]}', '${ids[3]}') then raise exception 'not this one'; end if;`)
     await database.sql`insert into mediadock.requests ${database.sql(ids.filter((_id, at) => at !== 3).map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) })))}`
     const deps = createTestWorker({

@@ -22,8 +22,8 @@ describe.each(testServers)('what is answered is bounded in bytes, on the %s serv
       insert into mediadock.requests (request_id, status, model, output, media_complete, metadata, error_message, error_code, tracked_at, landed_at)
       select gen_random_uuid(), 'FAILED', repeat('m', 900000), null, true, jsonb_build_object('n', n, 'text', repeat('x', 900000)), repeat('e', 900000), 'GENERATION_FAILED',
         now() - n * interval '1 second', now() - n * interval '1 second' from generate_series(1, 60) n`
-    await sql`insert into mediadock.requests (request_id, status, media_complete, landed_at) values (${crowded}, 'COMPLETED', true, now())`
     await sql`insert into mediadock.media (request_id, kind, position, url) select ${crowded}, 'image', n, 'https://media.test/' || repeat('u', 400) || n from generate_series(0, 86999) n`
+    await sql`insert into mediadock.requests (request_id, status, media_complete, landed_at) values (${crowded}, 'COMPLETED', true, now())`
   })
   afterAll(async () => {
     await receiver.stop()
