@@ -56,10 +56,16 @@ export function takeCalls(asked: SQL, limit: number, now: Date): SQL {
           else array[more.granted] || kept.calls end,
         kept.used + more.granted, more.granted
       from (
+        select w.at_ms[cardinality(w.at_ms)] > ${at} - ${windowMs}::int and w.at_ms[1] < ${at} + ${windowMs}::int as whole
+      ) state cross join lateral (
+        -- Mostly nothing has had its minute since the last call: the row is right as it is.
+        select w.at_ms, w.calls, w.used where state.whole
+        union all
         -- A clock that was put back does not close the window for longer than twice its length.
-        select array_agg(c.at_ms) as at_ms, array_agg(c.n) as calls, coalesce(sum(c.n), 0)::int as used
+        select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
         from unnest(w.at_ms, w.calls) as c (at_ms, n)
-        where c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
+        where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
+        having not state.whole
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
     returning id, granted, json_build_object('granted', granted, 'used', used, 'oldest_ms', at_ms[cardinality(at_ms)]) as taken`
