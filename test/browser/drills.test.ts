@@ -48,7 +48,7 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   await page.getByRole('region', { name: 'Give-up clock' }).getByText('2 of 6').waitFor()
   await shoot(page, 'drill-secret-1-now')
   await refused.getByRole('link').click()
-  await page.getByText('Add the secret of the key to GENERATION_KEYS').waitFor()
+  await page.getByText('Add the secret of the key to the keys').waitFor()
   await shoot(page, 'drill-secret-2-cause')
 
   // Outside: the operator adds the key and reloads.

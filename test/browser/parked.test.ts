@@ -71,7 +71,7 @@ describe('parked and quarantine', () => {
     const missing = await cause(page, 'No secret matches').innerText()
     expect(missing).toMatch(/\b4\b/)
     expect(missing).toContain('first seen')
-    expect(missing).toContain('Add the secret of the key to GENERATION_KEYS')
+    expect(missing).toContain('Add the secret of the key to the keys')
     expect(await cause(page, 'Signed too long ago').innerText()).toContain('Compare our clock')
     expect(await cause(page, 'No signature at all').count()).toBe(1)
     expect(await cause(page, 'Not JSON').innerText()).toContain('After an upgrade')
