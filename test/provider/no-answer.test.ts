@@ -14,7 +14,7 @@ import { writeSubmission } from '../../src/provider/submit-statement.ts'
 import { createPool, type Database } from '../../src/runtime/postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { withTestDatabase } from '../support/database.ts'
-import { startAnswerDropper } from './support/answer-dropper.ts'
+import { messageTypes, startOmittingProxy } from '../runtime/support/omitting-proxy.ts'
 import { call, testSettings } from './support/running-provider.ts'
 
 const now = new Date('2026-01-01T00:00:00Z')
@@ -59,23 +59,23 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
 
 it.each(statements)('%s tells "nothing matched" from "no answer"', async (_what, run) => {
   const database = await withTestDatabase('packaged')
-  const dropper = await startAnswerDropper(database.url)
+  const dropper = await startOmittingProxy(database.url)
   const pool = createPool({ url: dropper.url, max: 1 })
   onTestFinished(() => pool.close())
   // A connection that is open, and knows whether it ends at Postgres itself.
   await identifyAll(pool.db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)
-  dropper.drop(true)
+  dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
   await expect(run(pool.db)).rejects.toMatchObject({ code: 'no_answer' })
 })
 
 it('a call whose caller could not be identified for that is 503, never 401', async () => {
   const database = await withTestDatabase('packaged')
-  const dropper = await startAnswerDropper(database.url)
+  const dropper = await startOmittingProxy(database.url)
   const settings = await testSettings(dropper.url)
   const program = await startProvider({ settings, logger: createLogger('silent') })
   onTestFinished(() => program.stop(0))
   const url = program.urls['api'] ?? ''
   expect((await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).status).toBe(401)
-  dropper.drop(true)
+  dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
   expect(await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
 })

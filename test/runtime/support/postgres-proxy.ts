@@ -1,46 +1,20 @@
-import { once } from 'node:events'
-import net from 'node:net'
-import { onTestFinished } from 'vitest'
+import { startRelay } from './relay.ts'
 
-/** A TCP proxy in front of Postgres that can stop passing on its answers, as a frozen server does. */
+/** A relay in front of Postgres that can stop passing on its answers, as a frozen server does. */
 export async function startPostgresProxy(url: string) {
-  const target = new URL(url)
-  const sockets = new Set<net.Socket>()
   let letThrough = Infinity
-  let accepted = 0
   let isPooler = false
-  const server = net.createServer((client) => {
-    accepted += 1
-    const upstream = net.connect(Number(target.port), target.hostname)
-    for (const socket of [client, upstream]) {
-      sockets.add(socket)
-      socket.on('error', () => {}).once('close', () => {
-        sockets.delete(socket)
-        client.destroy()
-        upstream.destroy()
-      })
-    }
-    client.pipe(upstream)
-    upstream.on('data', (chunk: Buffer) => {
-      if (isPooler) renameProcess(chunk)
-      const passed = chunk.subarray(0, letThrough)
-      letThrough -= passed.length
-      if (passed.length > 0) client.write(passed)
-    })
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  onTestFinished(async () => {
-    server.close()
-    sockets.forEach((socket) => socket.destroy())
-    await once(server, 'close')
+  const relay = await startRelay(url, ({ client }) => (chunk) => {
+    if (isPooler) renameProcess(chunk)
+    const passed = chunk.subarray(0, letThrough)
+    letThrough -= passed.length
+    if (passed.length > 0) client.write(passed)
   })
-  const through = new URL(url)
-  through.port = String(address.port)
   return {
-    url: through.href,
-    accepted: () => accepted,
+    url: relay.url,
+    accepted: relay.accepted,
+    /** Ends every connection; new ones are taken. */
+    cut: relay.cut,
     /** From now on only so many more bytes of answers come through. */
     swallowAfter: (bytes: number) => {
       letThrough = bytes
@@ -52,8 +26,6 @@ export async function startPostgresProxy(url: string) {
     passOn: () => {
       letThrough = Infinity
     },
-    /** Ends every connection; new ones are taken. */
-    cut: () => sockets.forEach((socket) => socket.destroy()),
   }
 }
 
