@@ -1,4 +1,4 @@
-import { NoAnswerError } from '../runtime/postgres-errors.ts'
+import { isNoAnswer } from '../runtime/postgres-errors.ts'
 import { HttpError } from '../runtime/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { DeadlineError, withDeadline } from '../runtime/postgres.ts'
@@ -29,7 +29,7 @@ export function createAvailability(logger: Logger) {
 }
 
 function isOutage(error: unknown): boolean {
-  if (error instanceof DeadlineError || error instanceof NoAnswerError) return true
+  if (error instanceof DeadlineError || isNoAnswer(error)) return true
   if (!(error instanceof Error)) return false
   if ('code' in error && typeof error.code === 'string' && outageCodes.test(error.code)) return true
   if (error instanceof AggregateError) return error.errors.some(isOutage)

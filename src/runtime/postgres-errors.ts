@@ -69,6 +69,12 @@ export class NoAnswerError extends Error {
   }
 }
 
+/** Whether it is not known what a statement did: it ended without its answer, as the driver or whoever read it found. */
+export function isNoAnswer(error: unknown): boolean {
+  const cause = causeOf(error)
+  return error instanceof NoAnswerError || (cause instanceof Error && 'code' in cause && cause.code === 'NO_ANSWER')
+}
+
 /**
  * The one row of a statement that always gives one. Where "nothing matched" means
  * something it must be a value in a row: no row at all is an answer that got lost.

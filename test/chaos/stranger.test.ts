@@ -6,7 +6,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
-import { testServers, withTestDatabase } from '../support/database.ts'
+import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { liveKey } from '../support/receiver.ts'
 import { headersFor } from '../support/webhooks.ts'
@@ -25,7 +25,6 @@ const nearMebibytes = 256
 
 const names = Object.keys(strangerRows)
 const rowSeconds = Math.max(1, Math.min(60, strangerSeconds / names.length))
-const server = testServers.includes('packaged') ? 'packaged' : 'embedded'
 
 /** Resident memory of a process in MiB. */
 async function residentMebibytes(pid: number): Promise<number> {
@@ -41,7 +40,7 @@ it.skipIf(process.platform !== 'linux')(
   'a stranger without a secret costs a receiver of 512 MB neither its life nor its memory, and senders no second',
   { timeout: (strangerSeconds + 180) * 1000 },
   async () => {
-    const { url, sql } = await withTestDatabase(server)
+    const { url, sql } = await withTestDatabase(preferredServer)
     const keys = [liveKey, ...Array.from({ length: 9 }, (_, n) => ({ ...liveKey, name: `key ${n}`, signing_secret: `whsec_other_${n}` }))]
     const receiver = await withReceiverProcess(url, { NODE_OPTIONS: '--max-old-space-size=512', GENERATION_KEYS: JSON.stringify(keys) })
     const sender = withSender(receiver.url, lanes)

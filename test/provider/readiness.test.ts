@@ -5,12 +5,12 @@ import { createKey, openProvider } from '../../src/provider/commands.ts'
 import { startProvider } from '../../src/provider/program.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { openLaptop } from '../start/support/laptop.ts'
-import { withTestDatabase } from '../support/database.ts'
+import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { call, testSettings } from './support/running-provider.ts'
 
 async function setUp() {
-  const database = await withTestDatabase('packaged')
+  const database = await withTestDatabase(preferredServer)
   const settings = await testSettings(database.url)
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: settings.secretKey })
   const { api_key: key } = await createKey(deps, { account: 'a', name: 'k', environment: 'sandbox' })
@@ -59,7 +59,7 @@ describe("the provider's GET /readyz", () => {
   })
 
   it('is 503 at once after SIGTERM, while the listener still takes calls, then exit 0', async () => {
-    const database = await withTestDatabase('packaged')
+    const database = await withTestDatabase(preferredServer)
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
     const env = {

@@ -7,7 +7,7 @@ import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { mediadock } from '../commands/mediadock.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { withTestDatabase } from '../support/database.ts'
+import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProcess } from '../runtime/support/processes.ts'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
@@ -43,7 +43,7 @@ const fatal: [string, (url: string) => string, RegExp][] = [
 
 describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGRATE_ON_START) => {
   it.each(fatal)('%s ends the start at once, in one line with its cause', async (_what, urlOf, line) => {
-    const database = await withTestDatabase('packaged')
+    const database = await withTestDatabase(preferredServer)
     for (const what of ['receiver', 'provider']) {
       const program = (await folder()).start({ ...production, DATABASE_URL: urlOf(database.url), MIGRATE_ON_START }, what)
       expect(await program.exit).toEqual({ code: 1, signal: null })
@@ -68,7 +68,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
   })
 
   it('a schema that is missing', async () => {
-    const database = await withTestDatabase('packaged')
+    const database = await withTestDatabase(preferredServer)
     await database.sql.unsafe('drop schema mediadock cascade')
     const laptop = await folder()
     const program = laptop.start({ ...production, DATABASE_URL: database.url, MIGRATE_ON_START }, 'receiver')
