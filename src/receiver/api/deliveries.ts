@@ -6,6 +6,8 @@ import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.t
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
 import { decodeCursor, pageSchema } from '../queries/page.ts'
 import { replayDelivery, type Replay } from '../replay.ts'
+import { HttpError } from '../../runtime/http.ts'
+import { isAboutTheRow, postgresMessage } from '../../runtime/postgres-errors.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
@@ -79,17 +81,23 @@ function replayOne(deps: ReceiverDeps): Operation {
       summary: 'Process a delivery again',
       requestParams: { path: idPathSchema },
       requestBody: jsonBody(replayBodySchema, { required: false }),
-      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, 400, 404, 413, 415),
+      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, 400, 404, 409, 413, 415),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
-      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run })
+      const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerRefusal)
       const replay = await (body.dry_run ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
       if (!replay) throw unknown(req)
       res.json(replay)
     },
   }
+}
+
+/** A row that Postgres refuses, mostly a trigger of a reader's, is for whoever asked to mend. */
+function answerRefusal(error: unknown): never {
+  if (!isAboutTheRow(error)) throw error
+  throw new HttpError(409, 'landing_refused', `Postgres refuses what this delivery would write: ${postgresMessage(error)}`)
 }
 
 /** What the audit keeps of a replay. */

@@ -64,7 +64,7 @@ const errors = {
   400: 'invalid_filter, which names the parameter, or invalid_body',
   401: 'unauthorized: a token is set and was not sent',
   404: 'not_found',
-  409: 'idempotency_key_reuse',
+  409: 'idempotency_key_reuse, landing_refused',
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding',
   422: 'not_storable or unknown_key',

@@ -1,4 +1,4 @@
-import { isAboutTheRow } from '../../runtime/postgres-errors.ts'
+import { isAboutTheRow, postgresMessage } from '../../runtime/postgres-errors.ts'
 import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { Change } from '../fan-out.ts'
 import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
@@ -56,7 +56,7 @@ async function replayInto(deps: WorkerDeps, { id, dryRun, all }: { id: string; d
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
     deps.logger.error({ err: error, delivery_id: id }, 'a delivery could not be replayed')
-    all.failed.push({ delivery_id: id, message: 'Postgres refuses what it would write' })
+    all.failed.push({ delivery_id: id, message: `Postgres refuses what it would write: ${postgresMessage(error)}` })
     return []
   }
 }

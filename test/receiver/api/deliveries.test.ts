@@ -99,6 +99,28 @@ describe('POST /api/deliveries/{id}/replay', () => {
   })
 })
 
+it('a replay that a trigger refuses says so in the words of Postgres, alone and among many, and nothing changes', async () => {
+  const { requestId, body } = failed()
+  await database.sql.unsafe(`
+    create function public.refuse_one() returns trigger language plpgsql as $$
+      begin if new.request_id = '${requestId}' then raise exception 'this one is not wanted'; end if; return new; end $$;
+    create trigger refuse_one before insert or update on mediadock.requests for each row execute function public.refuse_one()`)
+  await deliver(receiver.webhookUrl, body)
+  const [delivery] = await eventually(async () => {
+    const rows = await database.sql<{ id: string }[]>`select id from mediadock.deliveries where request_id = ${requestId}`
+    return rows.length === 1 && rows
+  })
+  const words = expect.stringMatching(/this one is not wanted \(P0001\)/)
+  for (const dryRun of [true, false]) {
+    const alone = await call(receiver, `POST /api/deliveries/${delivery?.id}/replay`, { body: { dry_run: dryRun } })
+    expect(alone).toMatchObject({ status: 409, json: { error: { code: 'landing_refused', message: words } } })
+  }
+  const many = await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { request_id: requestId } } })
+  expect(many.json).toMatchObject({ count: 1, replayed: 0, failed: [{ delivery_id: delivery?.id, message: words }] })
+  expect(await database.sql`select from mediadock.requests where request_id = ${requestId}`).toHaveLength(0)
+  await database.sql.unsafe('drop trigger refuse_one on mediadock.requests')
+})
+
 describe('POST /api/deliveries/replay', () => {
   const replay = (body: unknown) => call(receiver, 'POST /api/deliveries/replay', { body })
 
