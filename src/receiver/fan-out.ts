@@ -61,6 +61,8 @@ export type Change = {
 
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 
+/** Long against any landing of ours, short for those who land by the same statement. */
+const lockWaitMs = 500
 /** Another landing of the same request came between our look and our write; the next look sees it. */
 const maxTries = 5
 
@@ -114,8 +116,10 @@ type At = { now: Date; environments: Environments }
 function writing(landings: readonly Landing[], { now, environments }: At): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
   return sql`
-    with item as (
-      select * from jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
+    -- Somebody's open transaction may hold a row of one request: it is waited for shortly, since all others wait with it.
+    with patience as materialized (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)),
+    item as (
+      select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
         request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
         confirmed boolean, key_name text, sandbox boolean, next_poll_at timestamptz, flags jsonb,

@@ -74,11 +74,15 @@ export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane
   }))
 }
 
-/** Puts claims that nothing came of back to where they were, for whoever comes first. Those that ended meanwhile stay ended. */
-export async function giveBack(db: Database, claims: readonly Claim[], now: Date): Promise<void> {
+/**
+ * Puts claims that nothing came of back to where they were, for whoever comes first:
+ * now, or each at its own time. Those that ended meanwhile stay ended.
+ */
+export async function giveBack(db: Database, claims: readonly (Claim & { dueAt?: Date })[], now: Date): Promise<void> {
   await db.execute(sql`
-    update mediadock.inbox set due_at = ${now.toISOString()}::timestamptz
-    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[]) as c (id, claims)
+    update mediadock.inbox set due_at = c.due_at
+    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
+      ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
     where delivery_id = c.id and inbox.claims = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 

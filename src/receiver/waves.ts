@@ -26,6 +26,27 @@ export function wavesOf<One extends { landing: Landing }>(ready: readonly One[],
   return waves.map(({ all }) => all)
 }
 
+/** One statement lands each request once: so many statements in a round may be for the sake of one of them. */
+const turnsPerRound = 4
+
+/**
+ * What is landed now, and what is put off: of one request a few deliveries a round,
+ * the rest by `turn` later. Thousands of them, which one secret is enough for,
+ * would otherwise be thousands of statements before anybody else's.
+ */
+export function inTurns<One extends { landing: Landing }>(ready: readonly One[]): { now: One[]; later: { one: One; turn: number }[] } {
+  const seen = new Map<string, number>()
+  const now: One[] = []
+  const later: { one: One; turn: number }[] = []
+  for (const one of ready) {
+    const place = seen.get(one.landing.requestId) ?? 0
+    seen.set(one.landing.requestId, place + 1)
+    if (place < turnsPerRound) now.push(one)
+    else later.push({ one, turn: Math.floor(place / turnsPerRound) })
+  }
+  return { now, later }
+}
+
 /** About what a landing weighs as JSON: its output says the links of its media once more. */
 function bytesOf({ error, media, model }: Landing): number {
   const links = media.reduce((sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes, 0)

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
-import { isAboutTheRow, postgresMessage } from '../runtime/postgres-errors.ts'
+import { isAboutTheRow, metALock, postgresMessage } from '../runtime/postgres-errors.ts'
 import { jitteredPauseMs } from '../wire/backoff.ts'
 import type { Notification } from '../wire/schemas.ts'
 import { deliveryIdRange, laneOf, parseNotification } from './delivery.ts'
@@ -10,7 +10,7 @@ import type { Fetcher } from './fetcher.ts'
 import { claim, giveBack, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
 import type { Environment, Keys } from './keys.ts'
 import { landNotification, landResult, type Origin } from './landing.ts'
-import { wavesOf } from './waves.ts'
+import { inTurns, wavesOf } from './waves.ts'
 
 export type WorkerDeps = {
   db: Database
@@ -24,7 +24,7 @@ export type WorkerDeps = {
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
 }
 
-export type Round = { claimed: number; landed: number; parked: number; failed: number; more: boolean }
+export type Round = { claimed: number; landed: number; parked: number; failed: number; deferred: number; more: boolean }
 
 /** How many deliveries one round takes: many where one statement lands them all, few where each is fetched first. */
 export const claimLimits: Record<Lane, number> = { direct: 500, fetch: 16 }
@@ -42,6 +42,11 @@ const maxClaimBytes = 8 * 1024 * 1024
 const giveBackTries = 8
 const giveBackPause = { baseMs: 250, capMs: 4000 }
 
+const turnMs = 1000
+const maxDeferMs = 300_000
+/** Tries of a row that somebody's transaction holds: not its own fault, so they do not count. */
+const lockedPause = { baseMs: 1000, capMs: 15_000 }
+
 /** One round of a lane: claim, fetch what has to be fetched, land all of it in as few statements as possible. */
 export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
   const limit = claimLimits[lane]
@@ -49,14 +54,24 @@ export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
   try {
     const prepared = await Promise.all(claimed.map((one) => prepare(deps, one)))
     const ready = prepared.flatMap((one) => (one === 'parked' ? [] : [one]))
+    const { now, later } = inTurns(ready)
     let failed = 0
-    for (const wave of wavesOf(ready)) failed += await land(deps, wave)
+    for (const wave of wavesOf(now)) failed += await land(deps, wave)
+    if (later.length > 0) await defer(deps, later)
     const bytes = claimed.reduce((sum, { body }) => sum + body.length, 0)
-    return { claimed: claimed.length, landed: ready.length - failed, parked: prepared.length - ready.length, failed, more: claimed.length === limit || bytes >= maxClaimBytes }
+    return { claimed: claimed.length, landed: now.length - failed, parked: prepared.length - ready.length, failed, deferred: later.length, more: claimed.length === limit || bytes >= maxClaimBytes }
   } catch (error) {
     await returnClaims(deps, claimed)
     throw error
   }
+}
+
+/** Deliveries of a request that has had its turn in this round, each at the time of a later one: no other waits for them. */
+async function defer({ db, clock, logger }: WorkerDeps, later: readonly { one: Ready; turn: number }[]): Promise<void> {
+  const now = clock()
+  const claims = later.map(({ one: { claimed }, turn }) => ({ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }))
+  await giveBack(db, claims, now)
+  logger.info({ deliveries: later.length, request_id: later[0]?.one.landing.requestId }, 'many deliveries of one request take turns')
 }
 
 /** After a round that Postgres ended: as soon as it is back, nobody has to wait for our leases. */
@@ -122,10 +137,20 @@ async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
   } catch (error) {
     // Postgres itself failed: no delivery is to blame, and all of them are given back.
     if (!isAboutTheRow(error)) throw error
-    if (wave.length === 1 && wave[0]) return fail(deps, wave[0], error)
+    const [first] = wave
+    if (wave.length === 1 && first) return metALock(error) ? putOff(deps, first) : fail(deps, first, error)
     const half = Math.ceil(wave.length / 2)
     return (await land(deps, wave.slice(0, half))) + (await land(deps, wave.slice(half)))
   }
+}
+
+/** Its row is held by somebody's open transaction: tried again later, for as long as that lasts. */
+async function putOff({ db, clock, logger }: WorkerDeps, { claimed, landing }: Ready): Promise<number> {
+  const now = clock()
+  const dueAt = new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random))
+  await giveBack(db, [{ ...claimed, dueAt }], now)
+  logger.warn({ delivery_id: claimed.deliveryId, request_id: landing.requestId, retry_at: dueAt.toISOString() }, 'the row of a request is locked by an open transaction, landing it later')
+  return 1
 }
 
 async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {

@@ -25,6 +25,11 @@ export function hadToGiveWay(error: unknown): boolean {
   return /^40(?:001|P01)$/.test(refusalOf(error)?.code ?? '')
 }
 
+/** Whether the statement met a row that somebody else's transaction holds (lock_not_available). */
+export function metALock(error: unknown): boolean {
+  return refusalOf(error)?.code === '55P03'
+}
+
 const maxTries = 5
 const maxPauseMs = 50
 
