@@ -56,7 +56,7 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
       const polled = poll(deps, { one, run, onDecided: decided.resolve }).finally(decided.resolve)
       const noted = polled.then(
         (end) => {
-          if (end === 'postponed') resting.add(one.keyName ?? '')
+          if (end === 'postponed') resting.add(lineOf(deps.keys(), one.keyName))
         },
         // Caught at once: it may fail while the next ones are still being decided on, and nobody waits for it yet.
         (error: unknown) => void failures.push(error),
@@ -83,13 +83,18 @@ function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
+/** Whose turn a request waits for: its key's, or, where that is none of ours, everybody else's together; names are free to invent. */
+function lineOf(keys: Keys, keyName: string | undefined): string {
+  return keyName !== undefined && keys.byName.has(keyName) ? keyName : ''
+}
+
 function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<Due[]> {
   const now = sql`${deps.clock().toISOString()}::timestamptz`
   return claimWhere(
     deps,
     sql`(landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${now}
         and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))
-        and coalesce(key_name, '') <> all(${sql.param([...resting])}::text[])`,
+        and case when key_name = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[]) then key_name else '' end <> all(${sql.param([...resting])}::text[])`,
   )
 }
 

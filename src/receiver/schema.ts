@@ -159,6 +159,7 @@ export const requests = mediadock.table(
     pollOutcome: text('poll_outcome'),
   },
   (table) => [
+    check('requests_metadata_size', sql`pg_column_size(metadata) <= 8388608`), // more than lists and readers can hold
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // A COMPLETED one has media besides: a trigger holds that, see the migration.
