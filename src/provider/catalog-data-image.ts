@@ -72,7 +72,7 @@ export const imageModels: readonly CatalogModel[] = [
       prompt: { ...prompt, description: 'What to change.' },
       image_urls: {
         type: 'array',
-        items: { type: 'string' },
+        items: { type: 'string', max_length: 2048 },
         required: true,
         max_items: 8,
         description: 'Pictures to work from, the first one is edited.',

@@ -7,7 +7,7 @@ const wholeSeconds = Array.from({ length: 27 }, (_, index) => index + 4)
 
 const references = (maxItems: number, what: string): InputDescriptor => ({
   type: 'array',
-  items: { type: 'string' },
+  items: { type: 'string', max_length: 2048 },
   max_items: maxItems,
   description: `Links to reference ${what}.`,
 })

@@ -72,10 +72,10 @@ function checkedArray(key: string, descriptor: InputDescriptor, value: unknown):
     throw invalid(key, `must have at most ${descriptor.max_items} items`)
   }
   if (descriptor.required && value.length === 0) throw invalid(key, 'must have at least one item')
-  const item = descriptor.items?.type ?? 'string'
+  const item = descriptor.items ?? { type: 'string' }
   return value.map((element, index) => {
     const at = `${key}[${index}]`
-    return item === 'string' ? checkedString(at, { type: item }, element) : checkedNumber(at, { type: item }, element)
+    return item.type === 'string' ? checkedString(at, item, element) : checkedNumber(at, item, element)
   })
 }
 

@@ -48,8 +48,9 @@ export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedA
   }
 }
 
-/** Why an authentic delivery cannot be used; it is kept raw, for the on-call. */
-export type ParkReason = 'not_utf8' | 'not_json' | 'not_storable' | 'unknown_shape' | 'no_request_id' | 'unknown_status'
+/** Why an authentic delivery cannot be used; it is kept raw, for the on-call, until RETENTION_DAYS. */
+export const parkReasons = ['not_utf8', 'not_json', 'not_storable', 'unknown_shape', 'no_request_id', 'unknown_status'] as const
+export type ParkReason = (typeof parkReasons)[number]
 
 export type Parsed = { ok: true; notification: Notification } | { ok: false; reason: ParkReason; requestId: string | undefined }
 

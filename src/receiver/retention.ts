@@ -3,6 +3,7 @@ import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres.ts'
 import { answered, one } from '../runtime/postgres-errors.ts'
 import { dropDaysBefore } from './arrival-partitions.ts'
+import { parkReasons } from './delivery.ts'
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 
@@ -13,8 +14,9 @@ const batchRows = 1000
 
 /**
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
- * attempts, the quarantine, the notes on how things went, and the arrival log by whole days. What is not
- * processed, parked included, and all results stay.
+ * attempts, those parked for what they are, the quarantine, the notes on how
+ * things went, and the arrival log by whole days. What is not processed, what is
+ * parked and a replay may still land, and all results stay.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
@@ -40,11 +42,16 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
   return sum
 }
 
+/**
+ * Bodies that cannot be used go too: were they kept for ever, one signing
+ * secret would be enough to fill the disk.
+ */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with old as (
       select id from mediadock.deliveries d
-      where received_at < ${cutoff.toISOString()}::timestamptz and parked_reason is null
+      where received_at < ${cutoff.toISOString()}::timestamptz
+        and (parked_reason is null or parked_reason = any(${sql.param([...parkReasons])}::text[]))
         and not exists (select from mediadock.inbox where delivery_id = d.id)
       order by received_at nulls first limit ${batchRows}
     ),

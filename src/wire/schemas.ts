@@ -119,7 +119,7 @@ export const accountSchema = z.object({
 const multipliersSchema = z.record(z.string(), z.record(z.string(), z.number()))
 const inputDescriptorSchema = z.object({
   type: z.enum(['string', 'number', 'boolean', 'array']),
-  items: z.object({ type: z.enum(['string', 'number']) }).optional(),
+  items: z.object({ type: z.enum(['string', 'number']), max_length: z.int().optional() }).optional(),
   required: z.boolean().optional(),
   enum: z.array(z.union([z.string(), z.number()])).optional(),
   default: z.union([z.string(), z.number(), z.boolean()]).optional(),

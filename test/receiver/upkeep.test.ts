@@ -126,27 +126,60 @@ describe('quarantine', () => {
 })
 
 describe('retention', () => {
-  it('forgets old processed deliveries and days, never what is pending or parked, never a result', async () => {
+  it('forgets old processed deliveries and days, never what is pending, never a result', async () => {
     const day = 86_400_000
     const old = new Date(Date.now() - 40 * day)
     await ensurePartitions(receiver.deps.db, old)
-    const [done, parked, pending, fresh] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()]
+    const [done, pending, fresh] = [randomUUID(), randomUUID(), randomUUID()]
     const { body, requestId } = failed()
     await deliver(receiver.webhookUrl, body, { webhookId: done })
-    await deliver(receiver.webhookUrl, Buffer.from('nonsense'), { webhookId: parked })
     await deliver(receiver.webhookUrl, failed().body, { webhookId: fresh })
     await idOf(done)
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (${pending}, ${pending}, 'live', ${old}, ${old}, '{}', '')`
     await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '1 hour')`
-    await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id in (${done}, ${parked})`
+    await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = ${done}`
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
 
     const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
     expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
-    const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${parked}, ${pending}, ${fresh})`
-    expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([parked, pending, fresh]))
+    const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
+    expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)
     expect(await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`).toHaveLength(0)
+  })
+
+  it('forgets what was parked because it can never be used, and keeps what a replay may still land', async () => {
+    const old = new Date(Date.now() - 40 * 86_400_000)
+    const requestId = randomUUID()
+    const unusable = {
+      not_utf8: Buffer.from([0xff]),
+      not_json: Buffer.from('nonsense'),
+      not_storable: Buffer.from(failed(requestId).body.toString().replace('"message":"', String.raw`"message":"\u0000`)),
+      unknown_shape: Buffer.from('[]'),
+      no_request_id: Buffer.from('{}'),
+      unknown_status: Buffer.from(`{"request_id":"${requestId}","status":"MAYBE"}`),
+    }
+    const webhookIds = new Map<string, string>()
+    for (const [reason, body] of Object.entries(unusable)) {
+      const webhookId = randomUUID()
+      webhookIds.set(webhookId, reason)
+      expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
+    }
+    for (const reason of ['landing_failed', 'key_mismatch']) {
+      const id = randomUUID()
+      webhookIds.set(id, reason)
+      await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
+        values (${id}, ${id}, 'live', ${old}, ${old}, '{}', '', ${reason})`
+    }
+    const ofThese = () => database.sql`select webhook_id, parked_reason from mediadock.deliveries where webhook_id = any(${[...webhookIds.keys()]})`
+    expect(new Map((await ofThese()).map((row) => [row['webhook_id'], row['parked_reason']]))).toEqual(webhookIds)
+
+    // Not before they are as old as that.
+    const prune = () => pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    expect(await prune()).toMatchObject({ deliveries: 0 })
+    await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = any(${[...webhookIds.keys()]})`
+    expect(await prune()).toMatchObject({ deliveries: Object.keys(unusable).length })
+    expect(new Set((await ofThese()).map((row) => row['parked_reason']))).toEqual(new Set(['landing_failed', 'key_mismatch']))
   })
 })

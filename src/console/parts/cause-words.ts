@@ -62,7 +62,7 @@ const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords>
 }
 
 function notDescribed(): string {
-  return 'Nothing is urgent: if its request is tracked, the result is still fetched from the provider. After an upgrade that understands such bodies, replay.'
+  return 'Nothing is urgent: if its request is tracked, the result is still fetched from the provider. After an upgrade that understands such bodies, replay. They are pruned after RETENTION_DAYS.'
 }
 
 const words: Record<Place, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }
