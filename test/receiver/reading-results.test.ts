@@ -1,14 +1,14 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import * as worker from '../../src/receiver/worker.ts'
 import { createTestDatabase, testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
-import { createTestWorker, store } from '../support/worker.ts'
-import { deliver, okAudio, okImage } from '../support/webhooks.ts'
+import { deliver, okImage } from '../support/webhooks.ts'
+
+/** Those of ops/roles.sql, and those that the page makes. */
+const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run', 'shop', 'media_reader', 'media_tracker']
 
 const requestId = '11111111-2222-4333-8444-555555555555'
 
@@ -23,12 +23,21 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     statements = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, text]) => text ?? '')
     database = await createTestDatabase(server)
     stand = await startProviderStand()
-    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+    await database.sql.unsafe(await fs.readFile(path.resolve(import.meta.dirname, '../../ops/roles.sql'), 'utf8'))
+    await database.sql.unsafe(`
+      alter schema mediadock owner to mediadock_migrate;
+      alter table mediadock.requests owner to mediadock_migrate;
+      alter table mediadock.media owner to mediadock_migrate;
+      alter role mediadock_run password 'x'`)
+    const url = new URL(database.url)
+    url.username = 'mediadock_run'
+    url.password = 'x'
+    receiver = await startTestReceiver({ databaseUrl: url.href, providerUrl: stand.url })
   })
   afterAll(async () => {
     await receiver.stop()
     await stand.close()
-    for (const role of ['shop', 'lander', 'media_reader', 'media_tracker']) await database.sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`).catch(() => {})
+    for (const role of roles) await database.sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`)
     await database.drop()
   })
 
@@ -46,7 +55,7 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     await run('create role media_reader')
     await run('create role media_tracker')
     await run('create role shop')
-    await run('create table shop.artworks', 'shop')
+    await run('create table shop.artworks', 'mediadock_migrate')
     await run('insert into mediadock.requests (request_id', 'media_tracker')
 
     const heard: string[] = []
@@ -73,35 +82,40 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     expect(heard.map((payload) => JSON.parse(payload).media_complete)).toEqual([false, true])
   })
 
-  it('the trigger needs nothing more of a landing role that may do nothing in its schema', async () => {
-    await database.sql.unsafe(`
-      create role lander login password 'x';
-      grant usage on schema mediadock to lander;
-      grant select, insert, update, delete on all tables in schema mediadock to lander`)
-    await expect(as('lander', 'select from shop.artworks')).rejects.toThrow(/permission denied for schema shop/)
-    const url = new URL(database.url)
-    url.username = 'lander'
-    url.password = 'x'
-    const deps = createTestWorker({ databaseUrl: url.href })
-    // The receiver beside it may take it first.
-    const sample = okAudio(randomUUID())
-    await receiver.stop()
-    await store(deps.db, [sample.body])
-    deps.setNow(new Date(Date.now() + 1000))
-    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 1, landed: 1, failed: 0 })
-    const [row] = await database.sql`select urls from shop.artworks where request_id = ${sample.requestId}`
-    expect(row).toEqual({ urls: [`https://media.test/${sample.requestId}.mp3`] })
-  })
-
-  it('the reading role reads both and nothing else, and a role without TRIGGER makes none', async () => {
+  it('the reading role reads both and nothing else', async () => {
     await as('media_reader', 'select count(*) from mediadock.results')
     await as('media_reader', 'select count(*) from mediadock.media')
     for (const table of ['deliveries', 'requests', 'quarantine']) {
       await expect(as('media_reader', `select count(*) from mediadock.${table}`)).rejects.toThrow(/permission denied/)
     }
-    const trigger = 'create trigger x after insert on mediadock.requests for each row execute function shop.take_result()'
-    await database.sql`revoke trigger on mediadock.requests from shop`
-    await expect(as('shop', trigger)).rejects.toThrow(/permission denied for table requests/)
+  })
+
+  const trigger = (when: string) => `create trigger x ${when} on mediadock.requests for each row execute function shop.take_result()`
+  const replaced = `create or replace function shop.take_result() returns trigger language plpgsql as 'begin delete from mediadock.deliveries; return null; end'`
+
+  // Each of these would run as the role that lands, with all its rights.
+  it.each([
+    ['make a trigger that runs before', trigger('before insert'), /permission denied for table requests/],
+    ['make a trigger that runs after', trigger('after insert'), /permission denied for table requests/],
+    ['drop the trigger', 'drop trigger shop_take_result on mediadock.requests', /must be owner of relation requests/],
+    ['replace the function', replaced, /permission denied for schema shop/],
+    ['alter the function', 'alter function shop.take_result() reset search_path', /must be owner of function/],
+    ['make a function', 'create function shop.x() returns int language sql return 1', /permission denied for schema shop/],
+    ['make a function beside the tables', 'create function mediadock.x() returns int language sql return 1', /permission denied for schema mediadock/],
+    ['give the table a trigger', 'create trigger x before insert on shop.artworks for each row execute function shop.take_result()', /permission denied for table artworks/],
+    ['give the table a constraint', 'alter table shop.artworks add check (order_id > 0)', /must be owner of table artworks/],
+    ['write the table', 'update shop.artworks set order_id = 1', /permission denied for table artworks/],
+    ['read deliveries', 'select from mediadock.deliveries', /permission denied/],
+  ])("the service's role reads its table, and cannot %s", async (_what, statement, message) => {
+    await as('shop', 'select count(*) from shop.artworks')
+    // Not for want of a way into the schema of the table.
+    await database.sql`grant usage on schema mediadock to shop`
+    await expect(as('shop', statement)).rejects.toThrow(message)
+  })
+
+  it('the landing role may do no more than the function does', async () => {
+    await expect(as('mediadock_run', 'delete from shop.artworks')).rejects.toThrow(/permission denied for table artworks/)
+    await expect(as('mediadock_run', 'create table shop.x ()')).rejects.toThrow(/permission denied for schema shop/)
   })
 
   it('the tracking role cannot say how a request ended', async () => {
