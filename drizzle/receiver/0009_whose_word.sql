@@ -5,7 +5,7 @@ ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_key_source" CHECK (k
 -- A service's own INSERT may come after the webhook that made the row: ON CONFLICT DO NOTHING would then
 -- forget what it says. What is missing is filled in, and its key takes the place of one that only a webhook
 -- named; the provider is then asked at once. Rows that we write ourselves do that by their own statement.
-CREATE FUNCTION "mediadock"."join_tracked"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+CREATE FUNCTION "mediadock"."join_tracked"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   known mediadock.requests;
   rekeyed boolean;
@@ -24,6 +24,8 @@ BEGIN
   WHERE request_id = NEW.request_id;
   RETURN NEW;
 END $$;
+--> statement-breakpoint
+REVOKE ALL ON FUNCTION "mediadock"."join_tracked"() FROM PUBLIC;
 --> statement-breakpoint
 CREATE TRIGGER "requests_join_tracked" BEFORE INSERT ON "mediadock"."requests"
 FOR EACH ROW WHEN (NEW.landed_at IS NULL AND NEW.key_source IS NULL) EXECUTE FUNCTION "mediadock"."join_tracked"();
