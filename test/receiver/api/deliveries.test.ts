@@ -119,6 +119,10 @@ it('a replay that a trigger refuses says so in the words of Postgres, alone and 
   expect(many.json).toMatchObject({ count: 1, replayed: 0, failed: [{ delivery_id: delivery?.id, message: words }] })
   expect(await database.sql`select from mediadock.requests where request_id = ${requestId}`).toHaveLength(0)
   await database.sql.unsafe('drop trigger refuse_one on mediadock.requests')
+  const once = await call(receiver, `POST /api/deliveries/${delivery?.id}/replay`)
+  expect(once).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] } })
+  // It lands now, by this replay, and waits for no further try.
+  await eventually(async () => (await call(receiver, 'GET /api/stats')).json.pending === 0)
 })
 
 describe('POST /api/deliveries/replay', () => {
