@@ -5,7 +5,7 @@ const program = process.env['PROGRAM'] === 'provider' ? 'provider' : 'receiver'
 
 export default defineConfig({
   dialect: 'postgresql',
-  schema: `./src/${program}/**/schema.ts`,
+  schema: `./src/${program}/**/*schema.ts`,
   out: `./drizzle/${program}`,
   schemaFilter: [program === 'provider' ? 'provider' : 'mediadock'],
   migrations: { schema: program === 'provider' ? 'provider' : 'mediadock', table: 'migrations' },

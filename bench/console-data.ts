@@ -1,6 +1,6 @@
 import type postgres from 'postgres'
-import { ensurePartitions } from '../src/receiver/arrival-partitions.ts'
-import { createPool } from '../src/runtime/postgres.ts'
+import { ensurePartitions } from '../src/receiver/upkeep/arrival-partitions.ts'
+import { createPool } from '../src/runtime/postgres/postgres.ts'
 
 export type Sizes = { deliveries: number; arrivals: number }
 

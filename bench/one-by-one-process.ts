@@ -1,9 +1,9 @@
 import express from 'express'
-import { storeDeliveries } from '../src/receiver/accept.ts'
-import { parseKeys } from '../src/receiver/keys.ts'
-import { logLine, mountWebhooks } from '../src/receiver/webhook.ts'
+import { storeDeliveries } from '../src/receiver/intake/accept.ts'
+import { parseKeys } from '../src/receiver/domain/keys.ts'
+import { logLine, mountWebhooks } from '../src/receiver/intake/webhook.ts'
 import { createLogger } from '../src/runtime/logger.ts'
-import { createPool } from '../src/runtime/postgres.ts'
+import { createPool } from '../src/runtime/postgres/postgres.ts'
 import { serve } from './serve.ts'
 import { generationKeys } from './signed-requests.ts'
 

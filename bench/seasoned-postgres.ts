@@ -1,5 +1,5 @@
 import postgres from 'postgres'
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '../src/runtime/embedded-postgres.ts'
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../src/runtime/logger.ts'
 
 /** Of 16 MB: what `min_wal_size` keeps. */

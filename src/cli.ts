@@ -1,7 +1,7 @@
 import { commands, usage } from './commands/index.ts'
 import { printable, UsageError } from './commands/usage.ts'
-import { ConfigError } from './config.ts'
-import { explainPostgres } from './runtime/postgres-words.ts'
+import { ConfigError } from './config/config.ts'
+import { explainPostgres } from './runtime/postgres/words.ts'
 
 /** Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
 async function main(argv: readonly string[]): Promise<number> {

@@ -1,6 +1,6 @@
 import os from 'node:os'
-import { audited, type Deed, type Detail } from '../receiver/on-call/audit.ts'
-import type { Database } from '../runtime/postgres.ts'
+import { audited, type Deed, type Detail } from '../receiver/upkeep/audit.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
 
 type Doing<T> = Pick<Deed, 'action' | 'target'> & { db: Database; detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
 

@@ -1,9 +1,9 @@
-import { isProduction, readDatabaseUrl, type Program } from '../config.ts'
-import { dataDir, openLocal } from '../local.ts'
-import { migrationsOf } from '../migrations.ts'
-import { findEmbeddedPostgres } from '../runtime/embedded-postgres.ts'
+import { isProduction, readDatabaseUrl, type Program } from '../config/config.ts'
+import { dataDir, openLocal } from '../laptop/local.ts'
+import { migrationsOf } from '../config/migrations.ts'
+import { findEmbeddedPostgres } from '../laptop/embedded-postgres.ts'
 import { createLogger } from '../runtime/logger.ts'
-import { migrate } from '../runtime/migrate.ts'
+import { migrate } from '../runtime/postgres/migrate.ts'
 import { isGiven, type Environment } from '../runtime/settings.ts'
 
 /**

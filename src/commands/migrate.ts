@@ -1,7 +1,7 @@
-import { programs } from '../config.ts'
-import { migrationsOf } from '../migrations.ts'
-import { untilReachable } from '../runtime/await-postgres.ts'
-import { migrate } from '../runtime/migrate.ts'
+import { programs } from '../config/config.ts'
+import { migrationsOf } from '../config/migrations.ts'
+import { untilReachable } from '../runtime/postgres/await-postgres.ts'
+import { migrate } from '../runtime/postgres/migrate.ts'
 import { withDatabase } from './database.ts'
 import { UsageError, type Command } from './usage.ts'
 

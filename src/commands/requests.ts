@@ -1,4 +1,4 @@
-import { ConfigError } from '../config.ts'
+import { ConfigError } from '../config/config.ts'
 import { requestFiltersSchema } from '../receiver/queries/filters.ts'
 import { listRequests } from '../receiver/queries/requests.ts'
 import { positiveInt, settingsReader, type Environment } from '../runtime/settings.ts'

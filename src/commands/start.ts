@@ -1,4 +1,4 @@
-import { start } from '../start.ts'
+import { start } from '../start/start.ts'
 import { UsageError, type Command } from './usage.ts'
 
 export const startCommand: Command = {

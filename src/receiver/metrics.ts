@@ -1,10 +1,10 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import type { Logger } from '../runtime/logger.ts'
-import { withDeadline, type Database } from '../runtime/postgres.ts'
-import { remainingCalls } from './call-budget.ts'
-import { countParked, depth } from './inbox.ts'
-import { lastRunEndedAt } from './on-call/reconcile-runs.ts'
-import { countOverdue } from './reconciler.ts'
+import { withDeadline, type Database } from '../runtime/postgres/postgres.ts'
+import { remainingCalls } from './fetching/call-budget.ts'
+import { countParked, depth } from './landing/inbox.ts'
+import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
+import { countOverdue } from './reconciling/reconciler.ts'
 
 export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
 

@@ -2,7 +2,7 @@ import cron from 'node-cron'
 import { z } from 'zod'
 import * as setting from '../runtime/settings.ts'
 import type { SettingsReader } from '../runtime/settings.ts'
-import { parseKeys, type Keys } from './keys.ts'
+import { parseKeys, type Keys } from './domain/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 const origin = { local: 'http://127.0.0.1:4000' }

@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import express from 'express'
 import { z } from 'zod'
-import { parsePostgresUrl, PostgresUrlError } from './postgres-url.ts'
+import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
 

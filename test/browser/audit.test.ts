@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { writeAudit, type Deed, type Detail } from '../../src/receiver/on-call/audit.ts'
+import { writeAudit, type Deed, type Detail } from '../../src/receiver/upkeep/audit.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'

@@ -7,7 +7,7 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { chart } from '../../src/console/parts/chart.ts'
 import { assets } from '../../src/console/router.ts'
-import { page as frame, pageAssets, pageHeaders, sendPage } from '../../src/runtime/console-page.ts'
+import { page as frame, pageAssets, pageHeaders, sendPage } from '../../src/pages/console-page.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 

@@ -5,7 +5,7 @@ import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import { onTestFinished } from 'vitest'
-import { startEmbeddedPostgres } from '../../src/runtime/embedded-postgres.ts'
+import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 
 export type OwnPostgres = {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
-import { deliveryId } from '../../src/receiver/delivery.ts'
+import { deliveryId } from '../../src/receiver/domain/delivery.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { cancelRequest, checkLedger, setFaults } from '../../src/provider/commands.ts'
+import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 

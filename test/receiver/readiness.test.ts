@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import path from 'node:path'
 import { pino } from 'pino'
-import { watchReadiness } from '../../src/runtime/readiness.ts'
+import { watchReadiness } from '../../src/runtime/http/readiness.ts'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { isAlive, startProcess } from '../runtime/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { openLaptop } from './support/laptop.ts'
+import { openLaptop } from '../laptop/support/laptop.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const main = path.resolve(import.meta.dirname, '../../src/main.ts')

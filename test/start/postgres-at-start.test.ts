@@ -13,7 +13,7 @@ import { startProcess } from '../runtime/support/processes.ts'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { deliver, failed } from '../support/webhooks.ts'
-import { openLaptop, type Laptop } from './support/laptop.ts'
+import { openLaptop, type Laptop } from '../laptop/support/laptop.ts'
 import { keyNamed } from './support/receiver-process.ts'
 
 const production = {

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { expect, it, onTestFinished } from 'vitest'
 import { createTestDatabase, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { openLaptop, type PortSetting } from './support/laptop.ts'
+import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const first = 'whsec_first_secret'

@@ -3,9 +3,9 @@ import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import type { TestProject } from 'vitest/node'
-import { startEmbeddedPostgres } from '../../src/runtime/embedded-postgres.ts'
+import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
-import { migrate } from '../../src/runtime/migrate.ts'
+import { migrate } from '../../src/runtime/postgres/migrate.ts'
 import { findPackagedPostgres, startPackagedPostgres } from './packaged-postgres.ts'
 
 declare module 'vitest' {

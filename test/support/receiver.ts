@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { internalRouter } from '../../src/console/router.ts'
-import { parseKeys, type Keys } from '../../src/receiver/keys.ts'
+import { parseKeys, type Keys } from '../../src/receiver/domain/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
 import { createLogger } from '../../src/runtime/logger.ts'

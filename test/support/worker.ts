@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
-import { storeDeliveries } from '../../src/receiver/accept.ts'
-import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/delivery.ts'
-import type { ReconcilerDeps } from '../../src/receiver/reconciler.ts'
+import { storeDeliveries } from '../../src/receiver/intake/accept.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
+import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
-import { createPool, type Database } from '../../src/runtime/postgres.ts'
+import { createPool, type Database } from '../../src/runtime/postgres/postgres.ts'
 import { keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }

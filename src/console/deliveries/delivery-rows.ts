@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Arrival } from '../../receiver/queries/arrivals.ts'
 import type { Delivery } from '../../receiver/queries/deliveries.ts'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { badge, code, foreign, number, shortId, time, type Column, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { asHttpError } from '../../receiver/api/operation.ts'
-import { replayMany } from '../../receiver/api/replay-many.ts'
-import { audited } from '../../receiver/on-call/audit.ts'
-import type { Change } from '../../receiver/fan-out.ts'
+import { replayMany } from '../../receiver/on-call/replay-many.ts'
+import { audited } from '../../receiver/upkeep/audit.ts'
+import type { Change } from '../../receiver/landing/fan-out.ts'
 import type { ReceiverDeps } from '../../receiver/program.ts'
 import type { DeliveryFilters } from '../../receiver/queries/filters.ts'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 
 /** One replay of many, as far as it is: kept in memory, for the page that shows it. */
 export type ReplayJob = {

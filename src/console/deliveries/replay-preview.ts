@@ -1,12 +1,12 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
-import { replayMany, type ReplayedMany } from '../../receiver/api/replay-many.ts'
-import type { Fetcher } from '../../receiver/fetcher.ts'
+import { replayMany, type ReplayedMany } from '../../receiver/on-call/replay-many.ts'
+import type { Fetcher } from '../../receiver/fetching/fetcher.ts'
 import type { DeliveryFilters } from '../../receiver/queries/filters.ts'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { changesView } from '../parts/diff.ts'
 import { number, shortId } from '../parts/parts.ts'
-import type { ConsoleDeps } from '../shell.ts'
+import type { ConsoleDeps } from '../parts/shell.ts'
 import type { Query } from '../parts/url.ts'
 
 /** So many are tried for a preview. */

@@ -1,13 +1,13 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import { unknown } from '../../receiver/api/operation.ts'
-import { parseNotification, sha256Hex } from '../../receiver/delivery.ts'
+import { parseNotification, sha256Hex } from '../../receiver/domain/delivery.ts'
 import { findQuarantined, type Quarantined } from '../../receiver/queries/quarantined.ts'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
 import { wordsOf } from '../parts/cause-words.ts'
 import { card, facts, foreign, notice, shortId, size, table, tabs, time } from '../parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf } from '../parts/url.ts'
 
 /** One refused arrival, whole but for its signature. */

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { formatJson, maxFormattedBytes, maxFormattedDepth } from '../../runtime/json-text.ts'
 import { size } from './parts.ts'
 import { visible } from './visible.ts'

@@ -1,4 +1,4 @@
-import type { ParkReason } from '../../receiver/delivery.ts'
+import type { ParkReason } from '../../receiver/domain/delivery.ts'
 import type { RefusalCause } from '../../wire/signature.ts'
 
 export type CauseWords = {

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { time } from './parts.ts'
 
 /** What assets/chart.js draws; times are Unix seconds, tones are colours of the style sheet. */

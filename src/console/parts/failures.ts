@@ -1,10 +1,10 @@
 import type { ErrorRequestHandler } from 'express'
 import { html } from 'hono/html'
 import { asHttpError } from '../../receiver/api/operation.ts'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { problem } from './parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../shell.ts'
+import { sendConsolePage, type ConsoleDeps } from './shell.ts'
 
 export type Attempt<T> = { ok: true; value: T; status: 200 } | { ok: false; problem: string; status: number }
 

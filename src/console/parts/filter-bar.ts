@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { problem } from './parts.ts'
 import { linkWith, without, type Query } from './url.ts'
 

@@ -1,5 +1,5 @@
 import { urlencoded, type Request, type RequestHandler } from 'express'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 
 const parse = urlencoded({ extended: false, limit: '64kb' })
 

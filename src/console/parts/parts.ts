@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 import { linkTo, linkWith, type Query } from './url.ts'
 import { visible } from './visible.ts'
 import { meaningOf } from './words.ts'

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 
 // Controls but tab and line feed, marks of direction and other formats, separators, and what was no UTF-8.
 const hidden = /([^\P{C}\n\t]|[\u2028\u2029\ufffd])/u

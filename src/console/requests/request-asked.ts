@@ -1,4 +1,4 @@
-import type { ReconcileRun } from '../../receiver/reconciler.ts'
+import type { ReconcileRun } from '../../receiver/reconciling/reconciler.ts'
 import type { Request } from '../../receiver/queries/requests.ts'
 import { heardOf, wholeMedia } from './request-words.ts'
 

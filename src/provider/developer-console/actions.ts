@@ -1,12 +1,12 @@
 import { type Request, type RequestHandler, type Response, Router, urlencoded } from 'express'
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import * as commands from '../commands.ts'
-import { type Faults, faultsSchema } from '../faults.ts'
-import { type CreatedKey, scopes } from '../keys.ts'
-import { environments } from '../schema.ts'
+import * as commands from '../operating/commands.ts'
+import { type Faults, faultsSchema } from '../domain/faults.ts'
+import { type CreatedKey, scopes } from '../accounts/keys.ts'
+import { environments } from '../domain/schema.ts'
 import type { ProviderSettings } from '../settings.ts'
 
 export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; logger: Logger }

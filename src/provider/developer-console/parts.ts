@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Markup } from '../../runtime/console-page.ts'
+import type { Markup } from '../../pages/console-page.ts'
 
 /** Pieces that several pages of the developer console share. */
 

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
-import { answered } from '../../runtime/postgres-errors.ts'
-import type { Database } from '../../runtime/postgres.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
-import { iso } from '../keys.ts'
-import type { Environment } from '../schema.ts'
+import { iso } from '../accounts/keys.ts'
+import type { Environment } from '../domain/schema.ts'
 
 /** What the developer console's pages show; they change nothing. */
 

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { catalog } from '../catalog-data.ts'
+import { catalog } from '../catalog/catalog-data.ts'
 
 /** The type of model that each engine can run. Those that are local need no settings. */
 const madeBy: Record<string, string> = {

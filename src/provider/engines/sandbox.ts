@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Output } from '../../wire/schemas.ts'
-import { catalog } from '../catalog-data.ts'
+import { catalog } from '../catalog/catalog-data.ts'
 import type { EngineJob } from './engine.ts'
 import { storeMedia, type MediaExtension } from './media-store.ts'
 

@@ -1,6 +1,6 @@
 import type { Request } from 'express'
-import { actorOf } from '../../runtime/access.ts'
-import { audited, type AuditDeps, type Deed, type Detail } from '../on-call/audit.ts'
+import { actorOf } from '../../pages/access.ts'
+import { audited, type AuditDeps, type Deed, type Detail } from '../upkeep/audit.ts'
 
 type Doing<T> = Pick<Deed, 'action' | 'target'> & { detailOf: (result: T) => Detail | undefined }
 

@@ -6,7 +6,7 @@ import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
 import { writeTo } from './slow-reader.ts'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import { gone, responses, type Operation } from './operation.ts'
 
 /** Rows of one query: what is in memory at a time, however many match. */

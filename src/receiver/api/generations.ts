@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
-import { generationBodySchema } from '../submit.ts'
+import { generationBodySchema } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
 import { jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 

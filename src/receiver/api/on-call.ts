@@ -7,7 +7,7 @@ import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { pageSchema } from '../queries/page.ts'
-import { problemSchema, readProblems } from '../queries/problems.ts'
+import { problemSchema, readProblems } from '../on-call/read-problems.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { responses, type Operation } from './operation.ts'
 

@@ -1,7 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
-import { HttpError } from '../../runtime/http.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'

@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import { methodNotAllowed } from '../../runtime/http.ts'
+import { methodNotAllowed } from '../../runtime/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'

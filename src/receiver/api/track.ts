@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
-import { one } from '../../runtime/postgres-errors.ts'
-import type { Environment } from '../keys.ts'
-import { joinTracked, requeueParked } from '../tracking.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Environment } from '../domain/keys.ts'
+import { joinTracked, requeueParked } from '../submitting/tracking.ts'
 
 const text = z.string().min(1).max(255)
 

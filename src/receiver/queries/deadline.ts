@@ -1,6 +1,6 @@
 import { is, SQL, sql } from 'drizzle-orm'
 import type postgres from 'postgres'
-import { clientOf, DeadlineError, statementOf, withDeadline, type Database } from '../../runtime/postgres.ts'
+import { clientOf, DeadlineError, statementOf, withDeadline, type Database } from '../../runtime/postgres/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
-import { giveUpClock, maxAttempts } from '../on-call/give-up.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { giveUpClock, maxAttempts } from './give-up.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
-import { callBudgets } from '../call-budget.ts'
-import { sha256Hex } from '../delivery.ts'
-import type { Keys } from '../keys.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { callBudgets } from '../fetching/call-budget.ts'
+import { sha256Hex } from '../domain/delivery.ts'
+import type { Keys } from '../domain/keys.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { isoAlways } from './page.ts'

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres.ts'
-import type { Keys } from '../keys.ts'
-import { authenticate, toKept, type Kept, type KeptRow } from '../quarantine.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Keys } from '../domain/keys.ts'
+import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 
 export type Quarantined = Kept & {

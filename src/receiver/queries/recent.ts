@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres.ts'
-import { settledAfterSeconds } from '../on-call/minutes.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { settledAfterSeconds } from '../upkeep/minutes.ts'
 import { oldSeconds } from '../on-call/problems.ts'
 import { isoAlways } from './page.ts'
 

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'

@@ -1,5 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
-import { deliveryIdRange } from '../delivery.ts'
+import { deliveryIdRange } from '../domain/delivery.ts'
 import { within } from './page.ts'
 
 /** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */

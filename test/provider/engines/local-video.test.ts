@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { catalog } from '../../../src/provider/catalog-data.ts'
+import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
 import { videoSize } from '../../../src/provider/engines/frame-size.ts'
 import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
 import { planShots } from '../../../src/provider/engines/video-graph.ts'

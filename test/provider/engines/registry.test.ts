@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { catalog } from '../../../src/provider/catalog-data.ts'
+import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
 import { engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
 import { createEngines, engineNameOf } from '../../../src/provider/engines/registry.ts'
 

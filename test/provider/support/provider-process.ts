@@ -1,4 +1,4 @@
-import { readConfig } from '../../../src/config.ts'
+import { readConfig } from '../../../src/config/config.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 

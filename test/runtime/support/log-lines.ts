@@ -1,7 +1,7 @@
 import http from 'node:http'
 import { sql } from 'drizzle-orm'
 import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool } from '../../../src/runtime/postgres.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 
 // Logs everything that must not be seen, under every name and at every depth; the test reads what came of it.
 const hush = 'HUSH-0123456789'

@@ -1,5 +1,5 @@
 import net from 'node:net'
-import { createPool } from '../../../src/runtime/postgres.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 
 // A pool whose server goes away for good while a new connection asks for the array types.
 const target = new URL(process.env['DATABASE_URL'] ?? '')

@@ -4,7 +4,7 @@ import path from 'node:path'
 import { onTestFinished } from 'vitest'
 import { withTestDatabase } from '../../support/database.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
-import { openLaptop } from './laptop.ts'
+import { openLaptop } from '../../laptop/support/laptop.ts'
 
 export const keyNamed = (name: string, signingSecret: string) => ({ name, api_key: `service_live_${name.repeat(8)}`, signing_secret: signingSecret })
 

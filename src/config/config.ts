@@ -1,0 +1,73 @@
+import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
+import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
+import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type Environment, type Problem } from '../runtime/settings.ts'
+
+export const programs = ['receiver', 'provider'] as const
+export type Program = (typeof programs)[number]
+
+/** What a laptop gets in place of the settings that production must be given; kept under `.data/`. */
+export type LocalDefaults = {
+  databaseUrl: string | undefined
+  keys: string | undefined
+  secretKey: string | undefined
+}
+
+export type Config = {
+  production: boolean
+  logLevel: string
+  receiver: ReceiverSettings | undefined
+  provider: ProviderSettings | undefined
+}
+
+/** Every wrong setting at once; the process ends with exit code 78 (EX_CONFIG). */
+export class ConfigError extends Error {
+  override name = 'ConfigError'
+  code = 'config' as const
+  constructor(problems: readonly Problem[]) {
+    super(['the settings do not allow a start:', ...problems.map(({ name, message }) => `  ${name} ${message}`)].join('\n'))
+  }
+}
+
+export function isProduction(env: Environment): boolean {
+  return env['NODE_ENV'] === 'production'
+}
+
+/** Whether a server must be started for lack of a given one. */
+export function needsEmbeddedPostgres(env: Environment, wanted: readonly Program[]): boolean {
+  if (isProduction(env) || isGiven(env, 'DATABASE_URL')) return false
+  return wanted.includes('receiver') || !isGiven(env, 'PROVIDER_DATABASE_URL')
+}
+
+/** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
+export function readConfig(env: Environment, wanted: readonly Program[], laptop: LocalDefaults): Config {
+  const production = isProduction(env)
+  const local = production ? { databaseUrl: undefined, keys: undefined, secretKey: undefined } : laptop
+  const reader = settingsReader(env)
+  const config = {
+    production,
+    logLevel: reader.withDefault('LOG_LEVEL', logLevel, 'info'),
+    receiver: wanted.includes('receiver') ? readReceiverSettings(reader, { production, local }) : undefined,
+    provider: wanted.includes('provider') ? readProviderSettings(reader, { production, local }) : undefined,
+  }
+  const problems = new Map(reader.problems.map((problem) => [`${problem.name} ${problem.message}`, problem]))
+  if (problems.size > 0) throw new ConfigError([...problems.values()])
+  return config
+}
+
+/** The settings of the command line's work on one database; throws ConfigError when there is none. */
+export function readDatabaseUrl(env: Environment, program: Program, fallback: string | undefined): string {
+  const reader = settingsReader(env)
+  const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
+  const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
+  if (url === undefined && reader.problems.length === 0) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
+  if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return url
+}
+
+/** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
+export function readProviderSecretKey(env: Environment, fallback: string | undefined): Buffer {
+  const reader = settingsReader(isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback))
+  const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return key
+}

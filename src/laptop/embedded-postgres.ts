@@ -1,0 +1,217 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import net from 'node:net'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import postgres from 'postgres'
+import type { Logger } from '../runtime/logger.ts'
+import { exists, locateBinaries } from './postgres-binaries.ts'
+import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
+
+export type EmbeddedPostgres = {
+  /** Connection string of the `mediadock` database on 127.0.0.1. */
+  url: string
+  /** Settles if the server ends without having been asked to. */
+  ended: Promise<string>
+  stop: () => Promise<void>
+}
+
+export type EmbeddedOptions = { dataDir: string; logger: Logger; settings?: Record<string, string> }
+
+const startTimeoutMs = 30_000
+const stopTimeoutMs = 4_000
+
+/**
+ * Starts the PostgreSQL that came with `npm ci` on `<dataDir>/postgres`, making
+ * the cluster on first use. The caller holds the lock on `dataDir`; a server
+ * that a killed predecessor left behind is stopped first.
+ */
+export async function startEmbeddedPostgres({ dataDir, logger, settings = {} }: EmbeddedOptions): Promise<EmbeddedPostgres> {
+  const cluster = path.join(dataDir, 'postgres')
+  const passwordFile = path.join(dataDir, 'postgres-password')
+  const runAs = process.getuid?.() === 0 ? await unprivilegedOwner(cluster) : {}
+  const binaries = await locateBinaries({ forAnyUser: runAs.uid !== undefined })
+
+  const password = await readOrCreatePassword(passwordFile)
+  await stopLeftover(cluster, password, logger)
+  if (!(await exists(path.join(cluster, 'PG_VERSION')))) await initialize({ cluster, binaries, password, runAs })
+
+  const port = await freePort()
+  const flags = { ...settings, port: String(port), listen_addresses: '127.0.0.1', unix_socket_directories: '' }
+  const server = launch(binaries, 'postgres', {
+    cluster,
+    runAs,
+    args: Object.entries(flags).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
+  })
+  const adminUrl = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+  try {
+    await waitUntilReady(adminUrl, server)
+    await createDatabase(adminUrl)
+  } catch (error) {
+    server.child.kill('SIGKILL')
+    throw new Error(`the embedded PostgreSQL did not start: ${server.output().slice(-2000)}`, { cause: error })
+  }
+
+  let stopping = false
+  const { promise: ended, resolve } = Promise.withResolvers<string>()
+  server.child.once('exit', (code, signal) => {
+    if (!stopping) resolve(`the embedded PostgreSQL ended (${signal ?? code}): ${server.output().slice(-2000)}`)
+  })
+  return {
+    url: adminUrl.replace(/postgres$/, 'mediadock'),
+    ended,
+    stop: async () => {
+      stopping = true
+      await stop(server.child)
+    },
+  }
+}
+
+/** The connection string of a server that another process runs on this folder, if one does. */
+export async function findEmbeddedPostgres(dataDir: string): Promise<string | undefined> {
+  const password = await fs.readFile(path.join(dataDir, 'postgres-password'), 'utf8').catch(() => undefined)
+  const running = await readPidFile(path.join(dataDir, 'postgres'))
+  if (!password || !running) return undefined
+  const url = `postgres://postgres:${password}@127.0.0.1:${running.port}/mediadock`
+  return (await answers(url)) ? url : undefined
+}
+
+type Launched = { child: ChildProcess; output: () => string }
+type RunAs = { uid?: number; gid?: number }
+type Launch = { cluster: string; runAs: RunAs; args: string[] }
+
+/**
+ * The cluster is named through the working directory, not by its path: an
+ * unprivileged id could not walk through root's home of mode 700, but a process
+ * that starts inside the folder needs no permission on the way there.
+ * `detached`: Ctrl-C reaches the whole terminal group, and Postgres must outlive our drain.
+ */
+function launch(binaries: string, program: string, { cluster, runAs, args }: Launch): Launched {
+  const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : cluster
+  const child = spawn(path.join(binaries, 'bin', program), ['-D', pgdata, ...args], {
+    ...runAs,
+    cwd: cluster,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let output = ''
+  const keep = (chunk: Buffer) => {
+    output = (output + chunk.toString()).slice(-8000)
+  }
+  child.stdout?.on('data', keep)
+  child.stderr?.on('data', keep)
+  child.on('error', (error) => keep(Buffer.from(String(error))))
+  // However this process comes to its end, short of kill -9, what it launched ends with it.
+  const endWithUs = () => child.kill('SIGINT')
+  process.once('exit', endWithUs)
+  child.once('exit', () => process.off('exit', endWithUs))
+  return { child, output: () => output }
+}
+
+/**
+ * PostgreSQL refuses to run as root, so root's server runs as the owner of the
+ * cluster if an ordinary user made it, else as `nobody` (initdb wants an id with a name).
+ */
+async function unprivilegedOwner(cluster: string): Promise<RunAs> {
+  const owner = await fs.stat(cluster).catch(() => undefined)
+  if (owner && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid }
+  const passwd = await fs.readFile('/etc/passwd', 'utf8').catch(() => '')
+  const [, uid, gid] = /^nobody:[^:]*:(\d+):(\d+):/m.exec(passwd) ?? []
+  return { uid: Number(uid ?? 65_534), gid: Number(gid ?? 65_534) }
+}
+
+type Making = { cluster: string; binaries: string; password: string; runAs: RunAs }
+
+/** Made beside its place and renamed into it: a making that was interrupted leaves no cluster that trusts everyone. */
+async function initialize({ cluster, ...how }: Making): Promise<void> {
+  const at = { ...how, cluster: `${cluster}.new` }
+  await removeFolder(at.cluster)
+  await fs.mkdir(at.cluster, { recursive: true, mode: 0o700 })
+  if (at.runAs.uid !== undefined && at.runAs.gid !== undefined) await fs.chown(at.cluster, at.runAs.uid, at.runAs.gid)
+
+  const initdb = launch(at.binaries, 'initdb', {
+    cluster: at.cluster,
+    runAs: at.runAs,
+    args: ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--locale=C', '--no-instructions'],
+  })
+  const [code] = await once(initdb.child, 'exit')
+  if (code !== 0) {
+    await removeFolder(at.cluster)
+    throw new Error(`initdb failed (${code}): ${initdb.output()}`)
+  }
+  await setPassword(at)
+  await removeFolder(cluster)
+  await fs.rename(at.cluster, cluster)
+}
+
+/** Retried, since an initdb that a killed start left behind may still be writing there. */
+async function removeFolder(folder: string): Promise<void> {
+  await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
+}
+
+/** In single-user mode, so that there is no moment at which the server listens and trusts everyone. */
+async function setPassword(at: Making): Promise<void> {
+  const pgdata = process.platform === 'linux' ? '/proc/self/cwd' : at.cluster
+  const child = spawn(path.join(at.binaries, 'bin', 'postgres'), ['--single', '-D', pgdata, 'postgres'], {
+    ...at.runAs,
+    cwd: at.cluster,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  })
+  child.stdin.end(`alter role postgres password '${at.password}'\n`)
+  const [code] = await once(child, 'exit')
+  if (code !== 0) throw new Error(`the embedded PostgreSQL could not be given its password (${code})`)
+  const rules = 'host all all 127.0.0.1/32 scram-sha-256\n'
+  await fs.writeFile(path.join(at.cluster, 'pg_hba.conf'), rules)
+}
+
+async function waitUntilReady(url: string, server: Launched): Promise<void> {
+  const deadline = Date.now() + startTimeoutMs
+  const hasEnded = () => server.child.exitCode !== null || server.child.signalCode !== null
+  while (Date.now() < deadline && !hasEnded()) {
+    if (await answers(url)) return
+    await delay(50)
+  }
+  throw new Error(hasEnded() ? 'it ended at once' : 'it did not answer in time')
+}
+
+async function createDatabase(adminUrl: string): Promise<void> {
+  const client = postgres(adminUrl, { max: 1, onnotice: () => {} })
+  try {
+    const [known] = await client`select from pg_database where datname = 'mediadock'`
+    if (!known) await client`create database mediadock`
+  } finally {
+    await client.end({ timeout: 5 })
+  }
+}
+
+/** Fast shutdown, then immediate, then the hard way: each leaves a cluster that recovers by itself. */
+async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return
+  const gone = once(child, 'exit')
+  for (const signal of ['SIGINT', 'SIGQUIT', 'SIGKILL'] as const) {
+    child.kill(signal)
+    const ended = await Promise.race([gone, delay(signal === 'SIGINT' ? stopTimeoutMs : 2000, 'late', { ref: false })])
+    if (ended !== 'late') return
+  }
+}
+
+async function readOrCreatePassword(file: string): Promise<string> {
+  const known = await fs.readFile(file, 'utf8').catch(() => undefined)
+  if (known) return known
+  const password = randomBytes(24).toString('hex')
+  await fs.writeFile(file, password, { mode: 0o600 })
+  return password
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('no free TCP port')
+  return address.port
+}

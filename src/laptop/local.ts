@@ -1,0 +1,103 @@
+import { randomBytes } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { isProduction, needsEmbeddedPostgres, type LocalDefaults, type Program } from '../config/config.ts'
+import type { DemoKey } from '../provider/program.ts'
+import { lockDataDir } from './data-lock.ts'
+import { startEmbeddedPostgres } from './embedded-postgres.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Environment } from '../runtime/settings.ts'
+
+export const dataDir = path.resolve('.data')
+
+/** What stands in on a laptop for what production must be given. */
+export type Local = {
+  defaults: LocalDefaults
+  demoKeys: readonly DemoKey[]
+  /** Settles with a reason if the embedded PostgreSQL ends by itself. */
+  ended: Promise<string>
+  close: () => Promise<void>
+}
+
+const nothing: Local = {
+  defaults: { databaseUrl: undefined, keys: undefined, secretKey: undefined },
+  demoKeys: [],
+  ended: new Promise(() => {}),
+  close: async () => {},
+}
+
+/** Opens `.data/`: the embedded PostgreSQL where it is needed, the demo keys, the provider's secret key. */
+export async function openLocal(env: Environment, { wanted, logger }: { wanted: readonly Program[]; logger: Logger }): Promise<Local> {
+  if (isProduction(env)) return nothing
+  await fs.mkdir(dataDir, { recursive: true })
+  if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets()) }
+
+  const unlock = await lockDataDir(dataDir)
+  try {
+    const secrets = await readLocalSecrets()
+    const server = await startEmbeddedPostgres({ dataDir, logger })
+    return {
+      demoKeys: secrets.demoKeys,
+      defaults: { ...secrets.defaults, databaseUrl: server.url },
+      ended: server.ended,
+      close: async () => {
+        await server.stop()
+        await unlock()
+      },
+    }
+  } catch (error) {
+    await unlock()
+    throw error
+  }
+}
+
+/** The settings under which both programs find each other on a laptop, and the first webhook comes within a second. */
+export function laptopEnvironment(env: Environment, wanted: readonly Program[]): Environment {
+  if (isProduction(env) || wanted.length < 2) return env
+  const receiver = `http://127.0.0.1:${env['PORT'] || '3000'}`
+  const laptop: Environment = {
+    GENERATION_API_URL: `http://127.0.0.1:${env['PROVIDER_PORT'] || '4000'}`,
+    PROVIDER_WEBHOOK_ALLOW: `${receiver},${receiver.replace('127.0.0.1', 'localhost')}`,
+    PROVIDER_DISPATCH_INTERVAL_MS: '1000',
+  }
+  return { ...laptop, ...Object.fromEntries(Object.entries(env).filter(([, value]) => value)) }
+}
+
+const secretsFile = path.join(dataDir, 'demo-keys.json')
+const demoCredits = 10_000
+
+/** Made once and kept, so that what the screen shows today works tomorrow. */
+export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
+  const text = await fs.readFile(secretsFile, 'utf8').catch(createSecrets)
+  const secrets: { secret_key: string; live: StoredKey; sandbox: StoredKey } = JSON.parse(text)
+  const demoKeys = (['sandbox', 'live'] as const).map((environment) => ({
+    account: 'demo',
+    name: `demo-${environment}`,
+    environment,
+    apiKey: secrets[environment].api_key,
+    signingSecret: secrets[environment].signing_secret,
+    credits: environment === 'live' ? demoCredits : 0,
+  }))
+  const keys = demoKeys.map(({ name, apiKey, signingSecret }) => ({ name, api_key: apiKey, signing_secret: signingSecret }))
+  return { defaults: { databaseUrl: undefined, keys: JSON.stringify(keys), secretKey: secrets.secret_key }, demoKeys }
+}
+
+type StoredKey = { api_key: string; signing_secret: string }
+
+async function createSecrets(): Promise<string> {
+  const token = () => randomBytes(24).toString('base64url')
+  const secrets = {
+    secret_key: randomBytes(32).toString('base64'),
+    live: { api_key: `service_live_${token()}`, signing_secret: `whsec_${token()}` },
+    sandbox: { api_key: `service_test_${token()}`, signing_secret: `whsec_${token()}` },
+  }
+  await fs.mkdir(dataDir, { recursive: true })
+  const draft = `${secretsFile}.${process.pid}`
+  await fs.writeFile(draft, JSON.stringify(secrets, null, 2), { mode: 0o600 })
+  // A link is made whole or not at all, and not over what another program of this folder was first to make.
+  await fs.link(draft, secretsFile).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EEXIST') throw error
+  })
+  await fs.rm(draft)
+  return fs.readFile(secretsFile, 'utf8')
+}

@@ -1,0 +1,208 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { Router, urlencoded, type Request, type RequestHandler, type Response } from 'express'
+import { html } from 'hono/html'
+import { page, sendPage } from './console-page.ts'
+import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
+import { HttpError, sendError } from '../runtime/http/http.ts'
+import type { Logger } from '../runtime/logger.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
+import { createSessions, sessionSeconds, type Session, type Sessions } from './sessions.ts'
+import { isLoopback } from '../runtime/settings.ts'
+
+export type AccessOptions = {
+  /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */
+  token: string | undefined
+  /** Names the cookie: two consoles on one host must not share it. */
+  name: string
+  title: string
+  /** Where sessions are kept. */
+  db: Database
+  schema: 'mediadock' | 'provider'
+  clock: () => Date
+  logger: Logger
+  /** Counts tokens that were wrong, and those that were not even compared. */
+  onRefused?: (why: 'wrong_token' | 'too_many_attempts') => void
+}
+
+/**
+ * Guards a console and its API: a bearer token or the cookie of a session where
+ * a token is set, a Host check where none is (a page that rebinds its own name
+ * to loopback must not read the console), and a check of where the call comes
+ * from on everything: no foreign page acts here, nor makes us work for it.
+ */
+export function guardAccess(options: AccessOptions): Router {
+  const router = Router()
+  if (options.token === undefined) return router.use(loopbackHostOnly, sameOriginOnly)
+  router.use(sameOriginOnly)
+  const secured: Secured = {
+    ...options,
+    token: options.token,
+    cookie: `${options.name}_session`,
+    sessions: createSessions({ ...options, token: options.token }),
+    guesses: createGuessLimit(options.clock),
+    noted: createBoundedLog(options.logger),
+  }
+  router.post('/sign-in', readForm, signIn(secured))
+  router.post('/sign-out', signOut(secured))
+  router.use(requireToken(secured))
+  return router
+}
+
+const parseForm = urlencoded({ extended: false, limit: '4kb' })
+
+/** A form that cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
+const readForm: RequestHandler = (req, res, next) => {
+  parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
+}
+
+type Secured = AccessOptions & { token: string; cookie: string; sessions: Sessions; guesses: GuessLimit; noted: (address: string | undefined) => void }
+
+const logEveryMs = 10_000
+
+/** Wrong tokens are logged, a flood of them in a line now and then. */
+function createBoundedLog(logger: Logger): Secured['noted'] {
+  let [count, loggedAt] = [0, -Infinity]
+  return (address) => {
+    count += 1
+    if (performance.now() - loggedAt < logEveryMs) return
+    logger.warn({ remote: address, count }, 'wrong tokens were given')
+    ;[count, loggedAt] = [0, performance.now()]
+  }
+}
+
+const loopbackHostOnly: RequestHandler = (req, _res, next) => {
+  const name = hostName(req.headers.host)
+  if (name === undefined || !isLoopback(name)) {
+    throw new HttpError(403, 'host_not_allowed', 'without a token this listener answers only to 127.0.0.1 and localhost')
+  }
+  next()
+}
+
+function hostName(host: string | undefined): string | undefined {
+  const url = `http://${host}`
+  return host !== undefined && URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : undefined
+}
+
+/**
+ * Browsers say where a call comes from; programs that do not are not driven by a
+ * foreign page. Of another site only a link is followed: its pictures, scripts
+ * and frames could read nothing of ours, and would still cost us a query each.
+ */
+const sameOriginOnly: RequestHandler = (req, _res, next) => {
+  const { origin, 'sec-fetch-site': site, 'sec-fetch-mode': mode, 'sec-fetch-dest': dest } = req.headers
+  const reads = req.method === 'GET' || req.method === 'HEAD' || req.method === 'OPTIONS'
+  const foreignSite = site !== undefined && site !== 'same-origin' && site !== 'none'
+  const isPart = mode !== undefined && !(mode === 'navigate' && dest === 'document')
+  const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
+  if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads)) throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
+  return next()
+}
+
+function requireToken(options: Secured): RequestHandler {
+  return async (req, res, next) => {
+    const [, bearer] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
+    if (bearer !== undefined && isToken(req, bearer, options)) return next()
+    const session = await sessionOf(req, options)
+    if (session) {
+      res.locals['actor'] = session.name
+      return next()
+    }
+    if (req.accepts(['json', 'html']) === 'html') return showSignIn(res, options, undefined)
+    return sendError(res, new HttpError(401, 'unauthorized', 'send Authorization: Bearer with the token of this listener'))
+  }
+}
+
+/** Compares what was given; throws HttpError 429 where too much was wrong already. */
+function isToken({ ip }: Request, given: string, { token, guesses, noted, onRefused }: Secured): boolean {
+  const wait = guesses.waitOf(ip)
+  if (wait !== undefined) {
+    onRefused?.('too_many_attempts')
+    throw new HttpError(429, 'too_many_attempts', `too many wrong tokens came from this address: try again in ${wait} s`, { headers: { 'retry-after': String(wait) } })
+  }
+  if (equal(given, token)) return true
+  guesses.failed(ip)
+  noted(ip)
+  onRefused?.('wrong_token')
+  return false
+}
+
+async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {
+  const given = cookieOf(req, cookie)
+  return given === undefined ? undefined : sessions.find(given)
+}
+
+/** Who acts: the name given at the sign-in where there is one, else the address that it comes from. */
+export function actorOf(req: Request): string {
+  const name: unknown = req.res?.locals['actor']
+  return typeof name === 'string' ? name : (req.ip ?? 'unknown')
+}
+
+function signIn(options: Secured): RequestHandler {
+  return async (req, res) => {
+    const given: unknown = req.body?.token
+    try {
+      if (typeof given !== 'string' || given === '' || !isToken(req, given, options)) return showSignIn(res, options, 'That is not the token.')
+    } catch (error) {
+      if (!(error instanceof HttpError)) throw error
+      return showSignIn(res.set(error.headers), options, `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`, error.status)
+    }
+    const name = nameOf(req.body.name)
+    if (name === undefined) return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)
+    setCookie(req, res, { name: options.cookie, value: await options.sessions.open(name), seconds: sessionSeconds })
+    return res.redirect(303, localPath(req.body.next))
+  }
+}
+
+const maxNameLength = 64
+
+/** Empty where none is given, undefined where it could not be shown as it is. */
+function nameOf(given: unknown): string | undefined {
+  const name = typeof given === 'string' ? given.trim() : ''
+  return name.length <= maxNameLength && !/[\p{C}\p{Zl}\p{Zp}]/u.test(name) ? name : undefined
+}
+
+/** Ends the session everywhere; a copy of its cookie opens nothing any more. */
+function signOut(options: Secured): RequestHandler {
+  return async (req, res) => {
+    const given = cookieOf(req, options.cookie)
+    setCookie(req, res, { name: options.cookie, value: '', seconds: 0 })
+    if (given !== undefined) await options.sessions.end(given)
+    res.redirect(303, '/')
+  }
+}
+
+/** Where to go after the sign-in; only a path of this console, never another host. */
+function localPath(next: unknown): string {
+  return typeof next === 'string' && /^\/(?![/\\])/.test(next) ? next : '/'
+}
+
+function setCookie(req: Request, res: Response, { name, value, seconds }: { name: string; value: string; seconds: number }): void {
+  res.cookie(name, value, { httpOnly: true, sameSite: 'strict', secure: req.secure, maxAge: seconds * 1000, path: '/' })
+}
+
+function showSignIn(res: Response, { title }: Secured, problem: string | undefined, status = 401): void {
+  const body = html`<form class="sign-in" method="post" action="/sign-in">
+    <h1>${title}</h1>
+    ${problem ? html`<p class="problem" role="alert">${problem}</p>` : ''}
+    <label>Token <input type="password" name="token" autocomplete="current-password" required autofocus /></label>
+    <label>Your name, for the audit <input name="name" autocomplete="name" maxlength="${maxNameLength}" placeholder="optional" /></label>
+    <input type="hidden" name="next" value="${res.req.originalUrl === '/sign-in' ? '/' : res.req.originalUrl}" />
+    <button>Sign in</button>
+  </form>`
+  sendPage(res.status(status), page({ title: 'Sign in', product: title, nav: [], body }))
+}
+
+function cookieOf(req: Request, name: string): string | undefined {
+  for (const pair of (req.headers.cookie ?? '').split(';')) {
+    const at = pair.indexOf('=')
+    // As it is: a session is base64url, which no browser encodes.
+    if (at > 0 && pair.slice(0, at).trim() === name) return pair.slice(at + 1).trim()
+  }
+  return undefined
+}
+
+/** Digests first, so that lengths may differ and the time taken tells nothing. */
+function equal(a: string, b: string): boolean {
+  const digest = (text: string) => createHash('sha256').update(text).digest()
+  return timingSafeEqual(digest(a), digest(b))
+}

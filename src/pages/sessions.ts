@@ -1,0 +1,116 @@
+import { createHmac, randomBytes } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { sql, type SQL } from 'drizzle-orm'
+import { HttpError } from '../runtime/http/http.ts'
+import type { Logger } from '../runtime/logger.ts'
+import { withDeadline, type Database } from '../runtime/postgres/postgres.ts'
+
+export const sessionSeconds = 12 * 3600
+
+/** What a session says of whoever opened it; the name is their own word for it. */
+export type Session = { name: string | undefined; expiresAt: Date }
+
+export type Sessions = {
+  /** Answers what the cookie holds; throws HttpError 503 where it cannot be kept. */
+  open: (name: string) => Promise<string>
+  find: (cookie: string) => Promise<Session | undefined>
+  end: (cookie: string) => Promise<void>
+}
+
+export type SessionsDeps = {
+  db: Database
+  /** The schema whose table `sessions` it is. */
+  schema: 'mediadock' | 'provider'
+  token: string
+  clock: () => Date
+  logger: Logger
+}
+
+/** Where more are opened, the oldest end. */
+const maxSessions = 1000
+/** A sign-out is known to all replicas after this. */
+const freshMs = 2000
+/** However many cookies nobody knows: Postgres is asked no more often. */
+const betweenLoadsMs = 200
+const deadlineMs = 1000
+
+const cookiePattern = /^[\w-]{43}$/
+
+/**
+ * Sessions as rows, so that a sign-out ends them everywhere. A row has no more
+ * than the cookie's HMAC under the token: it opens nothing by itself, and none
+ * outlives its token. All of them are read at once and kept for a moment; while
+ * Postgres is away, those that are known stay.
+ */
+export function createSessions({ db, schema, token, clock, logger }: SessionsDeps): Sessions {
+  const table = sql.raw(`${schema}.sessions`)
+  let known = new Map<string, Session>()
+  let begunAt = -Infinity
+  let failed = false
+  let loading: Promise<void> | undefined
+  /** Moves with every change of our own: what was read before it is out of date. */
+  let changes = 0
+
+  const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
+  const run = <T extends Record<string, unknown>>(statement: SQL) => withDeadline(db.execute<T>(statement), deadlineMs, 'a statement about sessions')
+
+  const load = async () => {
+    await delay(Math.max(0, begunAt + betweenLoadsMs - performance.now()))
+    begunAt = performance.now()
+    const before = changes
+    try {
+      const rows = await run<{ id: string; name: string; expires_at: string }>(sql`
+        select id, name, expires_at from ${table} where expires_at > ${clock().toISOString()}::timestamptz order by expires_at desc limit ${maxSessions}`)
+      failed = false
+      if (before === changes) known = new Map(rows.map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
+      else begunAt = -Infinity
+    } catch (error) {
+      failed = true
+      logger.warn({ err: error }, 'sessions cannot be read, those that are known stay')
+    }
+  }
+  const refresh = () => (loading ??= load().finally(() => (loading = undefined)))
+
+  return {
+    open: async (name) => {
+      const cookie = randomBytes(32).toString('base64url')
+      const expiresAt = new Date(clock().getTime() + sessionSeconds * 1000)
+      await run(sql`
+        with gone as (
+          delete from ${table} where expires_at <= ${clock().toISOString()}::timestamptz
+            or id in (select id from ${table} order by expires_at desc, id offset ${maxSessions - 1})
+        )
+        insert into ${table} (id, name, expires_at) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(unavailable)
+      known.set(idOf(cookie), { name: name === '' ? undefined : name, expiresAt })
+      changes += 1
+      return cookie
+    },
+    find: async (cookie) => {
+      if (!cookiePattern.test(cookie)) return undefined
+      const id = idOf(cookie)
+      const asked = performance.now()
+      if (asked - begunAt > freshMs) await refresh()
+      // It may have been opened on another replica since.
+      if (!known.has(id) && begunAt < asked) await refresh()
+      const session = known.get(id)
+      if (!session && failed) throw unreachable()
+      return session !== undefined && session.expiresAt > clock() ? session : undefined
+    },
+    end: async (cookie) => {
+      const id = idOf(cookie)
+      known.delete(id)
+      changes += 1
+      await run(sql`delete from ${table} where id = ${id}`).catch(unavailable)
+    },
+  }
+}
+
+function unavailable(error: unknown): never {
+  throw unreachable(error)
+}
+
+function unreachable(cause?: unknown): HttpError {
+  const error = new HttpError(503, 'unavailable', 'sessions cannot be kept while Postgres cannot be reached; the bearer token works', { headers: { 'retry-after': '5' } })
+  error.cause = cause
+  return error
+}

@@ -1,0 +1,87 @@
+import type { IncomingHttpHeaders } from 'node:http'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { type Identified, identifyAll } from './identify.ts'
+import { isKeyShaped } from './keys.ts'
+import { createNaturalBatch } from '../../runtime/natural-batch.ts'
+import type { RateLimits } from './rate-limit.ts'
+import { sha256 } from '../domain/secret-box.ts'
+
+const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
+const maxKeyLength = 200
+
+/**
+ * The API key of a request in any of the spec's three forms (Authentication 1).
+ * Undefined when there is none, when two credentials disagree, or when it cannot
+ * be one of ours: that costs Postgres nothing.
+ */
+export function readApiKey(headers: IncomingHttpHeaders): string | undefined {
+  const authorization = headers.authorization
+  const fromAuthorization = authorization === undefined ? undefined : (authorizationPattern.exec(authorization)?.[1] ?? '')
+  const custom = headers['x-api-key']
+  const fromCustom = custom === undefined ? undefined : String(custom).trim()
+  if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
+  const key = fromAuthorization ?? fromCustom
+  return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
+}
+
+export function invalidApiKey(): HttpError {
+  return new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked')
+}
+
+/** Null for a key that is unknown or revoked. */
+export type Identify = (apiKey: string) => Promise<Identified | null>
+
+const maxBatch = 500
+const batchesUnderWay = 2
+/** Callers whose key has not been seen that may wait at the same time: what guesses can hold up is bounded. */
+const maxStrangers = 500
+/** Keys that are remembered to have been valid. */
+const maxSeen = 10_000
+const retryAfterSeconds = 1
+/** So long a key that was over its limit is not counted again: in no second it costs Postgres more than one statement. */
+const refusalMs = 1000
+
+type Refusal = { identified: Identified; untilMs: number }
+
+/**
+ * Identifies the callers of this process, the ones that ask at the same time
+ * together. Keys that were never seen to be valid stand in a line of their own,
+ * one statement at a time: guessing them in thousands delays nobody who has one.
+ */
+export function createIdentify({ db, limits, clock }: { db: Database; limits: RateLimits; clock: () => Date }): Identify {
+  const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, clock())
+  const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
+  const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
+  const seen = new Map<string, Refusal | undefined>()
+  let strangersWaiting = 0
+
+  const remember = (hash: string, identified: Identified | null) => {
+    if (identified === null) return void seen.delete(hash)
+    const [oldest] = seen.keys()
+    if (seen.size >= maxSeen && oldest !== undefined && !seen.has(hash)) seen.delete(oldest)
+    seen.set(hash, identified.rate.exceeded ? { identified, untilMs: clock().getTime() + refusalMs } : undefined)
+  }
+  return async (apiKey) => {
+    const hash = sha256(apiKey).toString('base64')
+    if (seen.has(hash)) {
+      const refusal = seen.get(hash)
+      if (refusal && clock().getTime() < refusal.untilMs) return refusal.identified
+      const identified = await known(apiKey)
+      remember(hash, identified)
+      return identified
+    }
+    if (strangersWaiting >= maxStrangers) {
+      const headers = { 'Retry-After': String(retryAfterSeconds) }
+      throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', { headers })
+    }
+    strangersWaiting += 1
+    try {
+      const identified = await strangers(apiKey)
+      remember(hash, identified)
+      return identified
+    } finally {
+      strangersWaiting -= 1
+    }
+  }
+}

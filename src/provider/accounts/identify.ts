@@ -1,0 +1,96 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { NoAnswerError } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { executePrepared } from '../../runtime/postgres/prepared.ts'
+import type { Faults } from '../domain/faults.ts'
+import type { Scope } from './keys.ts'
+import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, windowAfter } from './rate-limit.ts'
+import type { Environment } from '../domain/schema.ts'
+import { sha256 } from '../domain/secret-box.ts'
+
+/** Who is asking, and what may vary by that. */
+export type Caller = {
+  keyId: string
+  accountId: string
+  environment: Environment
+  scopes: Scope[]
+  faults: Faults | null
+  /** Models that were switched on or off in this environment. */
+  activations: Record<string, boolean>
+}
+
+export type Identified = { caller: Caller; rate: RateWindow }
+
+type Row = {
+  key_hash: string
+  /** Null for a key that is unknown or revoked: each key that was asked for has a row. */
+  key_id: string | null
+  account_id: string
+  environment: Environment
+  scopes: Scope[]
+  faults: Faults | null
+  activations: Record<string, boolean> | null
+  of_key: Taken
+  /** Null where no request came to be counted against the account. */
+  of_account: Taken | null
+}
+
+/**
+ * Finds the callers of API keys and counts their requests, in one statement:
+ * revocation takes effect at once, and all processes share the same counts.
+ * A request that its key's window refuses is not counted against the account;
+ * one that the account's window refuses has been counted against its key.
+ */
+export async function identifyAll(db: Database, apiKeys: readonly string[], limits: RateLimits, now: Date): Promise<(Identified | null)[]> {
+  const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
+  const asked = Map.groupBy(hashes, (hash) => hash)
+  const found = await executePrepared<Row>(db, statement([...asked.keys()], [...asked.values()].map(({ length }) => length), limits, now))
+  const rows = new Map(found.map((row) => [row.key_hash, row]))
+  // What was granted to all of them together is handed out to one after the other.
+  const nextOfKey = createTurns()
+  const nextOfAccount = createTurns()
+  return hashes.map((hash) => {
+    const row = rows.get(hash)
+    if (row === undefined) throw new NoAnswerError('identifying a caller')
+    if (row.key_id === null) return null
+    const ofKey = windowAfter(row.of_key, nextOfKey(hash), limits.perKey, now)
+    if (ofKey.exceeded || row.of_account === null) return { caller: callerOf(row.key_id, row), rate: ofKey }
+    const ofAccount = windowAfter(row.of_account, nextOfAccount(row.account_id), limits.perAccount, now)
+    return { caller: callerOf(row.key_id, row), rate: narrower(ofKey, ofAccount) }
+  })
+}
+
+function createTurns(): (id: string) => number {
+  const turns = new Map<string, number>()
+  return (id) => {
+    const turn = (turns.get(id) ?? 0) + 1
+    turns.set(id, turn)
+    return turn
+  }
+}
+
+function callerOf(keyId: string, { account_id: accountId, environment, scopes, faults, activations }: Row): Caller {
+  return { keyId, accountId, environment, scopes, faults, activations: activations ?? {} }
+}
+
+function statement(hashes: readonly string[], times: readonly number[], limits: RateLimits, now: Date): SQL {
+  return sql`
+    with asked as (
+      select a.hash, decode(a.hash, 'hex') as key_hash, a.times
+      from unnest(${sql.param([...hashes])}::text[], ${sql.param([...times])}::int[]) as a (hash, times)
+    ), known as (
+      select k.id, k.account_id, k.environment, k.scopes, k.faults, asked.hash, asked.times
+      from asked join provider.api_keys k on k.key_hash = asked.key_hash and k.revoked_at is null
+    ), key_window as (${takeCalls(sql`select 'key:' || id, times from known`, limits.perKey, now)}
+    ), account_window as (${takeCalls(
+      sql`select 'account:' || known.account_id, sum(w.granted)::int
+        from known join key_window w on w.id = 'key:' || known.id where w.granted > 0 group by known.account_id`,
+      limits.perAccount,
+      now,
+    )})
+    select asked.hash as key_hash, k.id as key_id, k.account_id, k.environment, k.scopes, k.faults,
+      (select jsonb_object_agg(slug, enabled) from provider.model_activations m where m.environment = k.environment) as activations,
+      w.taken as of_key, a.taken as of_account
+    from asked left join known k on k.hash = asked.hash left join key_window w on w.id = 'key:' || k.id
+      left join account_window a on a.id = 'account:' || k.account_id`
+}

@@ -1,0 +1,129 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import { sql } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Faults } from '../domain/faults.ts'
+import { openAccount } from './ledger.ts'
+import type { Environment } from '../domain/schema.ts'
+import { seal, sha256, unseal } from '../domain/secret-box.ts'
+
+export const scopes = ['generate', 'read'] as const
+export type Scope = (typeof scopes)[number]
+
+/** The spec's prefixes (Authentication 2). */
+const prefixes = { live: 'service_live_', sandbox: 'service_test_' } as const
+
+export function isKeyShaped(text: string): boolean {
+  return Object.values(prefixes).some((prefix) => text.startsWith(prefix))
+}
+
+export type NewKey = {
+  account: string
+  name: string
+  environment: Environment
+  scopes?: readonly Scope[]
+  /** Given for demo keys only; otherwise random. */
+  apiKey?: string
+  signingSecret?: string
+}
+
+/** A key as it is shown at its creation: the only time that its last two members are (spec, Authentication 3 and 7). */
+export type CreatedKey = {
+  id: string
+  account: string
+  name: string
+  environment: Environment
+  scopes: Scope[]
+  api_key: string
+  signing_secret: string
+}
+
+/** Makes a key, and its account if that is new. Undefined when the very same API key is known already. */
+export async function insertKey(
+  { db, secretKey, clock }: { db: Database; secretKey: Buffer; clock: () => Date },
+  wanted: NewKey,
+): Promise<CreatedKey | undefined> {
+  const now = clock()
+  const key = {
+    id: randomUUID(),
+    account: wanted.account,
+    name: wanted.name,
+    environment: wanted.environment,
+    scopes: [...(wanted.scopes ?? scopes)],
+    api_key: wanted.apiKey ?? prefixes[wanted.environment] + randomBytes(32).toString('base64url'),
+    signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
+  }
+  await openAccount(db, key.account, now)
+  const rows = answered(await db.execute(sql`
+    insert into provider.api_keys
+      (id, account_id, name, environment, scopes, key_hash, key_hint, signing_secret, created_at)
+    values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
+      ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
+    on conflict (key_hash) do nothing
+    returning id`), 'writing a key')
+  return rows.length > 0 ? key : undefined
+}
+
+export type KeyListing = {
+  id: string
+  account: string
+  name: string
+  environment: Environment
+  scopes: Scope[]
+  /** The last four characters of the API key. */
+  hint: string
+  faults: Faults | null
+  created_at: string
+  revoked_at: string | null
+}
+
+/** Newest first; of one account, or of all. */
+export async function listKeys(db: Database, account?: string): Promise<KeyListing[]> {
+  const rows = answered(await db.execute<KeyListing>(sql`
+    select id, account_id as account, name, environment, scopes, key_hint as hint, faults, created_at, revoked_at
+    from provider.api_keys where ${account ?? null}::text is null or account_id = ${account ?? null}
+    order by created_at desc, id desc`), 'listing keys')
+  return rows.map((row) => ({ ...row, created_at: iso(row.created_at), revoked_at: row.revoked_at && iso(row.revoked_at) }))
+}
+
+/** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
+export async function revokeKey(db: Database, id: string, now: Date): Promise<boolean> {
+  const rows = answered(await db.execute(sql`
+    update provider.api_keys set revoked_at = coalesce(revoked_at, ${now.toISOString()}) where id = ${id} returning id`), 'revoking a key')
+  return rows.length > 0
+}
+
+/** Sets or, with null, clears the faults of a sandbox key. */
+export async function updateFaults(db: Database, id: string, faults: Faults | null): Promise<'done' | 'unknown' | 'live'> {
+  const [row] = answered(await db.execute<{ done: boolean }>(sql`
+    with changed as (
+      update provider.api_keys set faults = ${faults === null ? null : JSON.stringify(faults)}::jsonb
+      where id = ${id} and environment = 'sandbox' returning id
+    )
+    select exists (select from changed) as done from provider.api_keys where id = ${id}`), 'changing the faults of a key')
+  if (row === undefined) return 'unknown'
+  return row.done ? 'done' : 'live'
+}
+
+/** A key's signing secret is not there, or cannot be decrypted with PROVIDER_SECRET_KEY. */
+export class UnreadableSecretError extends Error {
+  override name = 'UnreadableSecretError'
+  code = 'unreadable_secret' as const
+}
+
+/** Works for revoked keys too: what they started is still signed with their secret (CONTRACT, key revoked). */
+export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
+  const rows = await db.execute<{ box: Buffer }>(sql`select signing_secret as box from provider.api_keys where id = ${keyId}`)
+  const [row] = answered(rows, 'reading a signing secret')
+  if (row === undefined) throw new UnreadableSecretError(`there is no API key ${keyId}`)
+  try {
+    return unseal(row.box, secretKey)
+  } catch (error) {
+    throw new UnreadableSecretError(`the secret of the API key ${keyId} cannot be decrypted`, { cause: error })
+  }
+}
+
+/** Postgres's way of writing an instant, as ISO 8601. */
+export function iso(instant: string): string {
+  return new Date(instant).toISOString()
+}

@@ -1,0 +1,113 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+
+/**
+ * Credits, as double entry (spec, What the service does: reserved at submit,
+ * settled on success, fully refunded on failure). A movement is written by the
+ * statement that causes it, so it happens exactly when its cause does: this
+ * file gives the pieces of SQL for that.
+ */
+
+/** `reserve`: from what can be spent to what is held. `source` has account_id, request_id, amount, at. */
+export function reserveEntries(source: SQL): SQL {
+  return movement(source, 'reserve', 'available', 'reserved')
+}
+
+export function settleEntries(source: SQL): SQL {
+  return movement(source, 'settle', 'reserved', 'settled')
+}
+
+export function refundEntries(source: SQL): SQL {
+  return movement(source, 'refund', 'reserved', 'available')
+}
+
+function movement(source: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
+  return sql`
+    insert into provider.ledger_entries (account_id, request_id, book, kind, amount, created_at)
+    select s.account_id, s.request_id, side.book, ${kind}, side.sign * s.amount, s.at
+    from ${source} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
+}
+
+export type Grant = {
+  accountId: string
+  /** A decimal above zero, as text, so that nothing is rounded. */
+  credits: string
+  /** With a reference the same grant is given once, however often it is asked for. */
+  reference?: string
+}
+
+/** Gives credits to an account, and answers its balance; makes the account if it is new. */
+export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
+  await openAccount(db, accountId, now)
+  const [row] = answered(await db.execute<{ available: string }>(sql`
+    with entries as (
+      insert into provider.ledger_entries (account_id, book, kind, amount, reference, created_at)
+      select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
+      from (values ('issued', -1), ('available', 1)) as side (book, sign)
+      on conflict (reference, book) where reference is not null do nothing
+      returning book, amount
+    )
+    update provider.accounts a
+    set available = a.available + coalesce((select amount from entries where book = 'available'), 0)
+    where a.id = ${accountId}
+    returning a.available`), 'granting credits')
+  return row?.available ?? '0'
+}
+
+/** Answers whether the account was new. */
+export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
+  const rows = answered(await db.execute(sql`
+    insert into provider.accounts (id, created_at) values (${accountId}, ${now.toISOString()})
+    on conflict do nothing returning id`), 'opening an account')
+  return rows.length > 0
+}
+
+export type LedgerCheck = { ok: boolean; accounts: number; entries: number; problems: string[] }
+
+/**
+ * The ledger's invariants, all in one snapshot: it sums to zero, each balance
+ * is what its entries say, and a reserve is open exactly while its request is.
+ */
+export async function checkLedger(db: Database): Promise<LedgerCheck> {
+  const [row] = answered(await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
+    with balances as (
+      select account_id, sum(amount) as total, sum(amount) filter (where book = 'available') as available
+      from provider.ledger_entries group by account_id
+    ), holds as (
+      select request_id, sum(amount) filter (where book = 'reserved') as held,
+             count(*) filter (where book = 'reserved' and kind = 'reserve') as reserves,
+             count(*) filter (where book = 'reserved' and kind <> 'reserve') as ends,
+             bool_or(kind = 'settle') as settled
+      from provider.ledger_entries where request_id is not null group by request_id
+    ), live as (
+      select id, status, cost from provider.requests where environment = 'live'
+    ), found as (
+      select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances where total <> 0
+      union all
+      select 'account ' || a.id || ': balance ' || a.available || ', entries say ' || coalesce(b.available, 0)
+      from provider.accounts a left join balances b on b.account_id = a.id where a.available <> coalesce(b.available, 0)
+      union all
+      select 'account ' || id || ': balance below zero' from provider.accounts where available < 0
+      union all
+      select 'request ' || id || ': ' || status || ' without a reserve' from live left join holds on request_id = id
+      where coalesce(reserves, 0) <> 1
+      union all
+      select 'request ' || id || ': ' || status || ' but its reserve has no end' from live join holds on request_id = id
+      where status in ('COMPLETED', 'FAILED', 'CANCELED') and (ends <> 1 or held <> 0)
+      union all
+      select 'request ' || id || ': ' || status || ' but its reserve has ended' from live join holds on request_id = id
+      where status in ('IN_QUEUE', 'IN_PROGRESS') and (ends <> 0 or held <> cost)
+      union all
+      select 'request ' || id || ': ' || status || case when settled then ' but settled' else ' but refunded' end
+      from live join holds on request_id = id where ends = 1 and settled <> (status = 'COMPLETED')
+      union all
+      select 'request ' || request_id || ': has entries but is no live request'
+      from holds where not exists (select from live where id = request_id)
+    )
+    select (select count(*)::int from provider.accounts) as accounts,
+           (select count(*)::int from provider.ledger_entries) as entries,
+           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`), 'checking the ledger')
+  const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
+  return { ok: problems.length === 0, accounts, entries, problems }
+}

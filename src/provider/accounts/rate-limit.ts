@@ -1,0 +1,91 @@
+import { sql, type SQL } from 'drizzle-orm'
+import type { Response } from 'express'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+
+/** Requests a minute (spec, Limits): of one key, and of all keys of an account. */
+export type RateLimits = { perKey: number; perAccount: number }
+
+const windowMs = 60_000
+
+/** What one statement has taken of a window: calls granted to it, calls in the window after it, and when the oldest of them was. */
+export type Taken = { granted: number; used: number; oldest_ms: number }
+
+/** What a caller is told: of the window with the least left, which is the one that it meets next. */
+export type RateWindow = {
+  limit: number
+  remaining: number
+  /** After these, at least one call more than `remaining` is possible. */
+  resetSeconds: number
+  exceeded: boolean
+}
+
+/** The window after the n-th, from 1, of the calls that one statement has counted together. */
+export function windowAfter({ granted, used, oldest_ms: oldestMs }: Taken, n: number, limit: number, now: Date): RateWindow {
+  const remaining = Math.max(limit - (used - granted + Math.min(n, granted)), 0)
+  const resetSeconds = Math.ceil((oldestMs + windowMs - now.getTime()) / 1000)
+  return { limit, remaining, resetSeconds: Math.min(Math.max(resetSeconds, 1), windowMs / 1000), exceeded: n > granted }
+}
+
+/** Of a key's window that was not exceeded, and its account's. */
+export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
+  return ofAccount.exceeded || ofAccount.remaining < ofKey.remaining ? ofAccount : ofKey
+}
+
+/**
+ * The piece of SQL that counts calls: `asked` has an id and how many calls, of
+ * which as many are granted as leave no more than `limit` in any 60 s. A row
+ * keeps the calls of the last 60 s, newest first, those of one second together
+ * under the time of the last of them, so that none is forgotten early. In order,
+ * so that two statements never wait for each other in a circle.
+ */
+export function takeCalls(asked: SQL, limit: number, now: Date): SQL {
+  const at = sql`${now.getTime()}::bigint`
+  return sql`
+    insert into provider.rate_windows as w (id, at_ms, calls, used, granted)
+    select a.id, array[${at}], array[least(a.n, ${limit}::int)], least(a.n, ${limit}::int), least(a.n, ${limit}::int)
+    from (${asked}) as a (id, n) order by a.id
+    on conflict (id) do update set (at_ms, calls, used, granted) = (
+      select
+        case when more.granted = 0 then kept.at_ms
+          when kept.at_ms[1] / 1000 >= ${at} / 1000 then array[greatest(kept.at_ms[1], ${at})] || kept.at_ms[2:]
+          else array[${at}] || kept.at_ms end,
+        case when more.granted = 0 then kept.calls
+          when kept.at_ms[1] / 1000 >= ${at} / 1000 then array[kept.calls[1] + more.granted] || kept.calls[2:]
+          else array[more.granted] || kept.calls end,
+        kept.used + more.granted, more.granted
+      from (
+        select w.at_ms[cardinality(w.at_ms)] > ${at} - ${windowMs}::int and w.at_ms[1] < ${at} + ${windowMs}::int as whole
+      ) state cross join lateral (
+        -- Mostly nothing has had its minute since the last call: the row is right as it is.
+        select w.at_ms, w.calls, w.used where state.whole
+        union all
+        -- A clock that was put back does not close the window for longer than twice its length.
+        select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
+        from unnest(w.at_ms, w.calls) as c (at_ms, n)
+        where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
+        having not state.whole
+      ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
+    )
+    returning id, granted, json_build_object('granted', granted, 'used', used, 'oldest_ms', at_ms[cardinality(at_ms)]) as taken`
+}
+
+/** The three headers on every answer under /v1, and 429 once the window is used up (CONTRACT, RateLimit headers). */
+export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
+  res.set({ 'RateLimit-Limit': String(limit), 'RateLimit-Remaining': String(remaining), 'RateLimit-Reset': String(resetSeconds) })
+  if (!exceeded) return
+  const message = `more than ${limit} requests in a minute, try again in ${resetSeconds} s`
+  throw new HttpError(429, 'rate_limit_exceeded', message, { headers: { 'Retry-After': String(resetSeconds) } })
+}
+
+const idleMs = 3_600_000
+
+/** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
+export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
+  const rows = answered(await db.execute(sql`
+    delete from provider.rate_windows where id = any (array(
+      select id from provider.rate_windows where at_ms[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
+    )) returning 1`), 'removing idle windows')
+  return rows.length
+}

@@ -1,0 +1,171 @@
+import express, { type Express, type Request, type Response, type RequestHandler, Router } from 'express'
+import { submitBodySchema } from '../../wire/schemas.ts'
+import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../runtime/http/http.ts'
+import { readAccount } from './account.ts'
+import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
+import { createAvailability } from './availability.ts'
+import { readBody } from './body.ts'
+import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
+import { docsRouter } from './docs.ts'
+import { strikes } from '../domain/faults.ts'
+import { readIdempotencyKey } from '../submit/idempotency.ts'
+import type { Caller } from '../accounts/identify.ts'
+import { validateInput } from '../catalog/input.ts'
+import type { Scope } from '../accounts/keys.ts'
+import { serveMedia } from './media-files.ts'
+import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
+import { priceOf } from '../catalog/pricing.ts'
+import { applyRateLimit } from '../accounts/rate-limit.ts'
+import { requestLogger } from '../../runtime/http/request-log.ts'
+import { cancelRequest } from '../queue/requests.ts'
+import { readResult, readStatus, unknownRequest } from './results.ts'
+import type { ProviderSettings } from '../settings.ts'
+import { submit, type SubmitDeps } from '../submit/submit.ts'
+
+export type ApiDeps = SubmitDeps & {
+  settings: ProviderSettings
+  identify: Identify
+}
+
+type Handler = (req: Request, res: Response, caller: Caller) => void | Promise<void>
+
+/** The API listener: /v1 as the spec says, media; health is answered before it (runtime/readiness.ts). */
+export function createApi(deps: ApiDeps): Express {
+  const app = express()
+  app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')
+  app.set('trust proxy', deps.settings.trustProxy).set('query parser', 'simple')
+  app.use(requestLogger(deps.logger))
+  app.all(['/healthz', '/readyz'], methodNotAllowed('GET', 'HEAD'))
+  app.use(docsRouter(deps.settings.baseUrl))
+  app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
+  app.use('/v1', v1(deps))
+  app.use(notFound)
+  app.use(errorHandler(deps.logger))
+  return app
+}
+
+/** Where the media folder is served: below our own origin where {media_url} says so, else for a proxy in front. */
+function mediaPath({ baseUrl, mediaUrl }: ProviderSettings): string {
+  const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
+  return own.startsWith('/v1') ? '/media' : own
+}
+
+function v1(deps: ApiDeps): Router {
+  const router = Router({ caseSensitive: true, strict: true })
+  const available = createAvailability(deps.logger)
+  const as = (handler: Handler, scope?: Scope): RequestHandler => {
+    const answer = withCaller(deps, handler, scope)
+    return (req, res) => available(() => answer(req, res))
+  }
+  const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
+  const nothing = as((req, res) => void notFound(req, res, () => {}))
+
+  router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
+  router.get('/models', as(listModels)).all('/models', only('GET', 'HEAD'))
+  router.post('/models/:model/estimate', as(estimate)).all('/models/:model/estimate', only('POST'))
+  router.post('/models/:model', as(createGeneration(deps), 'generate'))
+  router.get('/models/:model', as(showModel)).all('/models/:model', only('GET', 'HEAD', 'POST'))
+  router.get('/requests/:id/status', as(showStatus(deps))).all('/requests/:id/status', only('GET', 'HEAD'))
+  router.post('/requests/:id/cancel', as(cancel(deps)))
+  if (deps.settings.cancelEndpoint) router.all('/requests/:id/cancel', only('POST'))
+  router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
+  router.get('/account', as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))))
+  router.all('/account', only('GET', 'HEAD'))
+  router.use(nothing)
+  return router
+}
+
+/** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
+function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
+  return async (req: Request, res: Response): Promise<void> => {
+    res.set('Cache-Control', 'no-store')
+    const apiKey = readApiKey(req.headers)
+    const identified = apiKey === undefined ? null : await deps.identify(apiKey)
+    if (identified === null) throw invalidApiKey()
+    const { caller, rate } = identified
+    applyRateLimit(res, rate)
+    if (scope && !caller.scopes.includes(scope)) {
+      throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
+    }
+    await handler(req, res, caller)
+  }
+}
+
+const listModels: Handler = (req, res, caller) => {
+  const query = catalogQuerySchema.safeParse(req.query)
+  if (!query.success) throw new HttpError(400, 'invalid_query', 'type must be image, video or audio')
+  const { type } = query.data
+  const models = activeModels(caller).filter((model) => type === undefined || model.type === type)
+  res.json({ data: models.map(catalogEntry) })
+}
+
+const showModel: Handler = (req, res, caller) => {
+  const slug = param(req, 'model')
+  const model = findActiveModel(caller, slug)
+  if (model === undefined) throw unknownModel(slug)
+  res.json(modelResource(model))
+}
+
+const estimate: Handler = async (req, res, caller) => {
+  const slug = param(req, 'model')
+  const model = findActiveModel(caller, slug)
+  if (model === undefined) throw unknownModel(slug)
+  const body = await readBody(req, res, estimateBodySchema)
+  res.json({ credits: Number(priceOf(model, validateInput(model, body.input))) })
+}
+
+function createGeneration(deps: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    const body = await readBody(req, res, submitBodySchema)
+    const idempotencyKey = readIdempotencyKey(req.get('idempotency-key'))
+    res.json(await submit(deps, { caller, slug: param(req, 'model'), body, idempotencyKey }))
+  }
+}
+
+function showStatus(deps: ApiDeps): Handler {
+  return async (req, res, caller) => void res.json(await readStatus(deps, caller, lookupOf(req)))
+}
+
+function showResult(deps: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    const { kind, body } = await readResult(deps, caller, lookupOf(req))
+    if (kind === 'running') return void res.status(202).json(body)
+    if (!strikes(caller.faults?.truncated, deps.random)) return void res.json(body)
+    const text = JSON.stringify(body)
+    res.type('json').send(text.slice(0, text.length / 2))
+  }
+}
+
+/** Off by default: the public contract has no cancel (spec, Cancel; CONTRACT, cancel). */
+function cancel(deps: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})
+    const lookup = lookupOf(req)
+    const { request_id: id } = await readStatus(deps, caller, lookup)
+    if (!(await cancelRequest(deps.db, id, true, deps.clock()))) {
+      throw new HttpError(409, 'not_cancelable', 'only a request that is IN_QUEUE can be canceled')
+    }
+    res.json(await readStatus(deps, caller, lookup))
+  }
+}
+
+/** Logs are asked for with `?logs=1` (CONTRACT, how logs are asked for). */
+function lookupOf(req: Request) {
+  const requestId = param(req, 'id')
+  if (requestId === '') throw unknownRequest(requestId)
+  return { requestId, withLogs: req.query['logs'] === '1' || req.query['logs'] === 'true' }
+}
+
+function isDecodable(path: string): boolean {
+  try {
+    decodeURIComponent(path)
+    return true
+  } catch {
+    return false
+  }
+}
+
+function param(req: Request, name: string): string {
+  const value = req.params[name]
+  return typeof value === 'string' ? value : ''
+}

@@ -1,0 +1,69 @@
+import path from 'node:path'
+import express from 'express'
+import type { ErrorRequestHandler, Response } from 'express'
+import { HttpError, methodNotAllowed, notFound } from '../../runtime/http/http.ts'
+
+const yearSeconds = 31_536_000
+
+/** What engines make, and nothing else, is served: the type comes from this table, never from a guess. */
+const contentTypes: Record<string, string> = {
+  '.png': 'image/png',
+  '.webp': 'image/webp',
+  '.jpg': 'image/jpeg',
+  '.mp4': 'video/mp4',
+  '.mp3': 'audio/mpeg',
+  '.wav': 'audio/wav',
+}
+
+/**
+ * The files under {media_url}: GET and HEAD with conditions and one byte range.
+ * A file never changes once it has its name, so it may be cached for ever.
+ * Everything that is not a media file is 404 in the spec's envelope.
+ */
+export function serveMedia(mediaDir: string): express.Router {
+  const router = express.Router({ caseSensitive: true })
+  router.use((req, res, next) => {
+    if (req.method !== 'GET' && req.method !== 'HEAD') return methodNotAllowed('GET', 'HEAD')(req, res, next)
+    if (contentTypes[path.extname(req.path)] === undefined) return notFound(req, res, next)
+    return next()
+  })
+  router.use(
+    express.static(path.resolve(mediaDir), {
+      dotfiles: 'ignore',
+      index: false,
+      redirect: false,
+      fallthrough: false,
+      maxAge: yearSeconds * 1000,
+      immutable: true,
+      setHeaders: setMediaHeaders,
+    }),
+  )
+  router.use(answerStaticError)
+  return router
+}
+
+function setMediaHeaders(res: Response, file: string): void {
+  res.set({
+    'Content-Type': contentTypes[path.extname(file)] ?? 'application/octet-stream',
+    // The name carries a digest of the content: a strong tag that is the same on every replica.
+    ETag: `"${path.basename(file)}"`,
+    'X-Content-Type-Options': 'nosniff',
+    // A media file opened by itself may show itself, and run nothing.
+    'Content-Security-Policy': "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'",
+    // Links are meant to be embedded in pages of other origins.
+    'Cross-Origin-Resource-Policy': 'cross-origin',
+  })
+}
+
+const answerStaticError: ErrorRequestHandler = (error, req, res, next) => {
+  if (error instanceof HttpError || typeof error?.status !== 'number' || error.status >= 500) return next(error)
+  // The headers of a file that is not sent would be cached with the refusal.
+  for (const name of ['Cache-Control', 'ETag', 'Last-Modified', 'Content-Type', 'Content-Length']) res.removeHeader(name)
+  if (error.status !== 416) return notFound(req, res, next)
+  const range = res.getHeader('Content-Range') ?? error.headers?.['Content-Range']
+  return next(
+    new HttpError(416, 'range_not_satisfiable', 'the range lies outside the file', {
+      headers: typeof range === 'string' ? { 'content-range': range } : {},
+    }),
+  )
+}

@@ -1,0 +1,34 @@
+import { z } from 'zod'
+import { catalogEntrySchema, submitBodySchema } from '../../wire/schemas.ts'
+
+/** What the API takes in and gives out that the receiver has no need to know. */
+
+export const estimateBodySchema = submitBodySchema.pick({ input: true })
+export const estimateSchema = z.object({ credits: z.number().nonnegative() })
+
+export const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'audio']).optional() })
+export const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
+
+export const logsQuerySchema = z.object({
+  logs: z.enum(['1', 'true']).optional().meta({ description: 'Asks for the execution logs; without it `logs` is an empty array.' }),
+})
+
+export const modelPathSchema = z.object({ model: z.string().meta({ description: 'Exact slug from the catalog.' }) })
+export const requestPathSchema = z.object({ request_id: z.guid() })
+export const idempotencyHeaderSchema = z.object({
+  'Idempotency-Key': z.uuidv4().optional().meta({ description: 'One per logical request; remembered for 24 hours.' }),
+})
+
+/** On every answer under /v1 but 401: of the window with the least left. */
+export const rateHeadersSchema = z.object({
+  'RateLimit-Limit': z.int().nonnegative().meta({ description: 'Requests per minute in this window.' }),
+  'RateLimit-Remaining': z.int().nonnegative().meta({ description: 'Requests left in this window.' }),
+  'RateLimit-Reset': z.int().nonnegative().meta({ description: 'Seconds until the window begins anew.' }),
+})
+
+/** On every delivery of a webhook (spec, Events). */
+export const webhookHeadersSchema = z.object({
+  'X-Service-Webhook-Id': z.string().meta({ description: 'Identical across retries.' }),
+  'X-Service-Timestamp': z.string().meta({ description: 'Unix time in seconds of this attempt.' }),
+  'X-Service-Signature': z.string().meta({ description: '`t=<timestamp>,v1=<hex HMAC-SHA256 of "<timestamp>.<raw body>">` with the signing secret of the key.' }),
+})

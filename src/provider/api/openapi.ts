@@ -1,0 +1,169 @@
+import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
+import type { z } from 'zod'
+import packageJson from '../../../package.json' with { type: 'json' }
+import {
+  accountSchema,
+  errorEnvelopeSchema,
+  modelSchema,
+  notificationSchema,
+  resultSchema,
+  statusBodySchema,
+  submitBodySchema,
+  submittedSchema,
+} from '../../wire/schemas.ts'
+import * as schemas from './openapi-schemas.ts'
+
+/** Every code of the spec's Errors, with CONTRACT's where the spec is silent. */
+const errors = {
+  400: 'invalid_body, invalid_query, webhook_url_invalid or idempotency_key_invalid',
+  401: 'invalid_api_key: the key is missing, wrong or revoked',
+  402: 'insufficient_credits: the balance is too low',
+  403: 'insufficient_scope: the key lacks the scope generate',
+  404: 'not_found, or model_not_found at submit',
+  409: 'idempotency_key_reuse, request_in_progress or not_cancelable',
+  413: 'payload_too_large: the body has more than 1 MiB',
+  415: 'unsupported_encoding: the body is compressed or encoded in a way that is not supported',
+  422: 'model_input_invalid: the input does not fit the input_schema of the model',
+  429: 'rate_limit_exceeded: wait for Retry-After seconds',
+  503: 'unavailable: try again after Retry-After seconds',
+} as const
+
+type Status = keyof typeof errors
+
+type Success = { status?: 200 | 202; description: string; schema: z.ZodType }
+
+function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApiResponsesObject {
+  const all: ZodOpenApiResponsesObject = {}
+  for (const { status = 200, description, schema } of successes) {
+    all[`${status}`] = { description, headers: schemas.rateHeadersSchema, content: { 'application/json': { schema } } }
+  }
+  for (const status of [401, 429, 503, ...also] as const) {
+    all[`${status}`] = {
+      description: errors[status],
+      ...(status !== 401 && status !== 503 && { headers: schemas.rateHeadersSchema }),
+      content: { 'application/json': { schema: errorEnvelopeSchema } },
+    }
+  }
+  return all
+}
+
+const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } })
+
+const submit: ZodOpenApiOperationObject = {
+  operationId: 'submit',
+  summary: 'Submit a generation',
+  description: 'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url.',
+  requestParams: { path: schemas.modelPathSchema, header: schemas.idempotencyHeaderSchema },
+  requestBody: body(submitBodySchema),
+  responses: responses([{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema }], 400, 402, 403, 404, 409, 413, 415, 422),
+}
+
+const estimate: ZodOpenApiOperationObject = {
+  operationId: 'estimate',
+  summary: 'What a generation would cost',
+  requestParams: { path: schemas.modelPathSchema },
+  requestBody: body(schemas.estimateBodySchema),
+  responses: responses([{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema }], 400, 404, 413, 415, 422),
+}
+
+const catalog: ZodOpenApiOperationObject = {
+  operationId: 'listModels',
+  summary: 'The catalog of this environment',
+  requestParams: { query: schemas.catalogQuerySchema },
+  responses: responses([{ description: 'Models that this key can use', schema: schemas.catalogSchema }], 400),
+}
+
+const model: ZodOpenApiOperationObject = {
+  operationId: 'showModel',
+  summary: 'One model with its input schema',
+  requestParams: { path: schemas.modelPathSchema },
+  responses: responses([{ description: 'The model', schema: modelSchema }], 404),
+}
+
+const lookup = { path: schemas.requestPathSchema, query: schemas.logsQuerySchema }
+
+const status: ZodOpenApiOperationObject = {
+  operationId: 'showStatus',
+  summary: 'State, queue position and progress',
+  requestParams: lookup,
+  responses: responses([{ description: 'The status', schema: statusBodySchema }], 404),
+}
+
+const result: ZodOpenApiOperationObject = {
+  operationId: 'showResult',
+  summary: 'The result, once there is one',
+  requestParams: lookup,
+  responses: responses(
+    [
+      { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema },
+      { status: 202, description: 'Not terminal yet: poll again', schema: statusBodySchema },
+    ],
+    404,
+  ),
+}
+
+const cancel: ZodOpenApiOperationObject = {
+  operationId: 'cancel',
+  summary: 'Cancel a generation that is IN_QUEUE',
+  description: 'Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; then 404 no more.',
+  requestParams: { path: schemas.requestPathSchema },
+  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema }], 404, 409),
+}
+
+const account: ZodOpenApiOperationObject = {
+  operationId: 'showAccount',
+  summary: 'Balance and usage of the last 30 days',
+  responses: responses([{ description: 'The account', schema: accountSchema }]),
+}
+
+/** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
+export function openApiDocument(baseUrl: string) {
+  return createDocument(
+    {
+      openapi: '3.1.0',
+      info: {
+        title: 'Asynchronous Generation Queue API',
+        version: packageJson.version,
+        description: 'Submit a generation of images, video or audio; poll its status or be told by a signed webhook.',
+      },
+      servers: [{ url: baseUrl }],
+      security: [{ bearer: [] }, { key: [] }, { header: [] }],
+      paths: {
+        '/v1/models': { get: catalog },
+        '/v1/models/{model}': { get: model, post: submit },
+        '/v1/models/{model}/estimate': { post: estimate },
+        '/v1/requests/{request_id}/status': { get: status },
+        '/v1/requests/{request_id}': { get: result },
+        '/v1/requests/{request_id}/cancel': { post: cancel },
+        '/v1/account': { get: account },
+      },
+      webhooks: {
+        completion: {
+          post: {
+            summary: 'Completion notification, sent to webhook_url',
+            description: 'Answer with 2xx within 10 seconds; otherwise it comes again, six times in all.',
+            requestParams: { header: schemas.webhookHeadersSchema },
+            requestBody: body(notificationSchema),
+            responses: { '2XX': { description: 'Received' } },
+          },
+        },
+      },
+      components: {
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', description: 'Authorization: Bearer <API_KEY>' },
+          key: { type: 'apiKey', in: 'header', name: 'Authorization', description: 'Authorization: Key <API_KEY>' },
+          header: { type: 'apiKey', in: 'header', name: 'X-Api-Key' },
+        },
+      },
+    },
+    { override: describeUuid },
+  )
+}
+
+/** A transform has no JSON schema; ours only put a uuid into lower case. */
+function describeUuid({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+  if (zodSchema._zod.def.type !== 'pipe') return
+  for (const name of Object.keys(jsonSchema)) delete jsonSchema[name]
+  jsonSchema.type = 'string'
+  jsonSchema.format = 'uuid'
+}

@@ -1,0 +1,80 @@
+import { sql } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../../wire/schemas.ts'
+import type { Caller } from '../accounts/identify.ts'
+import { iso } from '../accounts/keys.ts'
+import type { StatusReader } from '../queue/status-reader.ts'
+
+type ResultRow = {
+  id: string
+  status: RequestStatus
+  model: string
+  output: Output | null
+  cost: string
+  error_code: string | null
+  error_message: string | null
+  created_at: string
+  completed_at: string | null
+}
+
+export type Lookup = { requestId: string; withLogs: boolean }
+export type ReadDeps = { db: Database; statusReader: StatusReader }
+
+/** `GET /v1/requests/{request_id}/status` (spec, Endpoints). */
+export async function readStatus({ statusReader }: ReadDeps, caller: Caller, { requestId, withLogs }: Lookup): Promise<StatusBody> {
+  const { accountId, environment } = caller
+  const status = await statusReader({ requestId: knownId(requestId), accountId, environment, withLogs })
+  if (status === null) throw unknownRequest(requestId)
+  return status
+}
+
+export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running'; body: StatusBody }
+
+/** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
+export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
+  // Keys see the requests of their account and environment (CONTRACT, request visibility).
+  const [row] = answered(await deps.db.execute<ResultRow>(sql`
+    select id, status, model, output, cost, error_code, error_message, created_at, completed_at from provider.requests
+    where id = ${knownId(lookup.requestId)} and account_id = ${caller.accountId} and environment = ${caller.environment}`), 'reading a result')
+  if (row === undefined) throw unknownRequest(lookup.requestId)
+  const common = { request_id: row.id, model: row.model, ...times(row) }
+  switch (row.status) {
+    case 'COMPLETED':
+      if (row.output === null) throw new Error(`request ${row.id} is COMPLETED without an output`)
+      return { kind: 'terminal', body: { ...common, status: row.status, output: row.output, cost: Number(row.cost) } }
+    case 'FAILED': {
+      const error = { code: row.error_code ?? 'GENERATION_FAILED', message: row.error_message ?? 'the generation failed' }
+      return { kind: 'terminal', body: { ...common, status: row.status, error, cost: 0 } }
+    }
+    case 'CANCELED':
+      return { kind: 'terminal', body: { ...common, status: row.status, cost: 0 } }
+    case 'IN_QUEUE':
+    case 'IN_PROGRESS':
+      return running(deps, caller, lookup)
+    default:
+      return row.status satisfies never
+  }
+}
+
+/** It may have ended between the two reads: then it is read again, and is terminal for good. */
+async function running(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
+  const body = await readStatus(deps, caller, lookup)
+  const ended = body.status !== 'IN_QUEUE' && body.status !== 'IN_PROGRESS'
+  return ended ? readResult(deps, caller, lookup) : { kind: 'running', body }
+}
+
+function times({ created_at, completed_at }: ResultRow) {
+  return { created_at: iso(created_at), completed_at: iso(completed_at ?? created_at) }
+}
+
+function knownId(requestId: string): string {
+  const id = requestIdSchema.safeParse(requestId)
+  if (!id.success) throw unknownRequest(requestId)
+  return id.data
+}
+
+export function unknownRequest(requestId: string): HttpError {
+  return new HttpError(404, 'not_found', `there is no request ${requestId.slice(0, 80).toWellFormed()}`)
+}

@@ -1,0 +1,59 @@
+import { HttpError } from '../../runtime/http/http.ts'
+import type { catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
+import type { z } from 'zod'
+import type { Caller } from '../accounts/identify.ts'
+import { catalog, type CatalogModel } from './catalog-data.ts'
+import type { Input } from './input.ts'
+import { priceOf } from './pricing.ts'
+
+const bySlug = new Map(catalog.map((model) => [model.slug, model]))
+
+/** The models that are active for this caller's environment (spec, Model and Versioning). */
+export function activeModels(caller: Pick<Caller, 'environment' | 'activations'>): CatalogModel[] {
+  return catalog.filter((model) => isActive(model, caller))
+}
+
+/** By its exact slug; undefined when it is unknown or not active for this caller. */
+export function findActiveModel(caller: Pick<Caller, 'environment' | 'activations'>, slug: string): CatalogModel | undefined {
+  const model = bySlug.get(slug)
+  return model && isActive(model, caller) ? model : undefined
+}
+
+/** Active or not: a request that was accepted runs even when its model is switched off meanwhile. */
+export function findModel(slug: string): CatalogModel | undefined {
+  return bySlug.get(slug)
+}
+
+export function unknownModel(slug: string): HttpError {
+  return new HttpError(404, 'not_found', `there is no model ${shown(slug)} for this key`)
+}
+
+/** The same at submit, where the spec has a code of its own (Errors). */
+export function modelNotFound(slug: string): HttpError {
+  return new HttpError(404, 'model_not_found', `the model ${shown(slug)} is not active in this environment`)
+}
+
+/** One entry of the list: `credits` is the price with every optional parameter at its default. */
+export function catalogEntry(model: CatalogModel): z.infer<typeof catalogEntrySchema> {
+  const { slug, type, name, capabilities, note } = model
+  const credits = Number(priceOf(model, defaultsOf(model)))
+  return { slug, type, name, capabilities, pricing: { credits, ...(note !== undefined && { note }) } }
+}
+
+export function modelResource(model: CatalogModel): z.infer<typeof modelSchema> {
+  const { slug, type, name, capabilities, input_schema, pricing } = model
+  return { slug, type, name, capabilities, input_schema, pricing }
+}
+
+function isActive(model: CatalogModel, { environment, activations }: Pick<Caller, 'environment' | 'activations'>): boolean {
+  return activations[model.slug] ?? model.environments.includes(environment)
+}
+
+function defaultsOf({ input_schema: schema }: CatalogModel): Input {
+  const entries = Object.entries(schema).flatMap(([key, { default: value }]) => (value === undefined ? [] : [[key, value] as const]))
+  return Object.fromEntries(entries)
+}
+
+function shown(slug: string): string {
+  return slug.slice(0, 80).toWellFormed()
+}

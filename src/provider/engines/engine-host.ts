@@ -1,0 +1,94 @@
+import { fork, type ChildProcess } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Output } from '../../wire/schemas.ts'
+import { type Order, reportSchema } from './engine-messages.ts'
+import { type EngineJob, EngineError, type Report } from './engine.ts'
+import type { EngineSettings } from './engine-settings.ts'
+
+const script = fileURLToPath(import.meta.resolve('./engine-process.ts'))
+
+export type EngineHost = {
+  /** Runs a job on an engine by its name; rejects with an EngineError where the client may be told why. */
+  run: (engine: string, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
+  /** Of the process that runs now, if one does. */
+  pid: () => number | undefined
+  close: () => void
+}
+
+type Run = { report: Report; resolve: (output: Output) => void; reject: (error: Error) => void }
+
+/** Runs engines in a process of their own, started when first needed and again after it has died. */
+export function createEngineHost({ settings, logger }: { settings: EngineSettings | undefined; logger: Logger }): EngineHost {
+  const runs = new Map<number, Run>()
+  let child: ChildProcess | undefined
+  let lastRun = 0
+
+  const hear = (message: unknown) => {
+    const heard = reportSchema.parse(message)
+    const run = runs.get(heard.run)
+    if (run === undefined) return
+    switch (heard.kind) {
+      case 'progress':
+        run.report(heard.percent, heard.line).catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
+        return
+      case 'done':
+        return run.resolve(heard.output)
+      case 'failed':
+        return run.reject(engineErrorOf(heard))
+      default:
+        heard satisfies never
+    }
+  }
+  const start = (): ChildProcess => {
+    const started = fork(script, {
+      execArgv: [],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      serialization: 'json',
+      // A session of its own, whose priority it can lower (engine-process.ts).
+      detached: true,
+      windowsHide: true,
+    })
+    started.on('message', hear)
+    started.on('error', (error) => logger.error({ err: error }, 'the engine process does not take orders'))
+    started.once('exit', (code, signal) => {
+      if (child !== started) return
+      child = undefined
+      if (runs.size > 0) logger.error({ code, signal, generations: runs.size }, 'the engine process has died with generations')
+      for (const run of runs.values()) run.reject(new Error(`the engine process ended (${signal ?? code})`))
+    })
+    tell(started, { kind: 'settings', settings })
+    return started
+  }
+
+  const run: EngineHost['run'] = async (engine, job, report, signal) => {
+    signal.throwIfAborted()
+    const to = (child ??= start())
+    const id = ++lastRun
+    const { promise, resolve, reject } = Promise.withResolvers<Output>()
+    const abort = () => {
+      tell(to, { kind: 'abort', run: id })
+      // Engines stop soon after; nobody waits for them.
+      reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
+    }
+    runs.set(id, { report, resolve, reject })
+    signal.addEventListener('abort', abort, { once: true })
+    tell(to, { kind: 'run', run: id, engine, job: { ...job, input: { ...job.input } } })
+    try {
+      return await promise
+    } finally {
+      signal.removeEventListener('abort', abort)
+      runs.delete(id)
+    }
+  }
+  return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
+}
+
+function engineErrorOf({ told, detail }: { told?: { message: string; transient: boolean } | undefined; detail: string }): Error {
+  const cause = new Error(detail)
+  return told ? new EngineError(told.message, { cause, transient: told.transient }) : new Error('an engine broke', { cause })
+}
+
+function tell(child: ChildProcess, order: Order): void {
+  if (child.connected) child.send(order)
+}

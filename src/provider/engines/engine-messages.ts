@@ -1,0 +1,33 @@
+import { z } from 'zod'
+import { outputSchema } from '../../wire/schemas.ts'
+import { engineSettingsSchema } from './engine-settings.ts'
+
+/** What is said between the provider and its engine process. */
+
+const jobSchema = z.object({
+  requestId: z.string(),
+  model: z.string(),
+  input: z.record(z.string(), z.unknown()),
+  mediaDir: z.string(),
+  mediaUrl: z.string(),
+})
+
+export const orderSchema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('settings'), settings: engineSettingsSchema.optional() }),
+  z.object({ kind: z.literal('run'), run: z.int(), engine: z.string(), job: jobSchema }),
+  z.object({ kind: z.literal('abort'), run: z.int() }),
+])
+export type Order = z.infer<typeof orderSchema>
+
+export const reportSchema = z.discriminatedUnion('kind', [
+  z.object({ kind: z.literal('progress'), run: z.int(), percent: z.number(), line: z.string().optional() }),
+  z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
+  /** `told`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
+  z.object({
+    kind: z.literal('failed'),
+    run: z.int(),
+    detail: z.string(),
+    told: z.object({ message: z.string(), transient: z.boolean() }).optional(),
+  }),
+])
+export type EngineReport = z.infer<typeof reportSchema>

@@ -1,0 +1,82 @@
+import fs from 'node:fs'
+import os from 'node:os'
+import { inspect } from 'node:util'
+import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
+import { type Engine, EngineError } from './engine.ts'
+import { createEngines } from './registry.ts'
+
+/**
+ * The process that engines run in: started by engine-host.ts, told what to do
+ * over its channel. Drawing and encoding take every core they get, so they have
+ * the least of all priorities: what answering the API leaves over. And native
+ * code that crashes ends this process, not the API.
+ */
+const niceness = 19
+const maxDetailLength = 8000
+
+/**
+ * Linux may weigh whole sessions against each other first, and niceness only
+ * within one: engines would then get as much of a core as Postgres. So the
+ * session that engine-host.ts gave this process is made as nice as the process.
+ */
+function lowerPriority(): void {
+  const lower = [() => os.setPriority(niceness), () => fs.writeFileSync('/proc/self/autogroup', String(niceness))]
+  for (const step of lower) {
+    try {
+      step()
+    } catch {
+      // Not everywhere, and some containers forbid it; then engines compete with the API for the cores.
+    }
+  }
+}
+
+function say(report: EngineReport): void {
+  // A provider that has just died cannot be told any more; its end is heard as a disconnect.
+  if (process.connected) process.send?.(report, () => {})
+}
+
+const running = new Map<number, AbortController>()
+
+async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>): Promise<void> {
+  const controller = new AbortController()
+  running.set(id, controller)
+  try {
+    const engine = engines.get(name)
+    if (engine === undefined) throw new EngineError('no engine is installed for this model')
+    const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
+    say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
+  } catch (error) {
+    const told = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
+    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), told })
+  } finally {
+    running.delete(id)
+  }
+}
+
+lowerPriority()
+let engines: ReadonlyMap<string, Engine> = new Map()
+process.on('message', (message) => {
+  const order = orderSchema.parse(message)
+  switch (order.kind) {
+    case 'settings':
+      engines = createEngines({ settings: order.settings })
+      break
+    case 'run':
+      run(engines, order).catch((error: unknown) => {
+        // It could not even say that it failed: the provider starts another process.
+        process.stderr.write(`${inspect(error)}\n`)
+        process.exit(1)
+      })
+      break
+    case 'abort':
+      running.get(order.run)?.abort(new Error('aborted'))
+      break
+    default:
+      order satisfies never
+  }
+})
+// The provider has died: what runs here belongs to nobody any more.
+process.on('disconnect', () => process.exit(0))
+// The provider decides when this process ends.
+process.on('SIGINT', () => {})
+process.on('SIGTERM', () => {})

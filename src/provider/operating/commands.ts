@@ -1,0 +1,169 @@
+/**
+ * What the developer console and `mediadock provider …` can do (CONTRACT, Command line).
+ * Plain functions that answer plain data; what cannot be done throws a CommandError
+ * whose message fits on one line.
+ *
+ *   openProvider({ databaseUrl, secretKey? })  → { deps, close }   a small pool, for the command line
+ *   createKey(deps, { account, name, environment, scopes? })       → { id, account, name, environment, scopes, api_key, signing_secret }
+ *   listKeys(deps, { account? })               → KeyListing[]
+ *   revokeKey(deps, id)                        → { id, revoked: true }
+ *   grantCredits(deps, { account, credits })   → { account, balance }          credits: decimal text or number
+ *   cancelRequest(deps, requestId)             → { request_id, status: 'CANCELED' }
+ *   listModels(deps)                           → { slug, type, name, live, sandbox }[]
+ *   setModelEnabled(deps, { slug, environment, enabled })  → { slug, environment, enabled }
+ *   setFaults(deps, keyId, faults)             → { id, faults }   faults: parseFaults(['failed=1', 'slow_seconds=5'])
+ *   clearFaults(deps, keyId)                   → { id, faults: null }
+ *   checkLedger(deps)                          → { ok, accounts, entries, problems }
+ *
+ * `deps` is { db, secretKey, clock }; only createKey needs the secretKey.
+ */
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { createPool, type Database } from '../../runtime/postgres/postgres.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import { catalog } from '../catalog/catalog-data.ts'
+import { findModel } from '../catalog/catalog.ts'
+import { type Faults, faultsSchema } from '../domain/faults.ts'
+import * as keys from '../accounts/keys.ts'
+import * as ledger from '../accounts/ledger.ts'
+import * as requests from '../queue/requests.ts'
+import { environments, type Environment } from '../domain/schema.ts'
+
+export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
+
+/** What was asked for cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
+export class CommandError extends Error {
+  override name = 'CommandError'
+  code = 'command' as const
+  malformed: boolean
+  constructor(message: string, { malformed = false } = {}) {
+    super(message)
+    this.malformed = malformed
+  }
+}
+
+export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; secretKey?: Buffer }) {
+  const pool = createPool({ url: databaseUrl, max: 2 })
+  return { deps: { db: pool.db, secretKey: secretKey ?? Buffer.alloc(0), clock: () => new Date() }, close: pool.close }
+}
+
+// Names end up in logs, pages and addresses of the command line.
+const nameSchema = z
+  .string()
+  .regex(/^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u, 'must be 1 to 100 printable characters without spaces at its ends')
+const newKeySchema = z.object({
+  account: nameSchema,
+  name: nameSchema,
+  environment: z.enum(environments),
+  scopes: z.array(z.enum(keys.scopes, 'must be generate, read or both')).min(1).optional(),
+})
+const creditsSchema = z
+  .union([z.string(), z.number().transform(String)])
+  .pipe(z.string().regex(/^(?=.*[1-9])\d{1,12}(\.\d{1,6})?$/, 'must be a decimal above 0 with at most 6 places'))
+
+export type NewKey = { account: string; name: string; environment: Environment; scopes?: readonly keys.Scope[] | undefined }
+
+export async function createKey(deps: CommandDeps, wanted: NewKey): Promise<keys.CreatedKey> {
+  const { account, name, environment, scopes } = parse(newKeySchema, wanted)
+  const created = await keys.insertKey(deps, { account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
+  if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
+  return created
+}
+
+export async function listKeys({ db }: CommandDeps, { account }: { account?: string | undefined } = {}): Promise<keys.KeyListing[]> {
+  return keys.listKeys(db, account)
+}
+
+export async function revokeKey({ db, clock }: CommandDeps, id: string): Promise<{ id: string; revoked: true }> {
+  if (!(await keys.revokeKey(db, keyId(id), clock()))) throw unknownKey(id)
+  return { id, revoked: true }
+}
+
+/** Gives credits; the account is made if it is new. */
+export async function grantCredits({ db, clock }: CommandDeps, { account, credits }: { account: string; credits: string | number }) {
+  const granted = { accountId: parse(nameSchema, account, 'account'), credits: parse(creditsSchema, credits, 'credits') }
+  return { account, balance: Number(await ledger.grant(db, granted, clock())) }
+}
+
+export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
+  const id = parse(requestIdSchema, requestId, 'request_id')
+  if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
+  const [row] = answered(await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`), 'reading the state of a request')
+  throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
+}
+
+export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
+
+export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
+  const rows = answered(await db.execute<{ slug: string; environment: Environment; enabled: boolean }>(
+    sql`select slug, environment, enabled from provider.model_activations`,
+  ), 'listing models')
+  const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
+  return catalog.map(({ slug, type, name, environments: defaults }) => {
+    const active = (environment: Environment) => switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
+    return { slug, type, name, live: active('live'), sandbox: active('sandbox') }
+  })
+}
+
+export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
+
+/** Takes effect at the next request, in every process (spec, Versioning). */
+export async function setModelEnabled({ db, clock }: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
+  if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
+  parse(z.enum(environments), environment, 'environment')
+  answered(await db.execute(sql`
+    insert into provider.model_activations (environment, slug, enabled, updated_at)
+    values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
+    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`), 'switching a model')
+  return { slug, environment, enabled }
+}
+
+/** Reads `name=value` words as the command line gives them. */
+export function parseFaults(words: readonly string[]): Faults {
+  const entries = words.map((word) => {
+    const [name = '', value = ''] = word.split('=', 2)
+    return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
+  })
+  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
+  return parse(faultsSchema, Object.fromEntries(entries))
+}
+
+export async function setFaults({ db }: CommandDeps, id: string, faults: Faults): Promise<{ id: string; faults: Faults }> {
+  const wanted = parse(faultsSchema, faults)
+  await changeFaults(db, id, wanted)
+  return { id, faults: wanted }
+}
+
+export async function clearFaults({ db }: CommandDeps, id: string): Promise<{ id: string; faults: null }> {
+  await changeFaults(db, id, null)
+  return { id, faults: null }
+}
+
+export async function checkLedger({ db }: CommandDeps): Promise<ledger.LedgerCheck> {
+  return ledger.checkLedger(db)
+}
+
+async function changeFaults(db: Database, id: string, faults: Faults | null): Promise<void> {
+  const outcome = await keys.updateFaults(db, keyId(id), faults)
+  if (outcome === 'unknown') throw unknownKey(id)
+  if (outcome === 'live') throw new CommandError(`key ${id} is a live key: only sandbox keys can have faults`)
+}
+
+function keyId(id: string): string {
+  const parsed = requestIdSchema.safeParse(id)
+  if (!parsed.success) throw unknownKey(id)
+  return parsed.data
+}
+
+function unknownKey(id: string): CommandError {
+  return new CommandError(`there is no key ${id}`)
+}
+
+function parse<T>(schema: z.ZodType<T>, value: unknown, name?: string): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  const where = [...(name === undefined ? [] : [name]), ...(issue?.path ?? [])].join('.')
+  throw new CommandError(`${where || 'the value'} ${issue?.message ?? 'is invalid'}`, { malformed: true })
+}

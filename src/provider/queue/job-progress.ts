@@ -1,0 +1,51 @@
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Report } from '../engines/engine.ts'
+import { type ClaimedRequest, recordProgress } from './requests.ts'
+
+/** Engines may report as often as they like; Postgres hears of it this often. */
+const writePauseMs = 250
+const maxLogLineLength = 500
+
+export type JobProgressDeps = { db: Database; clock: () => Date; logger: Logger; leaseMs: number }
+
+/**
+ * Keeps a running request alive: writes its progress, renews its lease, and
+ * notices when it is ours no longer.
+ */
+export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDeps, claimed: ClaimedRequest) {
+  const lost = new AbortController()
+  let progress = 0
+  let logLines: string[] = []
+  let writtenAt = 0
+  let writing: Promise<void> | undefined
+
+  const write = async () => {
+    const lines = logLines
+    logLines = []
+    writtenAt = performance.now()
+    const leaseUntil = new Date(clock().getTime() + leaseMs)
+    const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseUntil })
+    if (!ours) lost.abort(new Error('the request is no longer ours'))
+  }
+  const writeOnce = (): Promise<void> => {
+    writing ??= write().finally(() => (writing = undefined))
+    return writing
+  }
+  const heartbeat = setInterval(() => {
+    writeOnce().catch((error: unknown) => logger.warn({ err: error, request_id: claimed.id }, 'lease not renewed, will try again'))
+  }, leaseMs / 4)
+
+  const report: Report = async (percent, line) => {
+    progress = Math.min(Math.max(Math.trunc(percent), progress), 100)
+    if (line !== undefined) logLines.push(line.replaceAll('\0', '').toWellFormed().slice(0, maxLogLineLength))
+    if (performance.now() - writtenAt >= writePauseMs) await writeOnce()
+  }
+  /** Writes what is left and stops the heartbeat. */
+  const close = async () => {
+    clearInterval(heartbeat)
+    await writing
+    if (logLines.length > 0 && !lost.signal.aborted) await writeOnce()
+  }
+  return { report, close, lost: lost.signal }
+}

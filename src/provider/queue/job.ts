@@ -1,0 +1,134 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Output } from '../../wire/schemas.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { findModel } from '../catalog/catalog.ts'
+import type { EngineHost } from '../engines/engine-host.ts'
+import { EngineError } from '../engines/engine.ts'
+import { sandboxOutput } from '../engines/sandbox.ts'
+import { strikes } from '../domain/faults.ts'
+import { createJobProgress } from './job-progress.ts'
+import type { Ending } from '../webhooks/notification.ts'
+import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.ts'
+
+/** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
+const maxAttempts = 3
+/** Workers that may die over it. That is hardly its own fault, since engines crash in a process of their own; yet it must end. */
+const maxClaims = 20
+const jobTimeoutMs = 15 * 60_000
+const retryPause = { baseMs: 2000, capMs: 30_000 }
+const finishTries = 5
+
+export type JobDeps = {
+  db: Database
+  engines: Pick<EngineHost, 'run'>
+  engineNameOf: (model: { slug: string; engine: string }) => string
+  mediaDir: string
+  mediaUrl: string
+  clock: () => Date
+  random: () => number
+  logger: Logger
+  leaseMs: number
+}
+
+/** Runs one claimed request to its end, or lets go of it. `cut` aborts when the process must end. */
+export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
+  const progress = createJobProgress(deps, claimed)
+  const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs)])
+  try {
+    const ending = await endingOf(deps, claimed, progress.report, signal)
+    await progress.close()
+    if (ending.kind === 'retry') return await retry(deps, claimed, ending.pauseMs)
+    await finish(deps, claimed, ending)
+  } catch (error) {
+    await progress.close().catch(() => {})
+    if (progress.lost.aborted) return deps.logger.info({ request_id: claimed.id }, 'generation canceled or taken over')
+    if (!cut.aborted) throw error
+    // Stopping: the next process may have it at once, and this run does not count.
+    await releaseRequest(deps.db, claimed, deps.clock(), false)
+  }
+}
+
+type Outcome = Ending | { kind: 'retry'; pauseMs: number }
+
+async function endingOf(
+  deps: JobDeps,
+  claimed: ClaimedRequest,
+  report: ReturnType<typeof createJobProgress>['report'],
+  signal: AbortSignal,
+): Promise<Outcome> {
+  if (claimed.attempt > maxClaims) return failed('the generation could not be completed')
+  try {
+    if (claimed.environment === 'sandbox') return await rehearse(deps, claimed, report, signal)
+    return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
+  } catch (error) {
+    if (signal.aborted) {
+      if (signal.reason instanceof Error && signal.reason.name === 'TimeoutError') return failed('the generation took too long')
+      throw error
+    }
+    const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }
+    if (error instanceof EngineError) deps.logger.warn(facts, 'engine could not make it')
+    else deps.logger.error(facts, 'engine broke')
+    const isForGood = error instanceof EngineError && !error.transient
+    if (isForGood || claimed.attempt >= maxAttempts) {
+      return failed(error instanceof EngineError ? error.message : 'the generation could not be completed')
+    }
+    return { kind: 'retry', pauseMs: jitteredPauseMs(claimed.attempt, retryPause, deps.random) }
+  }
+}
+
+async function generate(
+  { engines, engineNameOf, mediaDir, mediaUrl }: JobDeps,
+  { id, model: slug, input }: ClaimedRequest,
+  report: ReturnType<typeof createJobProgress>['report'],
+  signal: AbortSignal,
+): Promise<Output> {
+  const model = findModel(slug)
+  if (model === undefined) throw new EngineError('the model is no longer offered')
+  return engines.run(engineNameOf(model), { requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
+}
+
+/** A sandbox request that was asked to be slow, or to end badly. */
+async function rehearse(
+  { mediaDir, mediaUrl, random }: JobDeps,
+  { model: slug, input, faults }: ClaimedRequest,
+  report: ReturnType<typeof createJobProgress>['report'],
+  signal: AbortSignal,
+): Promise<Ending> {
+  await report(0, 'rehearsing in the sandbox')
+  const stepMs = ((faults?.slow_seconds ?? 0) * 1000) / 10
+  for (let step = 1; step <= 10 && stepMs > 0; step += 1) {
+    await delay(stepMs, undefined, { signal })
+    await report(step * 10)
+  }
+  if (strikes(faults?.failed, random)) return failed('the generation failed, as this sandbox key asked for')
+  if (strikes(faults?.canceled, random)) return { kind: 'canceled' }
+  const model = findModel(slug)
+  if (model === undefined) return failed('the model is no longer offered')
+  return { kind: 'completed', output: await sandboxOutput(model.type, { mediaDir, mediaUrl, model: slug, input }) }
+}
+
+/** The spec's only code of a failed generation (Events, Body on failure). */
+function failed(message: string): Ending {
+  return { kind: 'failed', error: { code: 'GENERATION_FAILED', message } }
+}
+
+async function retry({ db, clock, logger }: JobDeps, claimed: ClaimedRequest, pauseMs: number): Promise<void> {
+  const retryAt = new Date(clock().getTime() + pauseMs)
+  await releaseRequest(db, claimed, retryAt, true)
+  logger.info({ request_id: claimed.id, retry_at: retryAt.toISOString() }, 'generation will be tried again')
+}
+
+/** Media are made and paid for by now: a short outage of Postgres must not undo that. */
+async function finish({ db, clock, random, logger }: JobDeps, claimed: ClaimedRequest, ending: Ending): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      const ours = await finishRequest(db, claimed, ending, { now: clock(), random })
+      return logger.info({ request_id: claimed.id, model: claimed.model, ending: ending.kind, ours }, 'generation ended')
+    } catch (error) {
+      if (attempt === finishTries) throw error
+      await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
+    }
+  }
+}

@@ -1,0 +1,59 @@
+import { randomUUID } from 'node:crypto'
+import { type JobDeps, runJob } from './job.ts'
+import { claimRequests } from './requests.ts'
+import { environments, type Environment } from '../domain/schema.ts'
+
+export type WorkerDeps = JobDeps & {
+  /** Requests that run at the same time in this process. Sandbox requests only wait, so they have slots of their own. */
+  slots: Record<Environment, number>
+  /** A slot has become free. */
+  onFree: () => void
+}
+
+export type QueueWorker = {
+  /** There is something in this queue: the next round looks, however lately it was found empty. */
+  note: (environment: Environment) => void
+  /** Fills the free slots; the jobs go on by themselves. */
+  runOnce: () => Promise<{ more: boolean }>
+  /** Settles when no job is running. */
+  drain: () => Promise<void>
+}
+
+/** A queue that was found empty is looked at again after this long, for what other processes put there or left behind; within the loop's own pause. */
+const emptyRestMs = 300
+
+/** Runs the queue (spec, States): any number of processes share it. */
+export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWorker {
+  const running = { live: new Set<Promise<void>>(), sandbox: new Set<Promise<void>>() }
+  const restsUntilMs = { live: 0, sandbox: 0 }
+
+  const fill = async (environment: Environment): Promise<void> => {
+    const jobs = running[environment]
+    const limit = deps.slots[environment] - jobs.size
+    if (limit <= 0 || performance.now() < restsUntilMs[environment]) return
+    restsUntilMs[environment] = performance.now() + emptyRestMs
+    const now = deps.clock()
+    const leaseUntil = new Date(now.getTime() + deps.leaseMs)
+    const claimed = await claimRequests(deps.db, { environment, token: randomUUID(), limit, leaseUntil, now })
+    if (claimed.length === limit) restsUntilMs[environment] = 0
+    for (const request of claimed) {
+      const job = runJob(deps, request, cut)
+        .catch((error: unknown) => deps.logger.error({ err: error, request_id: request.id }, 'generation not settled, its lease will end'))
+        .finally(() => {
+          jobs.delete(job)
+          deps.onFree()
+        })
+      jobs.add(job)
+    }
+  }
+  return {
+    note: (environment) => {
+      restsUntilMs[environment] = 0
+    },
+    runOnce: async () => {
+      for (const environment of environments) await fill(environment)
+      return { more: false }
+    },
+    drain: async () => void (await Promise.all([...running.live, ...running.sandbox])),
+  }
+}

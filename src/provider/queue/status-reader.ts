@@ -1,0 +1,123 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RequestStatus, StatusBody } from '../../wire/schemas.ts'
+import { createNaturalBatch } from '../../runtime/natural-batch.ts'
+import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
+import type { Environment } from '../domain/schema.ts'
+
+export type StatusQuestion = {
+  /** A uuid. */
+  requestId: string
+  accountId: string
+  environment: Environment
+  withLogs: boolean
+}
+
+/** Null where this account and environment have no such request. */
+export type StatusReader = (question: StatusQuestion) => Promise<StatusBody | null>
+
+const maxBatch = 500
+const batchesUnderWay = 2
+/** As a share of a view's greatest age: early enough for the walk to end in time. */
+const refreshFrom = 0.7
+
+/** Reads statuses for all callers of this process, the ones that ask at the same time together. */
+export function createStatusReader(db: Database): StatusReader {
+  const views: QueueViews = new Map()
+  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions), maxBatch, parallel: batchesUnderWay })
+}
+
+/** The queues as this process has last seen them, and which of them it is looking at now. */
+export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolean }>
+
+/**
+ * State, position and progress of requests (spec, Generation request), in one
+ * statement. Position 0 is served next. To tell positions the queue is walked
+ * in the same statement, and so at the same moment. A long queue is walked now
+ * and then for all callers together, beside what they ask: its positions are of
+ * the last two seconds, and states are always of now.
+ */
+export async function readStatuses(db: Database, views: QueueViews, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
+  const answers: (StatusBody | null)[] = questions.map(() => null)
+  const environments = [...new Set(questions.map(({ environment }) => environment))]
+  const walked = environments.filter((environment) => ageOf(views, environment) >= 1)
+  for (const environment of environments) if (!walked.includes(environment)) refreshInTime(db, views, environment)
+
+  const { found, seen } = await read(db, questions, walked)
+  for (const [environment, view] of seen) views.set(environment, { view })
+  // All that was read is brought into view before anything is counted.
+  for (const { environment, key, status } of found) {
+    const view = views.get(environment)?.view
+    if (view && key) amend(view, key, status === 'IN_QUEUE')
+  }
+  for (const { n, id, environment, key, status, progress, logs } of found) {
+    const view = views.get(environment)?.view
+    const place = view && key && status === 'IN_QUEUE' ? placeOf(view, key) : null
+    answers[n - 1] = { request_id: id, status, queue_position: place, progress, logs }
+  }
+  return answers
+}
+
+/** As a share of what it may be: from 1 on it is too old to be used. */
+function ageOf(views: QueueViews, environment: Environment): number {
+  const view = views.get(environment)?.view
+  return view === undefined || view.maxAgeMs === 0 ? Infinity : (performance.now() - view.readAtMs) / view.maxAgeMs
+}
+
+/** Walks a long queue before its view is too old, so that nobody has to wait for it. */
+function refreshInTime(db: Database, views: QueueViews, environment: Environment): void {
+  const known = views.get(environment)
+  if (known === undefined || known.refreshing || ageOf(views, environment) < refreshFrom) return
+  known.refreshing = true
+  read(db, [], [environment]).then(
+    ({ seen }) => seen.forEach((view) => views.set(environment, { view })),
+    // Whoever asks when the view is too old walks the queue, and hears of the error.
+    () => void (known.refreshing = false),
+  )
+}
+
+type Found = {
+  n: number
+  id: string
+  environment: Environment
+  status: RequestStatus
+  progress: number
+  logs: string[]
+  turn: string | null
+  seq: string
+}
+type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
+
+async function read(db: Database, questions: readonly StatusQuestion[], walked: readonly Environment[]) {
+  const readAtMs = performance.now()
+  const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
+  const found: SQL = sql`
+    select a.n::int, r.id, r.environment, r.status, r.progress, case when a.with_logs then r.logs else '{}' end as logs,
+      r.turn, r.seq, null::json as turns, null::json as seqs
+    from unnest(
+      ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
+      ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
+    ) with ordinality as a (id, account_id, environment, with_logs, n)
+    join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment`
+  // One walk for both lists: an aggregate takes its rows in the order in which they come.
+  const queues: SQL = sql`
+    select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns), array_to_json(queue.seqs)
+    from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
+      select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
+        select turn, seq from provider.requests where status = 'IN_QUEUE' and environment = w.environment order by turn, seq
+      ) q
+    ) queue`
+  const rows = answered(await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`), 'reading statuses')
+
+  const took = { readAtMs, tookMs: performance.now() - readAtMs }
+  return {
+    // What never was in a queue has no turn.
+    found: rows.flatMap((row) => (row.n === null ? [] : [{ ...row, key: row.turn === null ? undefined : keyOf(row.turn, row.seq) }])),
+    seen: new Map(rows.flatMap((row) => (row.n === null ? [[row.environment, createQueueView(row.turns, row.seqs, took)] as const] : []))),
+  }
+}
+
+function keyOf(turn: string, seq: string): QueueKey {
+  return { turn: Number(turn), seq: Number(seq) }
+}

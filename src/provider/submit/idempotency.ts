@@ -1,0 +1,95 @@
+import { createHash } from 'node:crypto'
+import { sql } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Environment } from '../domain/schema.ts'
+
+/** Spec, Limits: after this the same key counts as a new request. */
+export const retentionMs = 24 * 3600 * 1000
+
+const uuidV4 = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/i
+
+/** The Idempotency-Key of a submit, in lower case. Anything but a UUID v4 is 400. */
+export function readIdempotencyKey(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined
+  if (!uuidV4.test(header)) throw new HttpError(400, 'idempotency_key_invalid', 'the Idempotency-Key must be a UUID v4')
+  return header.toLowerCase()
+}
+
+/** What two submits must share to be the same one (CONTRACT, scope of an Idempotency-Key). */
+export function fingerprintOf(parameters: { model: string; input: unknown; webhookUrl: string | undefined }): Buffer {
+  return createHash('sha256').update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null])).digest()
+}
+
+/** Members sorted, so that their order does not count. The body's depth is bounded where it is read. */
+function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value)
+  const members = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return `{${members.map(([key, member]) => `${JSON.stringify(key)}:${canonicalJson(member)}`).join(',')}}`
+}
+
+export type KeyScope = { accountId: string; environment: Environment; key: string }
+
+export type Remembered = {
+  requestId: string
+  same: boolean
+  expired: boolean
+  /** What the first submit answered, to be answered again. */
+  cost: string
+  queued: boolean
+  /** Null where the first submit's process died before it could tell. */
+  submittedPosition: number | null
+}
+
+/** What an earlier submit with this key has done, if one was accepted. */
+export async function recall(
+  db: Database,
+  { accountId, environment, key }: KeyScope,
+  fingerprint: Buffer,
+  now: Date,
+): Promise<Remembered | undefined> {
+  const [row] = answered(await db.execute<{
+    request_id: string
+    same: boolean
+    expired: boolean
+    cost: string
+    queued: boolean
+    submitted_position: number | null
+  }>(sql`
+    select k.request_id, k.fingerprint = ${fingerprint} as same, k.created_at <= ${cutoff(now)} as expired,
+      r.cost, r.turn is not null as queued, k.submitted_position
+    from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
+    where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`), 'looking up an Idempotency-Key')
+  if (row === undefined) return undefined
+  const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
+  return { requestId, same, expired, cost, queued, submittedPosition }
+}
+
+/** Completes what recall answers: the position is known only once the request stands in the queue. */
+export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
+  answered(await db.execute(sql`
+    update provider.idempotency_keys set submitted_position = ${position}::int
+    where account_id = ${accountId} and environment = ${environment} and key = ${key}`), 'remembering a position')
+}
+
+/** Makes room for a key that is used again after its time. */
+export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
+  answered(await db.execute(sql`
+    delete from provider.idempotency_keys
+    where account_id = ${accountId} and environment = ${environment} and key = ${key} and created_at <= ${cutoff(now)}`), 'forgetting an expired Idempotency-Key')
+}
+
+/** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
+export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
+  const rows = answered(await db.execute(sql`
+    delete from provider.idempotency_keys where ctid = any (array(
+      select ctid from provider.idempotency_keys where created_at <= ${cutoff(now)} order by created_at limit ${limit}::int
+    )) returning 1`), 'removing expired Idempotency-Keys')
+  return rows.length
+}
+
+function cutoff(now: Date): string {
+  return new Date(now.getTime() - retentionMs).toISOString()
+}

@@ -1,0 +1,121 @@
+import { sql, type SQL } from 'drizzle-orm'
+import postgres from 'postgres'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Output } from '../../wire/schemas.ts'
+import type { Faults } from '../domain/faults.ts'
+import type { Input } from '../catalog/input.ts'
+import { reserveEntries } from '../accounts/ledger.ts'
+import type { NewDelivery } from '../webhooks/notification.ts'
+import { insertDelivery } from '../webhooks/outbox.ts'
+import type { Environment } from '../domain/schema.ts'
+
+export type Submission = {
+  requestId: string
+  accountId: string
+  keyId: string
+  environment: Environment
+  model: string
+  input: Input
+  cost: string
+  webhookUrl: string | undefined
+  faults: Faults | null
+  idempotency: { key: string; fingerprint: Buffer } | undefined
+  /** The canned result of a sandbox key: the request is COMPLETED at once. Undefined: it is queued. */
+  completed: { output: Output; delivery: NewDelivery | undefined } | undefined
+}
+
+export type SubmitOutcome =
+  | { kind: 'accepted' }
+  | { kind: 'insufficient_credits' }
+  /** Another submit with the same key is being written at this moment. */
+  | { kind: 'in_progress' }
+  /** Another submit with the same key was written since it was looked up. */
+  | { kind: 'key_taken' }
+
+/** In Postgres, and shorter than the caller waits: what was answered 503 is not written later. */
+const lockTimeoutMs = 8000
+
+/**
+ * Reserves, enqueues and remembers the Idempotency-Key, as one statement.
+ *
+ * - The account's row decides: Postgres evaluates `available >= charge` again
+ *   after it has waited for the row, so parallel submits never overdraw.
+ * - The same row gives out turns: each account's next request takes the turn
+ *   after its last one, but not one that has passed. The queue is served by
+ *   turn, so accounts alternate and 1,000 jobs of one delay another's single
+ *   job by one place for each account that is waiting.
+ * - A key that was taken meanwhile violates the primary key of
+ *   idempotency_keys, which undoes all of it.
+ */
+export async function writeSubmission(db: Database, submission: Submission, now: Date): Promise<SubmitOutcome> {
+  try {
+    const rows = await db.execute<{ mine: boolean; written: boolean }>(statement(submission, now.toISOString()))
+    const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)
+    if (!mine) return { kind: 'in_progress' }
+    return { kind: written ? 'accepted' : 'insufficient_credits' }
+  } catch (error) {
+    if (isKeyTaken(error)) return { kind: 'key_taken' }
+    throw error
+  }
+}
+
+function statement(submission: Submission, now: string): SQL {
+  const { requestId, accountId, keyId, environment, completed, cost, idempotency } = submission
+  const charge = environment === 'live' ? cost : '0'
+  const key = idempotency?.key ?? null
+  const lockName = `mediadock idempotency ${accountId} ${environment} ${key}`
+  return sql`
+    with lock as materialized (
+      select ${key}::uuid is null or pg_try_advisory_xact_lock(hashtextextended(${lockName}, 0)) as mine,
+        set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
+    ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
+    ), request as (
+      insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, turn,
+        progress, output, webhook_url, faults, created_at, started_at, completed_at)
+      select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
+        ${JSON.stringify(submission.input)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
+        ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
+        ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
+        ${now}::timestamptz, ${completed ? now : null}::timestamptz, ${completed ? now : null}::timestamptz
+      from payer
+      returning id, account_id, api_key_id, environment, cost, faults, created_at
+    ), reserved as (${reserveEntries(sql`(
+      select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
+    )`)}
+    ), remembered as (
+      insert into provider.idempotency_keys (account_id, environment, key, fingerprint, request_id, created_at)
+      select account_id, environment, ${key}::uuid, ${idempotency?.fingerprint ?? null}::bytea, id, created_at
+      from request where ${key}::uuid is not null
+    ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
+    )
+    select lock.mine, request.id is not null as written from lock left join request on true`
+}
+
+/** Two queues, two counts: what an account rehearses in the sandbox must not set its live requests back. */
+function turnColumn(environment: Environment): SQL {
+  return environment === 'live' ? sql`last_turn` : sql`last_sandbox_turn`
+}
+
+function takeTurn(accountId: string, environment: Environment, charge: string): SQL {
+  const last = turnColumn(environment)
+  return sql`
+    update provider.accounts a
+    set available = a.available - ${charge}::numeric,
+      ${last} = greatest(a.${last} + 1, coalesce(
+        (select min(q.turn) from provider.requests q where q.status = 'IN_QUEUE' and q.environment = ${environment}),
+        (select max(other.${last}) + 1 from provider.accounts other)))
+    from lock
+    where lock.mine and a.id = ${accountId} and a.available >= ${charge}::numeric
+    returning a.id, a.${last} as turn`
+}
+
+/** What is never queued takes no turn and touches no balance. */
+function freeOfTurn(accountId: string): SQL {
+  return sql`select a.id, null::bigint as turn from provider.accounts a, lock where lock.mine and a.id = ${accountId}`
+}
+
+function isKeyTaken(error: unknown): boolean {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  return cause instanceof postgres.PostgresError && cause.code === '23505' && cause.table_name === 'idempotency_keys'
+}

@@ -1,0 +1,141 @@
+import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
+import type { Caller } from '../accounts/identify.ts'
+import { findActiveModel, modelNotFound } from '../catalog/catalog.ts'
+import type { CatalogModel } from '../catalog/catalog-data.ts'
+import { sandboxOutput } from '../engines/sandbox.ts'
+import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosition } from './idempotency.ts'
+import { type Input, validateInput } from '../catalog/input.ts'
+import { notificationOf } from '../webhooks/notification.ts'
+import { priceOf } from '../catalog/pricing.ts'
+import type { Resolve } from '../webhooks/resolver.ts'
+import type { Environment } from '../domain/schema.ts'
+import type { ProviderSettings } from '../settings.ts'
+import type { StatusReader } from '../queue/status-reader.ts'
+import { type Submission, writeSubmission } from './submit-statement.ts'
+import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
+
+export type SubmitDeps = {
+  db: Database
+  settings: Pick<ProviderSettings, 'baseUrl' | 'mediaUrl' | 'mediaDir' | 'webhookAllow'>
+  clock: () => Date
+  random: () => number
+  resolve: Resolve
+  statusReader: StatusReader
+  logger: Logger
+  /** Tells this process's worker that there is something in the queue. */
+  onQueued: (environment: Environment) => void
+}
+
+export type SubmitRequest = { caller: Caller; slug: string; body: SubmitBody; idempotencyKey: string | undefined }
+
+const maxRaces = 5
+
+/** `POST /v1/models/{model}` (spec, submit). */
+export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<Submitted> {
+  const { caller, slug, body, idempotencyKey } = request
+  const fingerprint = fingerprintOf({ model: slug, input: body.input, webhookUrl: body.webhook_url })
+  const idempotency = idempotencyKey === undefined ? undefined : { key: idempotencyKey, fingerprint }
+  // A retry gets its first answer, even when the model has been switched off since.
+  const earlier = await replay(deps, caller, idempotency)
+  if (earlier) return earlier
+
+  const model = findActiveModel(caller, slug)
+  if (model === undefined) throw modelNotFound(slug)
+  const input = validateInput(model, body.input)
+  const { webhookAllow: allow } = deps.settings
+  const webhookUrl = body.webhook_url === undefined ? undefined : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
+
+  for (let race = 1; race <= maxRaces; race += 1) {
+    const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
+    const outcome = await writeSubmission(deps.db, submission, deps.clock())
+    switch (outcome.kind) {
+      case 'accepted':
+        return accepted(deps, submission)
+      case 'insufficient_credits':
+        throw new HttpError(402, 'insufficient_credits', `the balance is too low for ${submission.cost} credits`, { type: 'billing_error' })
+      case 'in_progress':
+        throw inProgress()
+      case 'key_taken': {
+        const raced = await replay(deps, caller, idempotency)
+        if (raced) return raced
+        await delay(race * 10)
+        break
+      }
+      default:
+        outcome satisfies never
+    }
+  }
+  throw inProgress()
+}
+
+/** The position is read when the request stands in the queue; the worker is woken after that, so that it is seldom gone already. */
+async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
+  const { requestId, accountId, environment, cost, idempotency } = submission
+  if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
+  try {
+    const status = await deps.statusReader({ requestId, accountId, environment, withLogs: false })
+    const position = status?.queue_position ?? 0
+    if (idempotency) await rememberPosition(deps.db, { accountId, environment, key: idempotency.key }, position)
+    return answer(deps, requestId, { cost, queued: true, position })
+  } finally {
+    deps.onQueued(environment)
+  }
+}
+
+type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }
+
+async function prepare(deps: SubmitDeps, caller: Caller, model: CatalogModel, { input, webhookUrl, idempotency }: Checked): Promise<Submission> {
+  const requestId = randomUUID()
+  const cost = priceOf(model, input)
+  const faults = caller.environment === 'sandbox' ? caller.faults : null
+  const common = { requestId, accountId: caller.accountId, keyId: caller.keyId, environment: caller.environment }
+  const submission = { ...common, model: model.slug, input, cost, webhookUrl, faults, idempotency }
+  if (caller.environment === 'live' || runsLikeLive(caller)) return { ...submission, completed: undefined }
+
+  const { mediaDir, mediaUrl } = deps.settings
+  const output = await sandboxOutput(model.type, { mediaDir, mediaUrl, model: model.slug, input })
+  const notified = { requestId, model: model.slug, cost, webhookUrl: webhookUrl ?? null, faults }
+  const delivery = notificationOf(notified, { kind: 'completed', output }, deps.clock(), deps.random)
+  return { ...submission, completed: { output, delivery } }
+}
+
+/** Faults that need time or another ending take the way through the queue (CONTRACT, faults on demand). */
+function runsLikeLive({ faults }: Caller): boolean {
+  return Boolean(faults?.failed || faults?.canceled || faults?.slow_seconds)
+}
+
+/** The first answer again, when this key has been accepted before (spec, Idempotency rules). */
+async function replay(deps: SubmitDeps, caller: Caller, idempotency: Submission['idempotency']): Promise<Submitted | undefined> {
+  if (idempotency === undefined) return undefined
+  const scope = { accountId: caller.accountId, environment: caller.environment, key: idempotency.key }
+  const known: Remembered | undefined = await recall(deps.db, scope, idempotency.fingerprint, deps.clock())
+  if (known === undefined) return undefined
+  if (known.expired) {
+    await forgetExpiredKey(deps.db, scope, deps.clock())
+    return undefined
+  }
+  if (!known.same) throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
+  return answer(deps, known.requestId, { cost: known.cost, queued: known.queued, position: known.submittedPosition ?? 0 })
+}
+
+function answer({ settings }: SubmitDeps, requestId: string, { cost, queued, position }: { cost: string; queued: boolean; position: number }) {
+  const url = `${settings.baseUrl}/v1/requests/${requestId}`
+  return {
+    request_id: requestId,
+    status: queued ? ('IN_QUEUE' as const) : ('COMPLETED' as const),
+    queue_position: position,
+    status_url: `${url}/status`,
+    response_url: url,
+    cancel_url: `${url}/cancel`,
+    cost: Number(cost),
+  }
+}
+
+function inProgress(): HttpError {
+  return new HttpError(409, 'request_in_progress', 'the first request with this Idempotency-Key is still being processed')
+}

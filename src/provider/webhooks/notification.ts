@@ -1,0 +1,60 @@
+import { randomUUID } from 'node:crypto'
+import type { Notification, Output } from '../../wire/schemas.ts'
+import { type Faults, strikes } from '../domain/faults.ts'
+
+/** How a generation ended. CANCELED is told to nobody (CONTRACT, CANCELED). */
+export type Ending =
+  | { kind: 'completed'; output: Output }
+  | { kind: 'failed'; error: { code: string; message: string } }
+  | { kind: 'canceled' }
+
+/** A row of the outbox that is still to be written. */
+export type NewDelivery = { id: string; url: string; host: string; body: string; dropped: boolean; dueAt: Date }
+
+export type Notified = {
+  requestId: string
+  model: string
+  cost: string
+  webhookUrl: string | null
+  faults: Faults | null
+}
+
+/**
+ * The completion notification of an ended request (spec, Events), as the bytes
+ * of every attempt; undefined where there is nobody to tell. It is due at once,
+ * that is in the dispatcher's next tick.
+ */
+export function notificationOf(request: Notified, ending: Ending, now: Date, random: () => number): NewDelivery | undefined {
+  if (request.webhookUrl === null) return undefined
+  const notification = notificationBody(request, ending)
+  if (notification === undefined) return undefined
+  const lateMs = (request.faults?.late_seconds ?? 0) * 1000
+  return {
+    id: randomUUID(),
+    url: request.webhookUrl,
+    host: new URL(request.webhookUrl).host,
+    body: JSON.stringify(notification),
+    dropped: strikes(request.faults?.drop, random),
+    dueAt: new Date(now.getTime() + lateMs),
+  }
+}
+
+function notificationBody({ requestId, model, cost }: Notified, ending: Ending): Notification | undefined {
+  switch (ending.kind) {
+    case 'completed':
+      return { request_id: requestId, status: 'OK', payload: { model, output: linksOf(ending.output), cost: Number(cost) } }
+    case 'failed':
+      return { request_id: requestId, status: 'ERROR', error: ending.error }
+    case 'canceled':
+      return undefined
+    default:
+      return ending satisfies never
+  }
+}
+
+/** Links only, and of several images only the first (spec, Events, Body on success). */
+function linksOf(output: Output) {
+  if ('images' in output) return { images: output.images.slice(0, 1).map(({ url }) => ({ url })) }
+  if ('video' in output) return { video: { url: output.video.url } }
+  return { audio: { url: output.audio.url } }
+}

@@ -1,0 +1,141 @@
+import { hash } from 'node:crypto'
+import { notificationSchema, type Notification } from '../../wire/schemas.ts'
+
+/** An authentic delivery, ready to be made durable. */
+export type Delivery = {
+  id: string
+  webhookId: string
+  requestId: string | undefined
+  status: 'OK' | 'ERROR' | undefined
+  keyName: string
+  signedAt: Date
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+  lane: 'direct' | 'fetch'
+  parkReason: ParkReason | undefined
+}
+
+/** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (CONTRACT's 400). */
+export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
+
+export type Authentic = {
+  /** See deliveryId(). */
+  id: string
+  webhookId: string
+  keyName: string
+  timestampSeconds: number
+  receivedAt: Date
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** An authentic arrival as it is stored: parsed once, or with the reason why it is parked. */
+export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt, headers, body }: Authentic): Delivery {
+  const parsed = parseNotification(body)
+  return {
+    id,
+    webhookId,
+    requestId: parsed.ok ? parsed.notification.request_id : parsed.requestId,
+    status: parsed.ok ? parsed.notification.status : undefined,
+    keyName,
+    signedAt: new Date(timestampSeconds * 1000),
+    receivedAt,
+    headers,
+    body,
+    lane: parsed.ok ? laneOf(parsed.notification) : 'direct',
+    parkReason: parsed.ok ? undefined : parsed.reason,
+  }
+}
+
+/** Why an authentic delivery cannot be used; it is kept raw, for the on-call, until RETENTION_DAYS. */
+export const parkReasons = ['not_utf8', 'not_json', 'not_storable', 'unknown_shape', 'no_request_id', 'unknown_status'] as const
+export type ParkReason = (typeof parkReasons)[number]
+
+export type Parsed = { ok: true; notification: Notification } | { ok: false; reason: ParkReason; requestId: string | undefined }
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** Bytes to a notification of the spec (Events), or the reason why they are none. Never throws. */
+export function parseNotification(body: Uint8Array): Parsed {
+  let text: string
+  try {
+    text = decoder.decode(body)
+  } catch {
+    return { ok: false, reason: 'not_utf8', requestId: undefined }
+  }
+  let json: unknown
+  try {
+    json = JSON.parse(text)
+  } catch {
+    return { ok: false, reason: 'not_json', requestId: undefined }
+  }
+  const parsed = notificationSchema.safeParse(json)
+  if (!parsed.success) return { ok: false, ...refusal(json) }
+  const storable = !suspectEscape.test(text) || isStorable(parsed.data)
+  if (!storable) return { ok: false, reason: 'not_storable', requestId: parsed.data.request_id }
+  return { ok: true, notification: parsed.data }
+}
+
+const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
+
+function refusal(json: unknown): { reason: ParkReason; requestId: string | undefined } {
+  if (typeof json !== 'object' || json === null || Array.isArray(json)) return { reason: 'unknown_shape', requestId: undefined }
+  const claimed = 'request_id' in json ? json.request_id : undefined
+  if (typeof claimed !== 'string' || !guidPattern.test(claimed)) return { reason: 'no_request_id', requestId: undefined }
+  const status = 'status' in json ? json.status : undefined
+  return { reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status', requestId: claimed.toLowerCase() }
+}
+
+// Only an escape can bring in what Postgres does not store: the bytes were valid UTF-8 and valid JSON.
+const suspectEscape = /\\u(0000|d[89a-f])/i
+
+const maxDepth = 200
+
+/** Whether Postgres stores it as JSON: no NUL, no lone surrogate, in keys neither, and not nested without end. */
+export function isStorable(value: unknown): boolean {
+  const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }]
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { depth } = next
+    if (typeof next.value === 'string' && (!next.value.isWellFormed() || next.value.includes('\0'))) return false
+    if (typeof next.value !== 'object' || next.value === null) continue
+    if (depth === maxDepth) return false
+    for (const [key, inner] of Object.entries(next.value)) open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
+  }
+  return true
+}
+
+/** What must be fetched before a delivery can land whole (spec, Events): audio and errors are told in full. */
+export function laneOf(notification: Notification): 'direct' | 'fetch' {
+  return notification.status === 'OK' && !('audio' in notification.payload.output) ? 'fetch' : 'direct'
+}
+
+const idBytes = 6
+const bodyBytes = 10
+
+/**
+ * The identity of a delivery, as a uuid: 6 bytes of SHA-256 of the webhook id,
+ * then 10 of SHA-256 of the body. One 16-byte key holds both halves of the
+ * uniqueness, and all deliveries of one webhook id lie next to each other.
+ *
+ * The id is not signed, the body is: two bodies under one id collide with
+ * 2^-80, two ids over one body with 2^-48, and the latter has no second effect anyway.
+ */
+export function deliveryId(webhookId: string, body: Uint8Array): string {
+  const hex = sha256Hex(webhookId).slice(0, idBytes * 2) + sha256Hex(body).slice(0, bodyBytes * 2)
+  return toUuid(hex)
+}
+
+/** The range of ids that deliveries of one webhook id can have; the text still has to be compared. */
+export function deliveryIdRange(webhookId: string): { first: string; last: string } {
+  const prefix = sha256Hex(webhookId).slice(0, idBytes * 2)
+  return { first: toUuid(prefix.padEnd(32, '0')), last: toUuid(prefix.padEnd(32, 'f')) }
+}
+
+export function sha256Hex(data: string | Uint8Array): string {
+  return hash('sha256', data, 'hex')
+}
+
+function toUuid(hex: string): string {
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
+}

@@ -1,0 +1,66 @@
+import { z } from 'zod'
+import type { Secret } from '../../wire/signature.ts'
+
+const keySchema = z
+  .object({
+    name: z.string().min(1),
+    api_key: z.string().min(1).optional(),
+    signing_secret: z.string().min(1),
+    retired: z.boolean().default(false),
+  })
+  .refine((key) => key.retired || key.api_key !== undefined, 'api_key may be left out only for a retired key')
+
+const keysSchema = z
+  .array(keySchema)
+  .min(1, 'at least one key is needed')
+  .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
+
+export type Environment = 'live' | 'sandbox'
+
+export type GenerationKey = {
+  name: string
+  apiKey: string | undefined
+  signingSecret: string
+  retired: boolean
+  /** From the key's prefix (spec, Authentication 2); a retired key without api_key has none that is known. */
+  environment: Environment | undefined
+}
+
+/** All keys, as one value that SIGHUP can swap while deliveries are being verified. */
+export type Keys = {
+  all: readonly GenerationKey[]
+  secrets: readonly Secret[]
+  byName: ReadonlyMap<string, GenerationKey>
+}
+
+/** Parses GENERATION_KEYS; throws an Error whose message names the place and never a value. */
+export function parseKeys(text: string): Keys {
+  let json: unknown
+  try {
+    json = JSON.parse(text)
+  } catch {
+    throw new Error('is not valid JSON')
+  }
+  const parsed = keysSchema.safeParse(json)
+  if (!parsed.success) {
+    throw new Error(parsed.error.issues.map((issue) => [issue.path.join('.'), issue.message].filter(Boolean).join(': ')).join('; '))
+  }
+  const all = parsed.data.map(({ name, api_key, signing_secret, retired }) => ({
+    name,
+    apiKey: api_key,
+    signingSecret: signing_secret,
+    retired,
+    environment: environmentOf(api_key),
+  }))
+  return {
+    all,
+    secrets: all.map(({ name, signingSecret }) => ({ name, signingSecret })),
+    byName: new Map(all.map((key) => [key.name, key])),
+  }
+}
+
+function environmentOf(apiKey: string | undefined): Environment | undefined {
+  if (apiKey?.startsWith('service_live_')) return 'live'
+  if (apiKey?.startsWith('service_test_')) return 'sandbox'
+  return undefined
+}

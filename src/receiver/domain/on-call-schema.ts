@@ -1,0 +1,112 @@
+import { sql } from 'drizzle-orm'
+import { bigint, bigserial, boolean, index, integer, jsonb, primaryKey, real, text, uuid } from 'drizzle-orm/pg-core'
+import { instant, mediadock } from './schema.ts'
+
+// What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
+
+/** What may still be asked of the provider, per key and over all replicas: see call-budget.ts. */
+export const callBudgets = mediadock.table('call_budgets', {
+  keyName: text('key_name').primaryKey(),
+  /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
+  slots: integer('slots').array().notNull(),
+  /** Those of them that only tried whether this key knows a request that is another's. */
+  trialSlots: integer('trial_slots').array().notNull().default(sql`array_fill(0, array[61])`),
+  slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
+  /** Whether the last one who asked got a call; read back by the statement that asks. */
+  granted: boolean('granted').notNull(),
+  /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
+  blockedUntil: instant('blocked_until'),
+  blockedReason: text('blocked_reason'),
+})
+
+/** Each question that was put to the provider about a request, by whatever part of us; see poll-log.ts. */
+export const polls = mediadock.table(
+  'polls',
+  {
+    requestId: uuid('request_id').notNull(),
+    polledAt: instant('polled_at').notNull(),
+    keyName: text('key_name').notNull(),
+    outcome: text('outcome').notNull(),
+    detail: text('detail'),
+  },
+  (table) => [primaryKey({ columns: [table.requestId, table.polledAt, table.keyName] }), index('polls_age').using('brin', table.polledAt)],
+)
+
+/** Runs of the reconciler. Idle ones, one after the other, share a row: it says that the reconciler lives, and since when it has nothing to do. */
+export const reconcileRuns = mediadock.table('reconcile_runs', {
+  id: bigserial('id', { mode: 'number' }).primaryKey(),
+  startedAt: instant('started_at').notNull(),
+  endedAt: instant('ended_at').notNull(),
+  trigger: text('trigger', { enum: ['cron', 'manual'] }).notNull(),
+  outcome: text('outcome', { enum: ['ok', 'idle', 'error'] }).notNull(),
+  idleRuns: integer('idle_runs').notNull().default(0),
+  scanned: integer('scanned').notNull().default(0),
+  landed: integer('landed').notNull().default(0),
+  running: integer('running').notNull().default(0),
+  notFound: integer('not_found').notNull().default(0),
+  failed: integer('failed').notNull().default(0),
+  postponed: integer('postponed').notNull().default(0),
+  /** How many of the calls were answered 429. */
+  rateLimited: integer('rate_limited').notNull().default(0),
+  error: text('error'),
+})
+
+/** Who did what from the console, the API and the command line. */
+export const audit = mediadock.table(
+  'audit',
+  {
+    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    at: instant('at').notNull(),
+    via: text('via', { enum: ['console', 'api', 'cli'] }).notNull(),
+    /** The name given at the sign-in, else the remote address; user@host for the command line. */
+    actor: text('actor').notNull(),
+    action: text('action').notNull(),
+    target: text('target'),
+    detail: jsonb('detail'),
+  },
+  (table) => [index('audit_at').on(table.at.desc(), table.id.desc())],
+)
+
+/** What each minute was like, for charts: see minutes.ts. */
+export const minutes = mediadock.table('minutes', {
+  minute: instant('minute').primaryKey(),
+  writtenAt: instant('written_at').notNull(),
+  /** Arrivals by `outcome` or `outcome/reason`. */
+  arrivals: jsonb('arrivals').$type<Record<string, number>>().notNull(),
+  ackP50Ms: real('ack_p50_ms'),
+  ackP95Ms: real('ack_p95_ms'),
+  landed: integer('landed').notNull(),
+  landingP50Seconds: real('landing_p50_seconds'),
+  landingP95Seconds: real('landing_p95_seconds'),
+  /** The most that was seen in this minute. */
+  inboxPending: integer('inbox_pending'),
+  inboxOldestSeconds: real('inbox_oldest_seconds'),
+  overdue: integer('overdue'),
+})
+
+/** Starts of receivers: marks on the charts. */
+export const processStarts = mediadock.table(
+  'process_starts',
+  {
+    startedAt: instant('started_at').notNull(),
+    host: text('host').notNull(),
+    pid: integer('pid').notNull(),
+    version: text('version').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.startedAt, table.host, table.pid] })],
+)
+
+/** When the secret of each key was the one that matched, first and last; see key-uses.ts. */
+export const keyUses = mediadock.table('key_uses', {
+  keyName: text('key_name').primaryKey(),
+  firstMatchAt: instant('first_match_at').notNull(),
+  lastMatchAt: instant('last_match_at').notNull(),
+  matches: bigint('matches', { mode: 'number' }).notNull(),
+})
+
+/** Who is signed in to the console, by the HMAC of their cookie under INTERNAL_TOKEN: see sessions.ts. */
+export const sessions = mediadock.table('sessions', {
+  id: text('id').primaryKey(),
+  name: text('name').notNull(),
+  expiresAt: instant('expires_at').notNull(),
+})

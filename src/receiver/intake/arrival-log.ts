@@ -1,0 +1,138 @@
+import { sql } from 'drizzle-orm'
+import type { Counter } from 'prom-client'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { notingKeyUses } from './key-uses.ts'
+import type { Arrival } from './webhook.ts'
+import { createWriteBehind } from '../../runtime/write-behind.ts'
+
+const maxWaitingRows = 50_000
+const flushRows = 2000
+/** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
+const refusedBurst = 1000
+const refusedPerSecond = 100
+/** And so many a day: at the pace above the log would grow by 4 GB a day. */
+const refusedPerDay = 100_000
+const foldMs = 60_000
+
+type Row = { arrival: Arrival; folded: number }
+
+export type ArrivalLog = {
+  /** Answers whether the arrival got a row of its own; else it is counted in one of its cause and minute. */
+  record: (arrival: Arrival) => boolean
+  runOnce: () => Promise<{ more: boolean }>
+  /** Lets what is folded be written now: we are stopping. */
+  unfold: () => void
+  waiting: () => number
+  /** So much waits that resting would cost rows. */
+  isFilling: () => boolean
+}
+
+export type ArrivalLogDeps = {
+  db: Database
+  dropped: Counter
+  clock: () => Date
+  wake: () => void
+  /** Called for each folded row: how many arrivals of a cause it stands for. */
+  onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
+}
+
+/**
+ * The log of HTTP arrivals, written after the answer and off its path, in
+ * batches. It is bounded: while Postgres is away it keeps the first 50,000
+ * rows, and of refused arrivals those beyond a pace, and beyond a number for
+ * the day, are folded into one row for each cause and minute.
+ */
+export function createArrivalLog({ db, dropped, clock, wake, onFolded }: ArrivalLogDeps): ArrivalLog {
+  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
+  const mayHaveOwnRow = createRefusedBudget(clock())
+  const folds = new Map<string, Row>()
+
+  const fold = (arrival: Arrival): void => {
+    const minute = Math.floor(arrival.arrivedAt.getTime() / foldMs)
+    const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''}`
+    const row = folds.get(of)
+    if (row) row.folded += 1
+    else folds.set(of, { arrival: { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined }, folded: 0 })
+  }
+  const unfoldUntil = (before: number): void => {
+    for (const [of, row] of folds) {
+      const { arrivedAt, outcome, reason } = row.arrival
+      if (arrivedAt.getTime() >= before) continue
+      folds.delete(of)
+      rows.add(row)
+      onFolded({ outcome, reason, arrivals: 1 + row.folded, since: arrivedAt })
+    }
+  }
+
+  return {
+    record: (arrival) => {
+      // Without a key it was not authentic, or was turned away before that was known.
+      const isOwn = arrival.keyName !== undefined || mayHaveOwnRow(arrival.arrivedAt)
+      if (isOwn) rows.add({ arrival, folded: 0 })
+      else fold(arrival)
+      return isOwn
+    },
+    runOnce: () => {
+      if (folds.size > 0) unfoldUntil(Math.floor(clock().getTime() / foldMs) * foldMs)
+      return rows.writeSome()
+    },
+    unfold: () => unfoldUntil(Infinity),
+    waiting: rows.waiting,
+    isFilling: () => rows.waiting() > maxWaitingRows / 2,
+  }
+}
+
+/** Whether a refused arrival may have a row of its own: a burst, then a pace, and so many a day. */
+function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
+  let tokens = refusedBurst
+  let refilledAt = start.getTime()
+  let day = 0
+  let leftToday = refusedPerDay
+
+  return (arrivedAt) => {
+    const now = arrivedAt.getTime()
+    tokens = Math.min(refusedBurst, tokens + (Math.max(0, now - refilledAt) / 1000) * refusedPerSecond)
+    refilledAt = now
+    const today = Math.floor(now / 86_400_000)
+    if (today !== day) [day, leftToday] = [today, refusedPerDay]
+    if (tokens < 1 || leftToday < 1) return false
+    tokens -= 1
+    leftToday -= 1
+    return true
+  }
+}
+
+async function write(db: Database, rows: readonly Row[]): Promise<void> {
+  const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
+  await db.execute(sql`
+    with used as (${notingKeyUses(uses)})
+    insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
+                                    remote, bytes, skew_seconds, ack_ms, folded)
+    select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
+      arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
+      remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
+    where set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+function toItem({ arrival, folded }: Row): Record<string, unknown> {
+  return {
+    arrived_at: arrival.arrivedAt,
+    outcome: arrival.outcome,
+    reason: arrival.reason,
+    status: arrival.status,
+    webhook_id: arrival.webhookId,
+    delivery_id: arrival.deliveryId,
+    request_id: arrival.requestId,
+    key_name: arrival.keyName,
+    remote: arrival.remote,
+    bytes: arrival.bytes,
+    skew_seconds: arrival.skewSeconds === undefined ? undefined : clampInt(arrival.skewSeconds),
+    ack_ms: arrival.ackMs,
+    folded,
+  }
+}
+
+/** A forged time of 12 digits is far outside the column. */
+function clampInt(value: number): number {
+  return Math.max(-2_147_483_648, Math.min(2_147_483_647, Math.round(value)))
+}

@@ -1,0 +1,64 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+
+/** Other replicas write too: after so long the table is looked at again. */
+const lookAgainMs = 1000
+/** While it overflows it is trimmed to a little less, so that not every batch has to be followed by a trimming. */
+const slackShare = 20
+const smallestRows = 1000
+const deletesPerStatement = 1000
+
+export type QuarantineBounds = { keep: (written: { rows: number; bytes: number }) => Promise<void> }
+
+/** Holds the table to its rows and bytes (those of bodies and headers); looks at it only when it may have grown beyond them. */
+export function createQuarantineBounds({ db, maxRows, maxBytes }: { db: Database; maxRows: number; maxBytes: number }): QuarantineBounds {
+  let room = { rows: 0, bytes: 0 }
+  let lookedAt = -Infinity
+  const isSmall = maxRows < smallestRows
+  const keepRows = isSmall ? maxRows : maxRows - Math.floor(maxRows / slackShare)
+  const keepBytes = isSmall ? maxBytes : maxBytes - Math.floor(maxBytes / slackShare)
+
+  return {
+    keep: async ({ rows, bytes }) => {
+      room = { rows: room.rows - rows, bytes: room.bytes - bytes }
+      if (room.rows >= 0 && room.bytes >= 0 && performance.now() - lookedAt < lookAgainMs) return
+      lookedAt = performance.now()
+      for (;;) {
+        const held = await weigh(db)
+        room = { rows: maxRows - held.rows, bytes: maxBytes - held.bytes }
+        if (room.rows >= 0 && room.bytes >= 0) return
+        if ((await trim(db, { maxRows, maxBytes, keepRows, keepBytes })) === 0) return
+      }
+    },
+  }
+}
+
+async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
+  const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
+    select count(*)::int as rows, coalesce(sum(bytes), 0)::text as bytes from mediadock.quarantine`)
+  if (!held) throw new Error('Postgres answered the question for the size of the quarantine with no row')
+  return { rows: held.rows, bytes: Number(held.bytes) }
+}
+
+type Bounds = { maxRows: number; maxBytes: number; keepRows: number; keepBytes: number }
+
+/**
+ * Fills the room from all sources and causes alike, each from its newest, and
+ * deletes what is left over: of one that floods the oldest go, and what others
+ * sent stays. Answers how many went.
+ */
+async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bounds): Promise<number> {
+  const gone = await db.execute(sql`
+    delete from mediadock.quarantine where id in (
+      select id from (
+        select id, row_number() over filling as place, sum(bytes) over filling as total
+        from (
+          select id, arrived_at, bytes, sum(bytes::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8) over (
+            partition by reason, source order by arrived_at desc, id desc rows unbounded preceding) as depth
+          from mediadock.quarantine
+        ) as weighed window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding)
+      ) as kept
+      where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
+    returning id`)
+  return gone.length
+}

@@ -1,0 +1,203 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { sql } from 'drizzle-orm'
+import type { Counter } from 'prom-client'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { verify } from '../../wire/signature.ts'
+import { bytesOf, storeDeliveries } from './accept.ts'
+import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
+import { noteKeyUses } from './key-uses.ts'
+import type { Keys } from '../domain/keys.ts'
+import { createQuarantineBounds } from './quarantine-bounds.ts'
+import { sourceOf } from './refused-source.ts'
+import type { Refused } from './webhook.ts'
+import { createWriteBehind } from '../../runtime/write-behind.ts'
+
+const maxWaitingBytes = 40 * 1024 * 1024
+/** Of one source and cause: a sender without a secret has four causes to choose from. */
+const maxGroupBytes = 8 * 1024 * 1024
+const flushRows = 100
+const flushBytes = 1024 * 1024
+const pageRows = 100
+const pageBytes = 4 * 1024 * 1024
+/** Beside its texts: the row, its place in the queue, a buffer's own size. */
+const rowOverheadBytes = 1024
+/** What is refused may not keep Postgres busy. */
+const bytesPerSecond = 4 * 1024 * 1024
+const maxRestMs = 1000
+
+type Row = { arrivedAt: Date; reason: string; webhookId: string | undefined; source: string; headers: string; body: Buffer; weight: number }
+
+export type Quarantine = {
+  record: (refused: Refused) => void
+  runOnce: () => Promise<{ more: boolean }>
+  waiting: () => number
+}
+
+export type QuarantineDeps = {
+  db: Database
+  dropped: Counter
+  maxRows: number
+  maxBytes: number
+  wake: () => void
+  /** No rest after this: what waits is written at once. */
+  signal: AbortSignal
+}
+
+/**
+ * Keeps refused arrivals whole, so that they can be verified again once a
+ * missing secret is there. Written off the path of the answer, bounded in
+ * memory and in the table by all that they weigh: in the table the oldest go
+ * first, and first of all those of whom most is kept.
+ */
+export function createQuarantine({ db, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps): Quarantine {
+  const rows = createWriteBehind<Row>({
+    write: (batch) => store(db, batch),
+    rowsPerWrite: flushRows,
+    weightPerWrite: flushBytes,
+    maxWeight: maxWaitingBytes,
+    weightOf: ({ weight }) => weight,
+    groups: { of: groupOf, maxWeight: maxGroupBytes },
+    dropped,
+    wake,
+  })
+  const bounds = createQuarantineBounds({ db, maxRows, maxBytes })
+  let writtenBytes = 0
+  let restUntil = 0
+
+  return {
+    record: (refused) => {
+      const source = sourceOf(refused.remote)
+      const leastWeight = rowOverheadBytes + refused.body.length
+      // Looked at first: a flood that is dropped anyway must not cost the making of its rows.
+      if (!rows.hasRoom(leastWeight, groupOf({ source, reason: refused.reason }))) return dropped.inc()
+      const headers = JSON.stringify(refused.headers())
+      const { arrivedAt, reason, webhookId } = refused
+      // Two bytes a character: what is not Latin-1 is kept so.
+      const weight = leastWeight + headers.length * 2 + (webhookId?.length ?? 0)
+      return rows.add({ arrivedAt, reason, webhookId, source, headers, body: ownBytes(refused.body), weight })
+    },
+    runOnce: async () => {
+      const rest = restUntil - performance.now()
+      if (rest > 0 && !signal.aborted) await delay(rest, undefined, { signal }).catch(() => {})
+      writtenBytes = 0
+      const { written, more } = await rows.writeSome()
+      restUntil = performance.now() + Math.min(maxRestMs, (writtenBytes / bytesPerSecond) * 1000)
+      if (written > 0) await bounds.keep({ rows: written, bytes: writtenBytes })
+      return { more }
+    },
+    waiting: rows.waiting,
+  }
+
+  async function store(into: Database, batch: readonly Row[]): Promise<void> {
+    await insert(into, batch)
+    writtenBytes += batch.reduce((sum, { weight }) => sum + weight, 0)
+  }
+}
+
+function groupOf({ source, reason }: { source: string; reason: string }): string {
+  return `${reason} ${source}`
+}
+
+/** A small part of a large read keeps all of it in memory. */
+function ownBytes(body: Buffer): Buffer {
+  if (body.buffer.byteLength <= body.length + rowOverheadBytes) return body
+  const own = Buffer.allocUnsafeSlow(body.length)
+  body.copy(own)
+  return own
+}
+
+async function insert(db: Database, batch: readonly Row[]): Promise<void> {
+  let end = 0
+  const items = batch.map(({ arrivedAt, reason, webhookId, source, headers, body }) => ({
+    arrived_at: arrivedAt,
+    reason,
+    webhook_id: webhookId,
+    source,
+    headers,
+    start: (end += body.length) - body.length + 1,
+    length: body.length,
+  }))
+  await db.execute(sql`
+    with bodies as materialized (select ${bytesOf(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
+    insert into mediadock.quarantine (arrived_at, reason, webhook_id, source, headers, body)
+    select arrived_at, reason, webhook_id, source, headers::jsonb, substring(bodies.bytes from start for length)
+    from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
+      arrived_at timestamptz, reason text, webhook_id text, source text, headers text, start int, length int), bodies
+    where set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+export type VerifyDeps = { db: Database; keys: () => Keys; onStored: (lanes: ReadonlySet<Delivery['lane']>) => void }
+
+export type VerifyOptions = {
+  /** Only what was refused for this reason. */
+  reason?: string | undefined
+  onAccepted?: (deliveryIds: readonly string[]) => void
+}
+
+export type Verified = { checked: number; accepted: number; refused: number }
+
+/**
+ * Verifies everything in the quarantine again, with today's secrets and the
+ * window judged against the time of arrival, and accepts what is authentic. An
+ * arrival without a usable id is no delivery and stays.
+ */
+export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { reason, onAccepted }: VerifyOptions = {}): Promise<Verified> {
+  const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
+  let after = 0
+  for (;;) {
+    const rows = await nextRows(db, { after, reason })
+    if (rows.length === 0) return verified
+    after = rows.at(-1)?.id ?? after
+    const authentic = rows.flatMap((row) => {
+      const delivery = authenticate(row, keys())
+      return delivery ? [{ id: row.id, delivery }] : []
+    })
+    // One row for each key: the same delivery may have been refused six times.
+    const deliveries = [...new Map(authentic.map(({ delivery }) => [delivery.id, delivery])).values()]
+    if (authentic.length > 0) {
+      await noteKeyUses(db, authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })))
+      await storeDeliveries(
+        db,
+        deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
+        authentic.map(({ id }) => id),
+      )
+      onStored(new Set(deliveries.map(({ lane }) => lane)))
+      onAccepted?.(deliveries.map(({ id }) => id))
+    }
+    verified.checked += rows.length
+    verified.accepted += authentic.length
+    verified.refused += rows.length - authentic.length
+  }
+}
+
+/** A refused arrival as it lies in the quarantine. */
+export type Kept = { id: number; arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+export type KeptRow = { id: string; arrived_at: string; reason: string; webhook_id: string | null; headers: Record<string, string>; body: Buffer }
+
+export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
+  return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
+}
+
+async function nextRows(db: Database, { after, reason }: { after: number; reason: string | undefined }): Promise<Kept[]> {
+  const rows = await db.execute<KeptRow>(sql`
+    select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
+      select id from (
+        select id, row_number() over oldest as place, sum(bytes) over oldest as total
+        from (
+          select id, bytes from mediadock.quarantine
+          where id > ${after} and ${reason === undefined ? sql`true` : sql`reason = ${reason}`} order by id limit ${pageRows}
+        ) as page window oldest as (order by id)
+      ) as summed where place = 1 or total <= ${pageBytes}
+    ) order by id`)
+  return rows.map(toKept)
+}
+
+/** The delivery that it is with today's secrets; undefined while it is not authentic. */
+export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, { secrets }: Keys): Delivery | undefined {
+  const signature = headers['x-service-signature']
+  if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
+  const verification = verify(body, signature, secrets, Math.floor(arrivedAt.getTime() / 1000))
+  if (!verification.ok) return undefined
+  const kept = { ...headers, 'x-service-signature': '[redacted]' }
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, body, headers: kept, receivedAt: arrivedAt, ...verification })
+}

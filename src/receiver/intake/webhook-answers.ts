@@ -1,0 +1,97 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { errorBody, HttpError } from '../../runtime/http/http.ts'
+import { UnavailableError, type Acceptance } from './accept.ts'
+import { BodyError, type BodyRefusal } from './body-reader.ts'
+
+const retryAfterSeconds = '5'
+
+/** A refusal whose exact reason goes to the log and never to the sender. */
+export class Refusal extends HttpError {
+  reason: string
+  constructor(status: number, code: string, message: string, more: { reason?: string; headers?: Record<string, string> } = {}) {
+    super(status, code, message, more.headers ? { headers: more.headers } : {})
+    this.reason = more.reason ?? code
+  }
+}
+
+// Written thousands of times a second: made once.
+const acceptanceBodies = { accepted: '{"status":"accepted"}', duplicate: '{"status":"duplicate"}', parked: '{"status":"parked"}' } as const
+const headersOf = (body: string) => ({ 'content-type': 'application/json; charset=utf-8', 'content-length': String(Buffer.byteLength(body)) })
+const acceptanceHeaders = {
+  accepted: headersOf(acceptanceBodies.accepted),
+  duplicate: headersOf(acceptanceBodies.duplicate),
+  parked: headersOf(acceptanceBodies.parked),
+}
+
+export function answerAcceptance(res: ServerResponse, acceptance: Acceptance): void {
+  res.writeHead(200, acceptanceHeaders[acceptance]).end(acceptanceBodies[acceptance])
+}
+
+/** What a failure on the way of a delivery is answered with. */
+export function refusalOf(error: unknown, maxBodyBytes: number): Refusal {
+  if (error instanceof Refusal) return error
+  if (error instanceof BodyError) return bodyRefusal(error.code, maxBodyBytes)
+  const reason = error instanceof UnavailableError ? error.reason : 'internal_error'
+  return unavailable('the delivery could not be stored; send it again later', reason)
+}
+
+function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
+  switch (reason) {
+    case 'payload_too_large':
+      return new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
+    case 'too_many_chunks':
+      return new Refusal(413, 'payload_too_large', 'the body comes in more pieces than its length allows; send it in larger ones', { reason })
+    case 'too_slow':
+      return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason })
+    case 'too_much_being_received':
+      return unavailable('too much is being received; send it again later', reason)
+    case 'aborted':
+      return new Refusal(400, 'bad_request', 'the body did not arrive whole', { reason })
+    default:
+      return reason satisfies never
+  }
+}
+
+function unavailable(message: string, reason: string): Refusal {
+  return new Refusal(503, 'unavailable', message, { reason, headers: { 'retry-after': retryAfterSeconds } })
+}
+
+const tooManyChunks: BodyRefusal = 'too_many_chunks'
+const drainMs = 2000
+const drainBytes = 4 * 1024 * 1024
+const drainChunks = 1024
+
+/**
+ * Answers a refusal. While the body is still on its way, the connection is
+ * closed after it: not at once, since a sender that is cut off while it still
+ * writes never sees the answer, but not for long either.
+ */
+export function answerRefusal(req: IncomingMessage, res: ServerResponse, refusal: Refusal): void {
+  if (res.destroyed) return
+  const body = JSON.stringify(errorBody(refusal))
+  const headers = { ...refusal.headers, ...headersOf(body) }
+  if (req.complete) return void res.writeHead(refusal.status, headers).end(body)
+  res.writeHead(refusal.status, { ...headers, connection: 'close' })
+  // Reading on is just what such a sender is after.
+  if (refusal.reason === tooManyChunks) return void res.end(body)
+  res.write(body)
+  drain(req, () => res.end())
+}
+
+function drain(req: IncomingMessage, end: () => void): void {
+  let bytes = 0
+  let chunks = 0
+  const stop = () => {
+    clearTimeout(timer)
+    req.off('data', count).off('end', stop).off('close', stop)
+    req.resume()
+    end()
+  }
+  const count = (chunk: Buffer) => {
+    bytes += chunk.length
+    chunks += 1
+    if (bytes > drainBytes || chunks > drainChunks) stop()
+  }
+  const timer = setTimeout(stop, drainMs)
+  req.on('data', count).on('end', stop).on('close', stop)
+}

@@ -1,0 +1,201 @@
+import type { IncomingMessage } from 'node:http'
+import type { IRouter, Request, RequestHandler, Response } from 'express'
+import { proveConnection } from '../../runtime/http/connections.ts'
+import { methodNotAllowed } from '../../runtime/http/http.ts'
+import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
+import type { Acceptance, Acceptor } from './accept.ts'
+import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
+import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
+import type { Keys } from '../domain/keys.ts'
+import { createTurns, largeBodyBytes } from './large-bodies.ts'
+import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
+import { answerAcceptance, answerRefusal, Refusal, refusalOf } from './webhook-answers.ts'
+
+/** What is known of one HTTP arrival when it has been answered: for the log, the metrics and the console. */
+export type Arrival = {
+  arrivedAt: Date
+  outcome: Acceptance | 'refused' | 'unavailable'
+  reason: string | undefined
+  status: number
+  webhookId: string | undefined
+  deliveryId: string | undefined
+  requestId: string | undefined
+  keyName: string | undefined
+  remote: string | undefined
+  bytes: number | undefined
+  skewSeconds: number | undefined
+  timestampMismatch: boolean
+  ackMs: number
+}
+
+export type Refused = {
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  remote: string | undefined
+  /** Made when there is room for them: there may be thousands. */
+  headers: () => Record<string, string>
+  body: Buffer
+}
+
+export type WebhookDeps = {
+  keys: () => Keys
+  acceptor: Pick<Acceptor, 'accept'>
+  maxBodyBytes: number
+  clock: () => Date
+  /** Called once for each arrival, after its answer. */
+  onArrival: (arrival: Arrival) => void
+  /** Called with what was refused for its id or signature. */
+  onRefused: (refused: Refused) => void
+}
+
+/**
+ * `POST /webhooks`. Authentic means kept, not authentic means nothing of it is
+ * trusted, not durable means not acknowledged. The order is: limits, raw bytes,
+ * header syntax, HMAC over the bytes, accept, answer.
+ */
+export function mountWebhooks(app: IRouter, deps: WebhookDeps): void {
+  app.post('/webhooks', receive(deps))
+  app.all('/webhooks', methodNotAllowed('POST'))
+}
+
+/** What all deliveries share: one budget of bytes, and one large body verified at a time. */
+type Intake = { reader: BodyReader; inTurns: ReturnType<typeof createTurns> }
+
+function receive(deps: WebhookDeps): RequestHandler {
+  const intake = { reader: createBodyReader(deps), inTurns: createTurns() }
+  return async (req, res) => {
+    const started = performance.now()
+    const arrival = newArrival(req, deps.clock())
+    try {
+      const delivery = await authenticate(deps, intake, { req, res, arrival })
+      const acceptance = await deps.acceptor.accept(delivery)
+      arrival.outcome = acceptance
+      arrival.status = 200
+      answerAcceptance(res, acceptance)
+      proveConnection(req.socket)
+    } catch (error) {
+      const refusal = refusalOf(error, deps.maxBodyBytes)
+      arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
+      arrival.status = refusal.status
+      arrival.reason = refusal.reason
+      answerRefusal(req, res, refusal)
+    }
+    arrival.ackMs = performance.now() - started
+    deps.onArrival(arrival)
+  }
+}
+
+/** As long as any address is; behind a trusted proxy it is text from a header. */
+const maxRemoteCharacters = 64
+
+function newArrival(req: Request, arrivedAt: Date): Arrival {
+  return {
+    arrivedAt,
+    outcome: 'refused',
+    reason: undefined,
+    status: 0,
+    webhookId: undefined,
+    deliveryId: undefined,
+    requestId: undefined,
+    keyName: undefined,
+    remote: req.ip === undefined ? undefined : startOf(req.ip, maxRemoteCharacters),
+    bytes: undefined,
+    skewSeconds: undefined,
+    timestampMismatch: false,
+    ackMs: 0,
+  }
+}
+
+type Exchange = { req: Request; res: Response; arrival: Arrival }
+
+/** One authentic delivery, or throws what it is refused with; notes on `arrival` all that it learns on the way. */
+async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arrival }: Exchange): Promise<Delivery> {
+  const claimedIds = valuesOf(req, 'x-service-webhook-id')
+  const [webhookId] = claimedIds
+  arrival.webhookId = webhookId === undefined ? undefined : startOf(webhookId, 255)
+  expectIdentity(req)
+  const { body, release } = await intake.reader.read(req, res)
+  try {
+    arrival.bytes = body.length
+    const refuse = (refusal: Refusal): never => {
+      const { arrivedAt, remote } = arrival
+      deps.onRefused({ arrivedAt, remote, webhookId: arrival.webhookId, reason: refusal.reason, headers: () => headersToVerify(req), body })
+      throw refusal
+    }
+    if (webhookId === undefined || claimedIds.length > 1 || !webhookIdPattern.test(webhookId)) {
+      return refuse(new Refusal(400, 'invalid_webhook_id', 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters'))
+    }
+    // So that one that is refused is found with its delivery; of a large one only once it is worth the work.
+    if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
+    const verification = await verifyHeaders(req, body, { ...intake, deps, arrival })
+    if (!verification.ok) {
+      return refuse(new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }))
+    }
+    const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
+    const { timestampSeconds, keyName } = verification
+    arrival.keyName = keyName
+    const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt: arrival.arrivedAt, headers: keptHeaders(req), body })
+    arrival.requestId = delivery.requestId
+    arrival.reason = delivery.parkReason
+    return delivery
+  } finally {
+    release()
+  }
+}
+
+type HeaderVerification = { ok: true; keyName: string; timestampSeconds: number } | { ok: false; cause: RefusalCause | 'missing_header' }
+
+type Verifying = { inTurns: Intake['inTurns']; deps: WebhookDeps; arrival: Arrival }
+
+async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps, arrival }: Verifying): Promise<HeaderVerification> {
+  const [header, ...more] = valuesOf(req, 'x-service-signature')
+  if (header === undefined) return { ok: false, cause: 'missing_header' }
+  if (more.length > 0) return { ok: false, cause: 'malformed_header' }
+  // Judged at its arrival: a large body may have to wait for its turn.
+  const nowSeconds = Math.floor(deps.clock().getTime() / 1000)
+  const { secrets } = deps.keys()
+  const steps = () => unlessGone(req, verifyInSteps(body, header, secrets, nowSeconds))
+  const verification = body.length > largeBodyBytes ? await inTurns(steps()) : verify(body, header, secrets, nowSeconds)
+  if (verification.timestampSeconds !== undefined) {
+    arrival.skewSeconds = nowSeconds - verification.timestampSeconds
+    const told = req.headers['x-service-timestamp']
+    arrival.timestampMismatch = verification.ok && told !== undefined && Number(told) !== verification.timestampSeconds
+  }
+  return verification
+}
+
+/** Nobody is left to be answered: the work is not worth going on with. */
+function* unlessGone(req: IncomingMessage, steps: Generator<undefined, Verification, undefined>): Generator<undefined, Verification, undefined> {
+  for (;;) {
+    if (req.socket.destroyed) throw new BodyError('aborted')
+    const step = steps.next()
+    if (step.done === true) return step.value
+    yield
+  }
+}
+
+function expectIdentity(req: IncomingMessage): void {
+  const encoding = req.headers['content-encoding']
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    throw new Refusal(415, 'unsupported_encoding', 'the body must be sent without Content-Encoding: the signature covers the bytes as sent')
+  }
+}
+
+/** The one line that an arrival leaves in the log, with the ids that a person would search for. */
+export function logLine(arrival: Arrival): Record<string, unknown> {
+  const { status, outcome, reason, webhookId, deliveryId, requestId, keyName, remote, bytes, skewSeconds, ackMs } = arrival
+  return {
+    status,
+    outcome,
+    reason,
+    ms: Math.round(ackMs * 10) / 10,
+    webhook_id: webhookId,
+    delivery_id: deliveryId,
+    request_id: requestId,
+    key_name: keyName,
+    remote,
+    bytes,
+    skew_seconds: skewSeconds,
+  }
+}

@@ -1,0 +1,148 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Delivery } from '../domain/delivery.ts'
+
+export type Lane = Delivery['lane']
+
+/** A delivery that this worker holds until the lease ends; `claims` proves it when settling. */
+export type Claimed = {
+  deliveryId: string
+  claims: number
+  failures: number
+  webhookId: string
+  keyName: string
+  receivedAt: Date
+  body: Buffer
+}
+
+/** Longer than the slowest landing: a fetch of 10 s and a few statements. */
+const leaseSeconds = 45
+/** A delivery that fails this often for a reason of its own is parked. */
+const maxFailures = 5
+const retryPause = { baseMs: 1000, capMs: 60_000 }
+
+/** A delivery's place in the queue, with the number that proves the claim. */
+export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
+
+/**
+ * Takes due deliveries of a lane for this worker, the oldest first; other workers
+ * skip them. No more than `limit`, and none after the one with which the bodies
+ * reach `maxBytes`: what is claimed is held in memory.
+ */
+export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date }): Promise<Claimed[]> {
+  const rows = await db.execute<{
+    delivery_id: string
+    claims: number
+    failures: number
+    webhook_id: string
+    key_name: string
+    received_at: string
+    body: Buffer
+  }>(sql`
+    with due as (
+      select delivery_id, due_at from mediadock.inbox
+      where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
+      order by due_at limit ${limit}
+      for update skip locked
+    ),
+    -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
+    weighed as (
+      select delivery_id, webhook_id, key_name, received_at, body,
+             coalesce(sum(octet_length(body)) over (order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
+      from due left join mediadock.deliveries on deliveries.id = due.delivery_id
+    ),
+    claimed as (
+      update mediadock.inbox
+      set due_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), claims = claims + 1
+      from weighed where inbox.delivery_id = weighed.delivery_id and weighed.before < ${maxBytes}
+      returning inbox.delivery_id, inbox.claims, inbox.failures
+    )
+    select claimed.*, webhook_id, key_name, received_at, body
+    from claimed join weighed using (delivery_id)
+    -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
+    where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`)
+  return answered(rows, `claiming deliveries of the lane ${lane}`).map((row) => ({
+    deliveryId: row.delivery_id,
+    claims: row.claims,
+    failures: row.failures,
+    webhookId: row.webhook_id,
+    keyName: row.key_name,
+    receivedAt: new Date(row.received_at),
+    body: row.body,
+  }))
+}
+
+/**
+ * Puts claims that nothing came of back to where they were, for whoever comes first:
+ * now, or each at its own time. Those that ended meanwhile stay ended.
+ */
+export async function giveBack(db: Database, claims: readonly (Claim & { dueAt?: Date })[], now: Date): Promise<void> {
+  await db.execute(sql`
+    update mediadock.inbox set due_at = c.due_at
+    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
+      ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
+    where delivery_id = c.id and inbox.claims = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
+}
+
+export type Failure = { claimed: Omit<Claimed, 'body'>; reason: string; detail: string; now: Date }
+
+/**
+ * Gives a delivery back after a failure of its own, later each time, and parks
+ * it after the fifth. Changes nothing when the claim is no longer ours.
+ */
+export async function retryOrPark(db: Database, { claimed, reason, detail, now }: Failure): Promise<'retry' | 'parked' | 'lost'> {
+  const failures = claimed.failures + 1
+  if (failures >= maxFailures) return (await park(db, { claimed, reason, detail, now })) ? 'parked' : 'lost'
+  const dueAt = new Date(now.getTime() + jitteredPauseMs(failures, retryPause, Math.random))
+  const rows = await db.execute<{ n: number }>(sql`
+    with returned as (
+      update mediadock.inbox set due_at = ${dueAt.toISOString()}::timestamptz, failures = ${failures}
+      where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
+      returning delivery_id
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${now.toISOString()}::timestamptz, 'retry', ${`${reason}: ${detail}`} from returned
+      on conflict do nothing
+    )
+    select count(*)::int as n from returned`)
+  return one(rows, `giving the delivery ${claimed.deliveryId} back`).n > 0 ? 'retry' : 'lost'
+}
+
+/** Takes a delivery out of the queue for the on-call, with its reason. Answers whether the claim was still ours. */
+export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
+  const rows = await db.execute<{ n: number }>(sql`
+    with taken as (
+      delete from mediadock.inbox where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
+      returning delivery_id
+    ),
+    parked as (
+      update mediadock.deliveries set parked_reason = ${reason} from taken where id = taken.delivery_id
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`} from taken
+      on conflict do nothing
+    )
+    select count(*)::int as n from taken`)
+  return one(rows, `parking the delivery ${claimed.deliveryId}`).n > 0
+}
+
+export type InboxDepth = { pending: number; oldestSeconds: number }
+
+/** How much waits to be landed, and for how long the oldest has. */
+export async function depth(db: Database, now: Date): Promise<InboxDepth> {
+  const rows = await db.execute<{ pending: string; oldest: string | null }>(sql`
+    select count(*) as pending,
+           extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
+    from mediadock.inbox join mediadock.deliveries on deliveries.id = inbox.delivery_id`)
+  const { pending, oldest } = one(rows, 'counting what is pending')
+  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)) }
+}
+
+export async function countParked(db: Database): Promise<number> {
+  const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
+  return one(rows, 'counting what is parked').n
+}

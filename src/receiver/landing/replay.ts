@@ -1,0 +1,41 @@
+import { sql } from 'drizzle-orm'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { parseNotification } from '../domain/delivery.ts'
+import { fanOutExplained, type Change } from './fan-out.ts'
+import { environmentsOf, landingOf, type Identified, type WorkerDeps } from './worker.ts'
+
+export type Replay = { replayed: number; changes: Change[] }
+
+/** A row may appear between our look and our write; a second try sees it. */
+const maxTries = 3
+
+/**
+ * Processes a stored delivery again: by the same way as the worker, and as
+ * idempotent. With `dryRun` the same statement runs and is rolled back, so the
+ * changes are what would happen. Undefined: there is no such delivery.
+ */
+export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: { dryRun: boolean }): Promise<Replay | undefined> {
+  const delivery = await load(deps, id)
+  if (!delivery) return undefined
+  const parsed = parseNotification(delivery.body)
+  // It cannot be understood today either, and stays parked.
+  if (!parsed.ok) return { replayed: 1, changes: [] }
+
+  const landing = await landingOf(deps, delivery, parsed.notification)
+  for (let tries = 1; ; tries += 1) {
+    const change = await fanOutExplained(deps.db, landing, { now: deps.clock(), environments: environmentsOf(deps.keys()), dryRun })
+    if (change.outcome === 'raced' && tries < maxTries) continue
+    if (!dryRun) {
+      deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
+      deps.onLanded({ landing, outcome: change.outcome, receivedAt: undefined })
+    }
+    return { replayed: 1, changes: change.outcome === 'no_effect' ? [] : [change] }
+  }
+}
+
+async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer }) | undefined> {
+  const rows = await db.execute<{ webhook_id: string; key_name: string; body: Buffer }>(sql`
+    select webhook_id, key_name, body from mediadock.deliveries where id = ${id}`)
+  const [row] = answered(rows, `looking up the delivery ${id}`)
+  return row && { deliveryId: id, claims: undefined, webhookId: row.webhook_id, keyName: row.key_name, body: row.body }
+}

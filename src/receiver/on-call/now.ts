@@ -1,0 +1,53 @@
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { countParked } from '../landing/inbox.ts'
+import { problemsOf, type Problem } from './problems.ts'
+import { newestArrivals, type Arrival } from '../queries/arrivals.ts'
+import { readWithin } from '../queries/deadline.ts'
+import type { GiveUp } from '../queries/give-ups.ts'
+import type { KeyState } from '../queries/keys.ts'
+import { readNumbers, type ProblemsOptions } from './read-problems.ts'
+import { calmSince, type Recent } from '../queries/recent.ts'
+import { latestResults, type Stats } from '../queries/stats.ts'
+
+export type Now = {
+  at: Date
+  problems: Problem[]
+  /** Where nothing is wrong: since when nothing was. */
+  calm_since: string | undefined
+  recent: Recent
+  pending: number
+  oldest_seconds: number
+  parked: number
+  overdue: number
+  backlog: Stats['backlog']
+  keys: readonly KeyState[]
+  give_ups: readonly GiveUp[]
+  arrivals: Arrival[]
+  results: Stats['results']
+}
+
+const newestArrivalRows = 15
+const newestResults = 12
+
+/** What the console's first page shows, on one connection: it is fetched every few seconds, so nothing is asked twice. */
+export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
+  return readWithin(db, async (tx) => {
+    const { numbers, recent } = await readNumbers(tx, options)
+    const problems = problemsOf(numbers)
+    return {
+      at: options.now,
+      problems,
+      calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
+      recent,
+      pending: numbers.inbox.pending,
+      oldest_seconds: numbers.inbox.oldestSeconds,
+      parked: await countParked(tx),
+      overdue: numbers.overdue,
+      backlog: numbers.reconciler.backlog,
+      keys: numbers.keys,
+      give_ups: numbers.giveUps,
+      arrivals: await newestArrivals(tx, newestArrivalRows),
+      results: await latestResults(tx, newestResults),
+    }
+  })
+}

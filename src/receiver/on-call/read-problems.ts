@@ -1,0 +1,60 @@
+import { z } from 'zod'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { depth } from '../landing/inbox.ts'
+import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
+import { countOverdue } from '../reconciling/reconciler.ts'
+import { parkedCauses } from '../queries/causes.ts'
+import { readWithin } from '../queries/deadline.ts'
+import { giveUps, maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
+import { keyStates, type KeysOptions } from '../queries/keys.ts'
+import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
+import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
+
+export const problemSchema = z
+  .object({
+    severity: z.enum(severities),
+    text: z.string().meta({ description: 'What is wrong, in words.' }),
+    cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
+    href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
+  })
+  .meta({ id: 'Problem' })
+
+export type ProblemsOptions = ReconcilerOptions & KeysOptions
+
+/** What is wrong now, the worst first. */
+export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
+  const { numbers } = await readWithin(db, (tx) => readNumbers(tx, options))
+  return problemsOf(numbers)
+}
+
+/** Inside another read: what the problems follow from, with the arrivals of the last minutes by outcome. */
+export async function readNumbers(tx: Database, options: ProblemsOptions): Promise<{ numbers: Numbers; recent: Recent }> {
+  const { now, stuckAfterSeconds } = options
+  const recent = await readRecent(tx, now)
+  const failed = await giveUps(tx, now)
+  const failing = failingOf(recent, await failingSince(tx, now)).filter((one) => !isOver(one, failed, new Date(now.getTime() - (recent.minutes + 1) * 60_000)))
+  const numbers = {
+    now,
+    recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
+    inbox: await depth(tx, now),
+    parked: await parkedCauses(tx, new Date(now.getTime() - 3_600_000)),
+    overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
+    reconciler: await reconcilerState(tx, options),
+    keys: await keyStates(tx, options),
+    giveUps: failed,
+  }
+  return { numbers, recent }
+}
+
+function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>): Failing[] {
+  return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
+    if (outcome !== 'refused' && outcome !== 'unavailable') return []
+    return [{ outcome, reason, arrivals, since: since.get(reason === null ? outcome : `${outcome}/${reason}`) ?? null }]
+  })
+}
+
+/** For want of a secret or of Postgres, and every one of them was accepted since: the on-call sees that it worked. */
+function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
+  if (outcome === 'refused' && reason !== 'no_matching_secret') return false
+  return failed.length < maxGiveUps && !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
+}

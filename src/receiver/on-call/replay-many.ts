@@ -1,0 +1,62 @@
+import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { listDeliveryPlaces } from '../queries/deliveries.ts'
+import type { Change } from '../landing/fan-out.ts'
+import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
+import { replayDelivery, type Replay } from '../landing/replay.ts'
+import type { WorkerDeps } from '../landing/worker.ts'
+
+export type ReplayMany = {
+  filters: DeliveryFilters
+  dryRun: boolean
+  cursor?: string | undefined
+  /** At most this many in one call; `next_cursor` goes on. */
+  limit: number
+  /** Stops between two deliveries. */
+  signal: AbortSignal
+  onProgress?: (done: number) => void
+}
+
+export type ReplayedMany = Replay & { failed: { delivery_id: string; message: string }[]; next_cursor: string | null }
+
+/** What the changes of one call weigh; each has the rows before and after, outputs included. */
+const maxChangesBytes = 4 * 1024 * 1024
+
+/** Few at a time: each may ask the provider, and landing comes first. */
+const atOnce = 4
+
+/** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is told of and holds up no other. */
+export async function replayMany(deps: WorkerDeps, { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany): Promise<ReplayedMany> {
+  const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
+  let [done, bytes] = [0, 0]
+  for (;;) {
+    const wanted = Math.min(maxLimit, limit - done)
+    const places = await listDeliveryPlaces(deps.db, { ...filters, limit: wanted, cursor: all.next_cursor ?? undefined })
+    const page = places.slice(0, wanted)
+    for (let at = 0; at < page.length; at += atOnce) {
+      if (signal.aborted) return all
+      const some = page.slice(at, at + atOnce)
+      const changes = (await Promise.all(some.map(({ id }) => replayInto(deps, { id, dryRun, all })))).flat()
+      all.changes.push(...changes)
+      bytes += changes.reduce((sum, change) => sum + JSON.stringify(change).length, 0)
+      done += some.length
+      onProgress?.(done)
+      const isLast = at + some.length === places.length
+      all.next_cursor = isLast ? null : (some.at(-1)?.cursor ?? null)
+      if (isLast || bytes > maxChangesBytes || done >= limit) return all
+    }
+    if (page.length === 0) return { ...all, next_cursor: null }
+  }
+}
+
+async function replayInto(deps: WorkerDeps, { id, dryRun, all }: { id: string; dryRun: boolean; all: ReplayedMany }): Promise<Change[]> {
+  try {
+    const replay = await replayDelivery(deps, id, { dryRun })
+    all.replayed += replay?.replayed ?? 0
+    return replay?.changes ?? []
+  } catch (error) {
+    if (!isAboutTheRow(error)) throw error
+    deps.logger.error({ err: error, delivery_id: id }, 'a delivery could not be replayed')
+    all.failed.push({ delivery_id: id, message: `Postgres refuses what it would write: ${postgresMessage(error)}` })
+    return []
+  }
+}

@@ -1,0 +1,69 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { ReconcileRun } from './reconciler.ts'
+
+export const runTriggers = ['cron', 'manual'] as const
+
+export type RunTrigger = (typeof runTriggers)[number]
+
+type EndedRun = {
+  trigger: RunTrigger
+  startedAt: Date
+  endedAt: Date
+  /** What it did, as far as it came, or why it failed. */
+  run: ReconcileRun | undefined
+  error?: string | undefined
+}
+
+/** Runs and writes it down, also where it fails; answers what it did and the id of its row. */
+export async function recorded(
+  { db, clock }: { db: Database; clock: () => Date },
+  trigger: RunTrigger,
+  work: () => Promise<ReconcileRun>,
+): Promise<{ id: number; run: ReconcileRun }> {
+  const startedAt = clock()
+  const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
+  let run: ReconcileRun
+  try {
+    run = await work()
+  } catch (error) {
+    // Postgres itself may be what failed.
+    await ended({ run: undefined, error: error instanceof Error ? error.message : String(error) }).catch(() => {})
+    throw error
+  }
+  return { id: await ended({ run }), run }
+}
+
+/**
+ * Writes down a run, as one statement; answers the id of its row. Runs that
+ * found nothing to do share the row of the run before, if that found nothing
+ * either: a run every 30 s must not fill the table, and yet be seen.
+ */
+async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error }: EndedRun): Promise<number> {
+  const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
+  const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
+  const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
+  const rows = await db.execute<{ id: string }>(sql`
+    with counted as (
+      update mediadock.reconcile_runs set idle_runs = idle_runs + 1, ended_at = greatest(ended_at, ${ended})
+      where ${idle} and outcome = 'idle' and id = (select max(id) from mediadock.reconcile_runs)
+      returning id
+    ),
+    written as (
+      insert into mediadock.reconcile_runs
+        (started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, running, not_found, failed, postponed, rate_limited, error)
+      select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
+        ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
+      where not exists (select from counted)
+      returning id
+    )
+    select id from counted union all select id from written`)
+  return Number(one(rows, 'writing down a run of the reconciler').id)
+}
+
+/** When a run last ended, on any replica and whatever came of it; undefined before the first. */
+export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
+  const [row] = await db.execute<{ ended_at: string }>(sql`select ended_at from mediadock.reconcile_runs order by id desc limit 1`)
+  return row && new Date(row.ended_at)
+}

@@ -1,0 +1,241 @@
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Result } from '../../wire/schemas.ts'
+import { fanOut, type Landing, type LandingOutcome } from '../landing/fan-out.ts'
+import type { Asked, Fetcher } from '../fetching/fetcher.ts'
+import type { Environment, Keys } from '../domain/keys.ts'
+import { landResult } from '../landing/landing.ts'
+import { environmentsOf } from '../landing/worker.ts'
+
+export type ReconcilerDeps = {
+  db: Database
+  keys: () => Keys
+  fetch: Fetcher
+  mediaHosts: readonly string[] | undefined
+  stuckAfterSeconds: number
+  fetchRatePerMinute: number
+  clock: () => Date
+  logger: Logger
+  onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
+}
+
+export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number; rateLimited: number }
+
+type Due = { requestId: string; keyName: string | undefined; environment: Environment | undefined; doubted: boolean; polls: number; trackedAt: Date; dueAt: string }
+
+const claimRows = 16
+const leaseSeconds = 60
+/** One run stops here and leaves the rest to the next tick. */
+const maxPolls = 2000
+const pollPause = { baseMs: 30_000, capMs: 3_600_000 }
+const lostAfterSeconds = 86_400
+
+/**
+ * One run: polls what is overdue, the longest overdue first, until nothing is,
+ * or the keys' budget is spent. What decides is the state in Postgres, so a
+ * missed tick costs nothing and any number of replicas share the work.
+ */
+export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promise<ReconcileRun> {
+  const run = newRun()
+  // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
+  const resting = new Set<string>()
+  while (run.scanned < maxPolls && !signal?.aborted) {
+    const due = await claimDue(deps, resting)
+    if (due.length === 0) break
+    run.scanned += due.length
+    const polls: Promise<void>[] = []
+    const failures: unknown[] = []
+    for (const one of due) {
+      // In their order, one after the other, they are given the calls that are left; the calls themselves run side by side.
+      const decided = Promise.withResolvers<void>()
+      const polled = poll(deps, { one, run, onDecided: decided.resolve }).finally(decided.resolve)
+      const noted = polled.then(
+        (end) => {
+          if (end === 'postponed') resting.add(lineOf(deps.keys(), one.keyName))
+        },
+        // Caught at once: it may fail while the next ones are still being decided on, and nobody waits for it yet.
+        (error: unknown) => void failures.push(error),
+      )
+      polls.push(noted)
+      await decided.promise
+    }
+    await Promise.all(polls)
+    if (failures.length > 0) throw failures[0]
+  }
+  return run
+}
+
+/** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
+export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
+  const run = { ...newRun(), scanned: 1 }
+  const [one] = await claimWhere(deps, sql`request_id = ${requestId}`)
+  if (!one) return undefined
+  await poll(deps, { one, run })
+  return run
+}
+
+function newRun(): ReconcileRun {
+  return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
+}
+
+/** Whose turn a request waits for: its key's, or, where that is none of ours, everybody else's together; names are free to invent. */
+function lineOf(keys: Keys, keyName: string | undefined): string {
+  return keyName !== undefined && keys.byName.has(keyName) ? keyName : ''
+}
+
+function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<Due[]> {
+  const now = sql`${deps.clock().toISOString()}::timestamptz`
+  return claimWhere(
+    deps,
+    sql`(landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${now}
+        and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))
+        and case when key_name = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[]) then key_name else '' end <> all(${sql.param([...resting])}::text[])`,
+  )
+}
+
+async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<typeof sql>): Promise<Due[]> {
+  const now = sql`${clock().toISOString()}::timestamptz`
+  const rows = await db.execute<{ request_id: string; key_name: string | null; sandbox: boolean | null; doubted: boolean; polls: number; tracked_at: string; due_at: string }>(sql`
+    with due as (
+      select request_id, coalesce(next_poll_at, tracked_at) as due_at from mediadock.requests where ${condition}
+      order by coalesce(next_poll_at, tracked_at) limit ${claimRows} for update skip locked
+    )
+    update mediadock.requests r
+    set next_poll_at = ${now} + make_interval(secs => ${leaseSeconds}), polls = polls + 1
+    from due where r.request_id = due.request_id
+    returning r.request_id, r.key_name, r.sandbox, coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as doubted, r.polls, r.tracked_at, due.due_at`)
+  // What an update gives back has no order.
+  const oldestFirst = answered(rows, 'claiming requests to poll').toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
+  return oldestFirst.map((row) => ({
+    requestId: row.request_id,
+    keyName: row.key_name ?? undefined,
+    environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
+    doubted: row.doubted,
+    polls: row.polls,
+    trackedAt: new Date(row.tracked_at),
+    dueAt: row.due_at,
+  }))
+}
+
+type Poll = { one: Due; run: ReconcileRun; onDecided?: () => void }
+
+async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promise<'polled' | 'postponed'> {
+  const { asked, keyName } = await deps.fetch({
+    requestId: one.requestId,
+    keyName: one.keyName,
+    environment: one.environment,
+    doubted: one.doubted,
+    purpose: 'reconciling',
+    turn: one.polls,
+    signal: deps.cut,
+    ...(onDecided && { onDecided }),
+  })
+  switch (asked.kind) {
+    case 'result':
+      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: asked.result })
+      return 'polled'
+    case 'running':
+      run.running += 1
+      await reschedule(deps, one, { outcome: asked.kind, status: asked.status.status })
+      return 'polled'
+    case 'not_found': {
+      run.notFound += 1
+      const lost = deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
+      await reschedule(deps, one, { outcome: lost ? 'lost' : asked.kind })
+      return 'polled'
+    }
+    case 'unreachable':
+    case 'invalid':
+      run.failed += 1
+      await reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+      return 'polled'
+    case 'not_found_yet':
+      run.postponed += 1
+      await reschedule(deps, one, { outcome: `postponed: ${asked.reason}` })
+      return 'polled'
+    case 'unauthorized':
+    case 'rate_limited':
+    case 'not_asked':
+      run.postponed += 1
+      if (asked.kind === 'rate_limited') run.rateLimited += 1
+      await giveBack(deps, one, asked)
+      return 'postponed'
+    default:
+      return asked satisfies never
+  }
+}
+
+type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
+
+/** A result that Postgres refuses holds up no other: it is asked for again later. */
+async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered): Promise<void> {
+  try {
+    await land(deps, told)
+    run.landed += 1
+  } catch (error) {
+    if (!isAboutTheRow(error)) throw error
+    run.failed += 1
+    deps.logger.error({ err: error, request_id: told.one.requestId }, 'a result could not be landed, it is asked for again later')
+    await reschedule(deps, told.one, { outcome: `landing_failed: ${postgresMessage(error)}` })
+  }
+}
+
+async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
+  const now = deps.clock()
+  const landing = landResult(result, {
+    source: 'reconciler',
+    keyName,
+    environment: deps.keys().byName.get(keyName)?.environment,
+    delivery: undefined,
+    mediaHosts: deps.mediaHosts,
+    now,
+  })
+  const outcome = (await fanOut(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
+  // What was known already is not written again, so its schedule has to be ended here.
+  if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
+  deps.logger.info({ request_id: one.requestId, key_name: keyName, status: landing.status, outcome }, 'request reconciled')
+  deps.onLanded({ landing, outcome, receivedAt: undefined })
+}
+
+type Again = { outcome: string; status?: string }
+
+/** Later each time, up to an hour; a request that is lost is not asked for again, but a late webhook still lands. */
+async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, status }: Again): Promise<void> {
+  const now = clock()
+  const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
+  // Only where it may change: a reader's trigger on the status need not run for a poll.
+  const started = status === 'IN_PROGRESS' ? sql`, status = case when status = 'IN_QUEUE' then 'IN_PROGRESS' else status end` : sql``
+  await db.execute(sql`
+    update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome.slice(0, 500)},
+      next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+/** Not asked, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
+async function giveBack({ db, clock }: ReconcilerDeps, one: Due, asked: Asked): Promise<void> {
+  const reason = asked.kind === 'not_asked' ? asked.reason : asked.kind
+  const dueAt = asked.kind === 'not_asked' && asked.reason === 'unauthorized' ? asked.retryAt.toISOString() : one.dueAt
+  await db.execute(sql`
+    update mediadock.requests set next_poll_at = ${dueAt}::timestamptz, polls = polls - 1,
+      polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = ${`postponed: ${reason}`}
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
+  await db.execute(sql`
+    update mediadock.requests set next_poll_at = null, polled_at = ${now.toISOString()}::timestamptz, poll_outcome = 'result'
+    where request_id = ${one.requestId} and polls = ${one.polls}`)
+}
+
+/** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
+export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
+  const rows = await db.execute<{ n: string }>(sql`
+    select count(*) as n from mediadock.requests
+    where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
+  return Number(one(rows, 'counting what is overdue').n)
+}

@@ -1,0 +1,164 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { ErrorEnvelope } from '../../wire/schemas.ts'
+import type { Environment } from '../domain/keys.ts'
+import { joinTracked, requeueParked } from './tracking.ts'
+
+/** An intent to generate, and how far it has come. */
+export type Generation = {
+  idempotencyKey: string
+  state: 'pending' | 'submitted' | 'refused' | 'expired'
+  model: string
+  input: unknown
+  keyName: string
+  metadata: unknown
+  createdAt: Date
+  requestId: string | undefined
+  cost: number | undefined
+  /** Of the tracked request, once there is one. */
+  status: string | undefined
+  nextAttemptAt: Date | undefined
+  attempts: number
+  answerStatus: number | undefined
+  answer: unknown
+  lastError: string | undefined
+}
+
+export type Intent = { idempotencyKey: string; model: string; input: unknown; keyName: string; metadata: unknown; now: Date }
+
+/** Longer than one call: whoever claimed an intent and died gives it up after this. */
+const leaseSeconds = 30
+
+type Row = {
+  idempotency_key: string
+  state: Generation['state']
+  model: string
+  input: unknown
+  key_name: string
+  metadata: unknown
+  created_at: string
+  request_id: string | null
+  cost: string | null
+  status?: string | null
+  next_attempt_at: string | null
+  attempts: number
+  answer_status: number | null
+  answer: unknown
+  last_error: string | null
+}
+
+const columns = sql`idempotency_key, state, model, input, key_name, metadata, created_at, request_id, cost,
+  next_attempt_at, attempts, answer_status, answer, last_error`
+
+export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
+
+/**
+ * Writes the intent and claims its first call. A known one is claimed again only
+ * if the provider refused it, and only with the same parameters.
+ */
+export async function open(db: Database, { idempotencyKey, model, input, keyName, metadata, now }: Intent): Promise<Opened> {
+  const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
+  const ours = await db.execute<Row>(sql`
+    insert into mediadock.generations as g (idempotency_key, model, input, key_name, metadata, created_at, next_attempt_at, attempts)
+    values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+      ${now.toISOString()}::timestamptz, ${lease}, 1)
+    on conflict (idempotency_key) do update set
+      state = 'pending', next_attempt_at = ${lease}, attempts = g.attempts + 1, answer_status = null, answer = null
+    where g.state = 'refused' and g.model = excluded.model and g.input = excluded.input and g.key_name = excluded.key_name
+    returning ${columns}`)
+  const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
+  if (row) return { kind: 'ours', generation: toGeneration(row) }
+  // It is there, since it was in the way.
+  const known = await db.execute<{ same: boolean }>(sql`
+    select model = ${model} and input = ${JSON.stringify(input)}::jsonb and key_name = ${keyName} as same
+    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+  return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
+}
+
+/** Claims intents whose next call is due; the lease gives them back if we die. */
+export async function claimDue(db: Database, { limit, now }: { limit: number; now: Date }): Promise<Generation[]> {
+  const rows = await db.execute<Row>(sql`
+    with due as (
+      select idempotency_key from mediadock.generations
+      where state = 'pending' and next_attempt_at <= ${now.toISOString()}::timestamptz
+      order by next_attempt_at limit ${limit} for update skip locked
+    )
+    update mediadock.generations g
+    set next_attempt_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), attempts = attempts + 1
+    from due where g.idempotency_key = due.idempotency_key
+    returning ${sql.raw('g.*')}`)
+  return answered(rows, 'claiming intents').map(toGeneration)
+}
+
+export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; keyNames: readonly string[]; now: Date }
+
+/** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
+export async function submitted(db: Database, { idempotencyKey }: Generation, { requestId, cost, environment, keyNames, now }: SubmittedAs): Promise<void> {
+  const sandbox = environment === undefined ? null : environment === 'sandbox'
+  const ended = await db.execute(sql`
+    with ended as (
+      update mediadock.generations set state = 'submitted', request_id = ${requestId}, cost = ${String(cost)}::numeric,
+        next_attempt_at = null, last_error = null
+      where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
+      returning model, key_name, metadata
+    ),
+    tracked as (
+      insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${now.toISOString()}::timestamptz from ended
+      on conflict (request_id) ${joinTracked(now)}
+      returning r.request_id, r.confirmed_at is null as open
+    ),
+    ${requeueParked({ keyNames, now })}
+    select from tracked`)
+  answered(ended, `tracking the request ${requestId}`)
+}
+
+/** The provider said no for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
+export async function refused(db: Database, { idempotencyKey, attempts }: Generation, answer: { status: number; envelope: ErrorEnvelope }): Promise<void> {
+  await db.execute(sql`
+    update mediadock.generations set state = 'refused', next_attempt_at = null, answer_status = ${answer.status},
+      answer = ${JSON.stringify(answer.envelope)}::jsonb, last_error = ${answer.envelope.error.code}
+    where idempotency_key = ${idempotencyKey} and attempts = ${attempts} and state = 'pending'`)
+}
+
+export async function postpone(db: Database, { idempotencyKey, attempts }: Generation, { error, at }: { error: string; at: Date }): Promise<void> {
+  await db.execute(sql`
+    update mediadock.generations set next_attempt_at = ${at.toISOString()}::timestamptz, last_error = ${error.slice(0, 500)}
+    where idempotency_key = ${idempotencyKey} and attempts = ${attempts} and state = 'pending'`)
+}
+
+/** What was not taken in the time that the provider remembers a key is given up, and says so. */
+export async function expire(db: Database, { before }: { before: Date }): Promise<void> {
+  await db.execute(sql`
+    update mediadock.generations set state = 'expired', next_attempt_at = null
+    where state = 'pending' and created_at < ${before.toISOString()}::timestamptz and next_attempt_at is not null`)
+}
+
+export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
+  const rows = await db.execute<Row>(sql`
+    select ${columns}, (select status from mediadock.requests r where r.request_id = generations.request_id) as status
+    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+  const [row] = answered(rows, `looking up the intent ${idempotencyKey}`)
+  return row && toGeneration(row)
+}
+
+function toGeneration(row: Row): Generation {
+  return {
+    idempotencyKey: row.idempotency_key,
+    state: row.state,
+    model: row.model,
+    input: row.input,
+    keyName: row.key_name,
+    metadata: row.metadata,
+    createdAt: new Date(row.created_at),
+    requestId: row.request_id ?? undefined,
+    cost: row.cost === null ? undefined : Number(row.cost),
+    status: row.status ?? undefined,
+    nextAttemptAt: row.next_attempt_at === null ? undefined : new Date(row.next_attempt_at),
+    attempts: row.attempts,
+    answerStatus: row.answer_status ?? undefined,
+    answer: row.answer,
+    lastError: row.last_error ?? undefined,
+  }
+}

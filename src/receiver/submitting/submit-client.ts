@@ -1,0 +1,62 @@
+import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope, type Submitted } from '../../wire/schemas.ts'
+import type { GenerationKey } from '../domain/keys.ts'
+import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
+
+/** Every end that posting a generation can have. Only `submitted` and `refused` are final. */
+export type SubmitOutcome =
+  | { kind: 'submitted'; submitted: Submitted }
+  | { kind: 'refused'; status: number; envelope: ErrorEnvelope }
+  | { kind: 'in_progress' }
+  | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
+  | { kind: 'unreachable'; detail: string }
+
+export type Submission = { model: string; input: unknown; webhookUrl: string; idempotencyKey: string }
+
+export type SubmitAnswer = { outcome: SubmitOutcome; rate: RateAnswer | undefined }
+
+export type SubmitClient = (submission: Submission, key: GenerationKey, signal: AbortSignal) => Promise<SubmitAnswer>
+
+const deadlineMs = 10_000
+
+/** `POST /v1/models/{model}` (spec, Endpoints: submit), once, within 10 s in all. Never throws. */
+export function createSubmitClient({ baseUrl, fetch, clock }: { baseUrl: string; fetch: typeof globalThis.fetch; clock: () => Date }): SubmitClient {
+  return async ({ model, input, webhookUrl, idempotencyKey }, key, signal) => {
+    const deadline = AbortSignal.timeout(deadlineMs)
+    try {
+      const response = await fetch(`${baseUrl}/v1/models/${encodeURIComponent(model)}`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${key.apiKey}`, 'content-type': 'application/json', 'idempotency-key': idempotencyKey },
+        body: JSON.stringify({ input, webhook_url: webhookUrl }),
+        redirect: 'manual',
+        signal: AbortSignal.any([deadline, signal]),
+      })
+      const body = await readBounded(response)
+      return { outcome: classify(response, body, clock()), rate: rateOf(response) }
+    } catch (error) {
+      const detail = deadline.aborted ? `no whole answer within ${deadlineMs / 1000} s` : describeFailure(error)
+      return { outcome: { kind: 'unreachable', detail }, rate: undefined }
+    }
+  }
+}
+
+function classify(response: Response, body: string | undefined, now: Date): SubmitOutcome {
+  const json = parseJson(body)
+  if (response.status === 200) {
+    const submitted = submittedSchema.safeParse(json)
+    // The same key asked again gives the same answer, so an unreadable one is worth another try.
+    return submitted.success ? { kind: 'submitted', submitted: submitted.data } : { kind: 'unreachable', detail: 'the answer is not of the expected shape' }
+  }
+  if (response.status === 429) return { kind: 'rate_limited', retryAfterSeconds: retryAfterOf(response, now) }
+  const envelope = errorEnvelopeSchema.safeParse(json)
+  if (response.status === 409 && envelope.data?.error.code === 'request_in_progress') return { kind: 'in_progress' }
+  if (response.status >= 400 && response.status < 500 && envelope.success) return { kind: 'refused', status: response.status, envelope: envelope.data }
+  return { kind: 'unreachable', detail: `answered ${response.status}` }
+}
+
+function parseJson(body: string | undefined): unknown {
+  try {
+    return JSON.parse(body ?? '')
+  } catch {
+    return undefined
+  }
+}

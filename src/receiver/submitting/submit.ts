@@ -1,0 +1,178 @@
+import { randomUUID } from 'node:crypto'
+import type { Counter } from 'prom-client'
+import { z } from 'zod'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { blockCalls, takeCall } from '../fetching/call-budget.ts'
+import { pauseAfter } from '../fetching/fetcher.ts'
+import { isStorable } from '../domain/delivery.ts'
+import * as intents from './generations.ts'
+import type { Generation } from './generations.ts'
+import type { GenerationKey, Keys } from '../domain/keys.ts'
+import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
+import { environmentsOf } from '../landing/worker.ts'
+
+export const generationBodySchema = z.strictObject({
+  model: z.string().min(1).max(255),
+  input: z.record(z.string(), z.unknown()),
+  key_name: z.string().optional(),
+  idempotency_key: z.uuidv4().optional(),
+  metadata: z.record(z.string(), z.unknown()).optional(),
+})
+export type GenerationBody = z.infer<typeof generationBodySchema>
+
+export type SubmitterDeps = {
+  db: Database
+  post: SubmitClient
+  keys: () => Keys
+  webhookPublicUrl: string
+  fetchRatePerMinute: number
+  clock: () => Date
+  logger: Logger
+  calls: Counter<'operation' | 'outcome'>
+  cut: AbortSignal
+}
+
+export type Answer = { status: number; body: unknown }
+
+export type Submitter = {
+  submit: (body: GenerationBody) => Promise<Answer>
+  find: (idempotencyKey: string) => Promise<object | undefined>
+  /** Posts what is still pending and due; for the background loop. */
+  runOnce: () => Promise<{ more: boolean }>
+}
+
+const retryPause = { baseMs: 2000, capMs: 300_000 }
+/** The provider forgets a key after 24 h (spec, Limits): a later try could be charged twice. */
+const retryForMs = 23.5 * 3_600_000
+const batchRows = 8
+
+/**
+ * Submits generations so that no crash and no time-out charges twice: the intent
+ * is durable before the call, and every call for it carries the same Idempotency-Key.
+ */
+export function createSubmitter(deps: SubmitterDeps): Submitter {
+  const submit = async (body: GenerationBody): Promise<Answer> => {
+    if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+    const key = chooseKey(deps.keys(), body.key_name)
+    const idempotencyKey = body.idempotency_key ?? randomUUID()
+    const opened = await intents.open(deps.db, {
+      idempotencyKey,
+      model: body.model,
+      input: body.input,
+      keyName: key.name,
+      metadata: body.metadata,
+      now: deps.clock(),
+    })
+    if (opened.kind === 'other_parameters') {
+      throw new HttpError(409, 'idempotency_key_reuse', 'this idempotency_key was used for another generation')
+    }
+    if (opened.kind === 'ours') await attempt(deps, opened.generation, key)
+    const generation = await intents.find(deps.db, idempotencyKey)
+    if (!generation) throw new Error(`the intent ${idempotencyKey} is gone`)
+    return answerOf(generation)
+  }
+  return {
+    submit,
+    find: async (idempotencyKey) => {
+      const generation = await intents.find(deps.db, idempotencyKey)
+      return generation && show(generation)
+    },
+    runOnce: async () => {
+      await intents.expire(deps.db, { before: new Date(deps.clock().getTime() - retryForMs) })
+      const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.clock() })
+      await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.keyName))))
+      return { more: due.length === batchRows }
+    },
+  }
+}
+
+/** One call for one intent, and what it came to, written down. */
+async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
+  const now = deps.clock()
+  if (!key || key.retired || key.apiKey === undefined) {
+    return intents.postpone(deps.db, generation, { error: `key ${generation.keyName} is not usable`, at: retryAt(generation, now) })
+  }
+  const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, purpose: 'submitting', now })
+  if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt })
+
+  const { idempotencyKey, model, input } = generation
+  const started = performance.now()
+  const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl: deps.webhookPublicUrl }, key, deps.cut)
+  deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
+  const ms = Math.round(performance.now() - started)
+  const asked = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }
+  deps.logger.info({ ...asked, ...factsOf(outcome), ms }, 'provider called')
+  const block = pauseAfter(outcome, rate)
+  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+  return settle(deps, { generation, key, outcome })
+}
+
+/** What is to be said of an answer besides its kind. */
+function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
+  if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
+  if (outcome.kind === 'refused') return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
+  return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
+}
+
+type Settle = { generation: Generation; key: GenerationKey; outcome: SubmitOutcome }
+
+async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, outcome }: Settle): Promise<void> {
+  const now = clock()
+  switch (outcome.kind) {
+    case 'submitted': {
+      const { request_id: requestId, cost } = outcome.submitted
+      const keyNames = key.environment === undefined ? [] : environmentsOf(keys())[key.environment]
+      return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
+    }
+    case 'refused':
+      return intents.refused(db, generation, { status: outcome.status, envelope: outcome.envelope })
+    case 'in_progress':
+      return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now) })
+    case 'rate_limited': {
+      const pauseMs = (outcome.retryAfterSeconds ?? 0) * 1000
+      return intents.postpone(db, generation, { error: 'rate_limited', at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())) })
+    }
+    case 'unreachable':
+      return intents.postpone(db, generation, { error: outcome.detail, at: retryAt(generation, now) })
+    default:
+      return outcome satisfies never
+  }
+}
+
+function retryAt({ attempts }: Generation, now: Date): Date {
+  return new Date(now.getTime() + jitteredPauseMs(Math.min(attempts, 20), retryPause, Math.random))
+}
+
+function chooseKey(keys: Keys, name: string | undefined): GenerationKey {
+  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
+  const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
+  if (!key) throw new HttpError(422, 'unknown_key', name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name')
+  return key
+}
+
+function answerOf(generation: Generation): Answer {
+  if (generation.state === 'refused' && generation.answerStatus !== undefined) return { status: generation.answerStatus, body: generation.answer }
+  return { status: 202, body: show(generation) }
+}
+
+/** The request as tracked, by its idempotency key; `request_id` is null until the provider has given one. */
+function show(generation: Generation): object {
+  return {
+    idempotency_key: generation.idempotencyKey,
+    state: generation.state,
+    request_id: generation.requestId ?? null,
+    status: generation.status ?? null,
+    model: generation.model,
+    key_name: generation.keyName,
+    metadata: generation.metadata ?? null,
+    cost: generation.cost ?? null,
+    attempts: generation.attempts,
+    next_attempt_at: generation.state === 'pending' ? (generation.nextAttemptAt?.toISOString() ?? null) : null,
+    last_error: generation.lastError ?? null,
+    answer: generation.answer ?? null,
+    created_at: generation.createdAt.toISOString(),
+  }
+}

@@ -1,0 +1,70 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+
+/** Longer than any dump holds its locks: a day that is made ahead needs nobody's lock when it comes. */
+const daysAhead = 7
+const dayMs = 86_400_000
+/** For a lock that is in the way; the next round comes soon. */
+const dropTries = 3
+const dropPauseMs = 500
+
+export type Partitions = { made: number; missing: number }
+
+/**
+ * Makes the partitions of today and the week ahead. While a lock is in the way
+ * (a dump's, another replica's) the rest is left to the next round: rows of a
+ * day without a partition go to the catch-all, and are moved when it is made.
+ */
+export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
+  const wanted = Array.from({ length: daysAhead + 1 }, (_, ahead) => new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10))
+  const days = await db.execute<{ day: string }>(sql`
+    select day from jsonb_array_elements_text(${JSON.stringify(wanted)}::jsonb) as day
+    where to_regclass('mediadock.arrivals_' || replace(day, '-', '')) is null order by day`)
+  let made = 0
+  for (const { day } of days) {
+    const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.make_arrival_day(${day}::date) as outcome`)
+    if (row?.outcome === 'busy') return { made, missing: days.length - made }
+    if (row?.outcome === 'made') made += 1
+  }
+  return { made, missing: 0 }
+}
+
+/** One round of the role that makes the days; it says when a lock holds it up, and when no more. */
+export function createPartitionMaker({ db, clock, logger }: { db: Database; clock: () => Date; logger: Logger }) {
+  let missing = 0
+  return async (): Promise<{ more: boolean }> => {
+    const before = missing
+    const done = await ensurePartitions(db, clock())
+    missing = done.missing
+    if (missing > 0 && before === 0) logger.warn(done, 'days of the arrival log wait for a lock, which a dump may hold; tried again every few seconds, arrivals are logged meanwhile')
+    if (done.made > 0) logger.info(done, 'days of the arrival log made')
+    return { more: false }
+  }
+}
+
+/** Drops the days that ended before the cutoff's; those that a lock is held on stay until the next time. */
+export async function dropDaysBefore(db: Database, cutoff: Date, signal: AbortSignal): Promise<{ dropped: number; left: number }> {
+  const lastKept = cutoff.toISOString().slice(0, 10).replaceAll('-', '')
+  const days = await db.execute<{ day: string }>(sql`
+    select right(relname, 8) as day from pg_inherits join pg_class on pg_class.oid = inhrelid
+    where inhparent = 'mediadock.arrivals'::regclass and relname ~ '^arrivals_[0-9]{8}$' and relname < ${`arrivals_${lastKept}`} order by relname`)
+  let dropped = 0
+  for (const { day } of days) {
+    const outcome = await dropDay(db, day, signal)
+    if (outcome === 'busy') break
+    dropped += outcome === 'dropped' ? 1 : 0
+  }
+  return { dropped, left: days.length - dropped }
+}
+
+/** Dropping needs the log to itself for a moment, and everyone queues behind who waits for that: a few short tries. */
+async function dropDay(db: Database, day: string, signal: AbortSignal): Promise<string> {
+  for (let attempt = 1; ; attempt += 1) {
+    const [row] = await db.execute<{ outcome: string }>(sql`select mediadock.drop_arrival_day(${day}::date) as outcome`)
+    const outcome = row?.outcome ?? 'busy'
+    if (outcome !== 'busy' || attempt === dropTries || signal.aborted) return outcome
+    await delay(dropPauseMs * (0.5 + Math.random()))
+  }
+}

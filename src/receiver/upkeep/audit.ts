@@ -1,0 +1,65 @@
+import { sql } from 'drizzle-orm'
+import { withDeadline, type Database } from '../../runtime/postgres/postgres.ts'
+
+export const auditChannels = ['console', 'api', 'cli'] as const
+
+/** What somebody does that changes something here. What services do all day, tracking and submitting, is in its own tables. */
+export type Deed = {
+  via: (typeof auditChannels)[number]
+  /** Who: see actorOf() of the internal listener; user@host on the command line. */
+  actor: string
+  /** In few words, as one: `replay`, `replay_many`, `verify_quarantine`, `reconcile`, `reconcile_run`. */
+  action: string
+  /** What it is done to: an id, or filters as a query string. */
+  target?: string | undefined
+}
+
+export type Detail = Record<string, unknown>
+
+/** Filters as the target of a deed: what would stand in the link of the same list. */
+export function filtersAsTarget(filters: object): string {
+  return new URLSearchParams(Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)]))).toString()
+}
+
+const writeWithinMs = 2000
+const maxTextLength = 1000
+
+export async function writeAudit(db: Database, { via, actor, action, target, detail, at }: Deed & { detail?: Detail | undefined; at: Date }): Promise<void> {
+  await db.execute(sql`
+    insert into mediadock.audit (at, via, actor, action, target, detail)
+    values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
+      ${detail === undefined ? null : JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value))}::jsonb)`)
+}
+
+export type AuditDeps = { db: Database; clock: () => Date; logger: { error: (fields: object, message: string) => void } }
+
+/**
+ * Does the work and writes down that it was done, or that it failed and why.
+ * What was done stays done when the audit cannot be written: that goes to the
+ * log. `detailOf` answers undefined when there was nothing to do.
+ */
+export async function audited<T>(deps: AuditDeps, { detailOf, ...deed }: Deed & { detailOf: (result: T) => Detail | undefined }, work: () => Promise<T>): Promise<T> {
+  let result: T
+  try {
+    result = await work()
+  } catch (error) {
+    await note(deps, deed, { error: error instanceof Error ? error.message : String(error) })
+    throw error
+  }
+  const detail = detailOf(result)
+  if (detail) await note(deps, deed, detail)
+  return result
+}
+
+async function note({ db, clock, logger }: AuditDeps, deed: Deed, detail: Detail): Promise<void> {
+  try {
+    await withDeadline(writeAudit(db, { ...deed, detail, at: clock() }), writeWithinMs, 'writing the audit')
+  } catch (error) {
+    logger.error({ err: error, ...deed, detail }, 'an action was taken and could not be written to the audit')
+  }
+}
+
+/** Postgres stores neither NUL nor lone surrogates. */
+function storable(text: string): string {
+  return text.replaceAll('\0', '').toWellFormed().slice(0, maxTextLength).toWellFormed()
+}

@@ -1,0 +1,99 @@
+import { sql } from 'drizzle-orm'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import { dropDaysBefore } from './arrival-partitions.ts'
+import { parkReasons } from '../domain/delivery.ts'
+
+export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
+
+export type Pruned = { deliveries: number; quarantined: number; partitions: number; notes: number }
+
+/** Small, so that a batch never holds anyone up. */
+const batchRows = 1000
+
+/**
+ * Forgets what is older than RETENTION_DAYS: processed deliveries with their
+ * attempts, those parked for what they are, the quarantine, the notes on how
+ * things went, and the arrival log by whole days. What is not processed, what is
+ * parked and a replay may still land, and all results stay.
+ */
+export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
+  const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, notes: 0 }
+  const days = await dropDaysBefore(deps.db, cutoff, signal)
+  pruned.partitions = days.dropped
+  if (days.left > 0) deps.logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
+  await inBatches(() => pruneCatchAll(deps.db, cutoff), signal)
+  pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
+  pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
+  for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
+  if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
+  return pruned
+}
+
+async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Promise<number> {
+  let sum = 0
+  while (!signal.aborted) {
+    const rows = await prune()
+    sum += rows
+    if (rows < batchRows) break
+  }
+  return sum
+}
+
+/**
+ * Bodies that cannot be used go too: were they kept for ever, one signing
+ * secret would be enough to fill the disk.
+ */
+async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
+  const rows = await db.execute<{ n: number }>(sql`
+    with old as (
+      select id from mediadock.deliveries d
+      where received_at < ${cutoff.toISOString()}::timestamptz
+        and (parked_reason is null or parked_reason = any(${sql.param([...parkReasons])}::text[]))
+        and not exists (select from mediadock.inbox where delivery_id = d.id)
+      order by received_at nulls first limit ${batchRows}
+    ),
+    gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
+    attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
+    select count(*)::int as n from gone`)
+  return one(rows, 'pruning deliveries').n
+}
+
+async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
+  const rows = await db.execute<{ n: number }>(sql`
+    with gone as (
+      delete from mediadock.quarantine where id in (
+        select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at nulls first limit ${batchRows})
+      returning id
+    )
+    select count(*)::int as n from gone`)
+  return one(rows, 'pruning the quarantine').n
+}
+
+/** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */
+const notes = [
+  { table: 'audit', at: 'at' },
+  { table: 'polls', at: 'polled_at' },
+  { table: 'reconcile_runs', at: 'ended_at' },
+  { table: 'minutes', at: 'minute' },
+  { table: 'process_starts', at: 'started_at' },
+] as const
+
+async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], cutoff: Date): Promise<number> {
+  const rows = await db.execute(sql`
+    delete from ${sql.raw(`mediadock.${table}`)} where ctid = any(array(
+      select ctid from ${sql.raw(`mediadock.${table}`)} where ${sql.raw(at)} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+    returning 1`)
+  return answered(rows, `pruning ${table}`).length
+}
+
+/** Rows of days that got no partition of their own. */
+async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
+  const rows = await db.execute(sql`
+    delete from mediadock.arrivals_other where ctid = any(array(
+      select ctid from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+    returning 1`)
+  return answered(rows, 'pruning the catch-all of arrivals').length
+}

@@ -1,0 +1,163 @@
+import { once } from 'node:events'
+import http from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
+import { boundConnections, refusePipelines } from './connections.ts'
+import { createLineBudget, type LineBudget } from '../line-budget.ts'
+import type { Logger } from '../logger.ts'
+
+/** The spec's error envelope (Errors): one shape for every answer that is not a success. */
+export type ErrorBody = { error: { type: string; code: string; message: string } }
+
+/** An expected failure with its answer; thrown by handlers, turned into the envelope in one place. */
+export class HttpError extends Error {
+  override name = 'HttpError'
+  status: number
+  type: string
+  code: string
+  headers: Record<string, string>
+  constructor(status: number, code: string, message: string, more: { type?: string; headers?: Record<string, string> } = {}) {
+    super(message)
+    this.status = status
+    this.code = code
+    this.type = more.type ?? (status >= 500 ? 'api_error' : 'invalid_request_error')
+    this.headers = more.headers ?? {}
+  }
+}
+
+export function errorBody({ type, code, message }: { type: string; code: string; message: string }): ErrorBody {
+  return { error: { type, code, message } }
+}
+
+export function sendError(res: Response, error: HttpError): void {
+  res.status(error.status).set(error.headers).json(errorBody(error))
+}
+
+export const notFound: RequestHandler = (req) => {
+  throw new HttpError(404, 'not_found', `there is nothing at ${req.method} ${req.path}`)
+}
+
+/** For the paths of a router: any other method than these gets 405 with `Allow`. */
+export function methodNotAllowed(...allowed: string[]): RequestHandler {
+  return (req) => {
+    const message = `${req.method} is not possible here, use ${allowed.join(' or ')}`
+    throw new HttpError(405, 'method_not_allowed', message, { headers: { allow: allowed.join(', ') } })
+  }
+}
+
+/** The one error handler: expected failures as they are, surprises logged and answered 500. */
+export function errorHandler(logger: Logger): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    if (res.headersSent) return next(error)
+    endWithoutBody(req)
+    if (error instanceof HttpError) return sendError(res, error)
+    if (error instanceof URIError) return sendError(res, new HttpError(404, 'not_found', 'the path is not valid percent-encoding'))
+    logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
+    return sendError(res, new HttpError(500, 'internal_error', 'something failed on our side; the log has the details'))
+  }
+}
+
+const unreadBodyMs = 2000
+
+/** A refused request's body is read to its end, so that its sender sees the answer, but not for long. */
+function endWithoutBody(req: http.IncomingMessage): void {
+  const hasBody = req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0
+  if (req.complete || !hasBody) return
+  const timer = setTimeout(() => req.socket.destroy(), unreadBodyMs)
+  req.once('end', () => clearTimeout(timer)).once('close', () => clearTimeout(timer))
+}
+
+export type Listener = {
+  url: string
+  port: number
+  server: http.Server
+  /** Stops accepting, lets answers in progress end for at most `graceMs`, then cuts what is left. */
+  close: (graceMs: number) => Promise<void>
+}
+
+/** The listener cannot have its address; the message says why and which setting moves it. */
+export class ListenError extends Error {
+  override name = 'ListenError'
+  code = 'listen' as const
+}
+
+const listenFailures: Record<string, string> = {
+  EADDRINUSE: 'is in use by another program',
+  EACCES: 'needs privileges that this process does not have',
+  EADDRNOTAVAIL: 'is not an address of this machine',
+}
+
+export type ListenOptions = {
+  handler: http.RequestListener
+  host: string
+  port: number
+  /** The setting that moves this listener, named in the message when its port is taken. */
+  setting: string
+  logger: Logger
+  /** The handler itself sends `100 Continue`, when it wants the body; else it is sent before the handler is called. */
+  continues?: boolean
+}
+
+/**
+ * Headers within 10 s, the whole request within 30 s. Keep-alive outlasts the
+ * 60 s of the usual load balancer, so that it is never we who close first.
+ */
+export async function listen({ handler, host, port, setting, logger, continues = false }: ListenOptions): Promise<Listener> {
+  const bounded = refusePipelines(handler)
+  const server = http.createServer(
+    { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500 },
+    bounded,
+  )
+  const mayTell = createLineBudget({ logger, what: 'malformed or slow requests' })
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, { logger, mayTell }))
+  server.on('checkExpectation', (_req, res) => answerUnknownExpectation(res))
+  if (continues) server.on('checkContinue', bounded)
+  boundConnections(server)
+  try {
+    server.listen(port, host)
+    await once(server, 'listening')
+  } catch (error) {
+    const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined
+    if (why === undefined) throw error
+    throw new ListenError(`port ${port} on ${host} ${why}: set ${setting} to a free port`, { cause: error })
+  }
+  const bound = server.address() as AddressInfo
+  const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address
+  const url = `http://${host === '0.0.0.0' || host === '::' ? 'localhost' : shown}:${bound.port}`
+  return { url, port: bound.port, server, close: (graceMs) => close(server, graceMs) }
+}
+
+const framingAnswers: Record<string, [number, string, string]> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'request_timeout', 'the request did not arrive in time'],
+  HPE_HEADER_OVERFLOW: [431, 'headers_too_large', 'the request headers are too large'],
+}
+
+function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, { logger, mayTell }: { logger: Logger; mayTell: LineBudget }): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  const [status, code, message] = framingAnswers[error.code ?? ''] ?? [400, 'bad_request', 'the request is not valid HTTP']
+  if (mayTell()) logger.info({ status, reason: error.code, remote: socket.remoteAddress }, 'malformed or slow request refused')
+  const body = JSON.stringify(errorBody({ type: 'invalid_request_error', code, message }))
+  socket.end(
+    `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nConnection: close\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  )
+}
+
+/** Its body is not read, so the connection ends with the answer. */
+function answerUnknownExpectation(res: http.ServerResponse): void {
+  const error = { type: 'invalid_request_error', code: 'expectation_failed', message: 'of Expect only 100-continue is understood' }
+  const body = JSON.stringify(errorBody(error))
+  res.writeHead(417, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body), connection: 'close' }).end(body)
+}
+
+async function close(server: http.Server, graceMs: number): Promise<void> {
+  const closed = once(server, 'close')
+  server.close()
+  // server.close() waits for idle keep-alive connections, and more become idle as answers end.
+  const idle = setInterval(() => server.closeIdleConnections(), 50)
+  server.closeIdleConnections()
+  const cut = setTimeout(() => server.closeAllConnections(), graceMs)
+  await closed
+  clearInterval(idle)
+  clearTimeout(cut)
+}

@@ -1,0 +1,117 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { readMigrationFiles } from 'drizzle-orm/migrator'
+import postgres from 'postgres'
+import { parsePostgresUrl } from './url.ts'
+import { withDeadline } from './postgres.ts'
+
+export type Migrations = { url: string; schema: string; folder: string }
+
+export type LockWait = {
+  /** How long to try again for locks that others hold. */
+  lockWaitMs?: number
+  /** Called at each try that found a lock in the way, with the reason. */
+  onWait?: (words: string) => void
+  signal?: AbortSignal
+}
+
+type Migration = ReturnType<typeof readMigrationFiles>[number]
+
+const advisoryLock = 7_120_241_121
+const readDeadlineMs = 10_000
+/** Far beyond any migration: an index of a large table takes its time. */
+const migrationDeadlineMs = 3_600_000
+const defaultLockWaitMs = 60_000
+const maxPauseMs = 5000
+
+/**
+ * Brings one schema up to date. Each migration is a single `DO` statement with its
+ * row in the history, under an advisory lock: replicas that start together apply
+ * it once, a crash leaves nothing of it half done, and a transaction pooler in front is
+ * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
+ * dump runs, and tried again. Where nothing is new nothing is written: a role that may only
+ * read and write rows can start. Answers how many migrations were new.
+ */
+export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
+  const files = readMigrationFiles({ migrationsFolder: folder })
+  const client = connect(url)
+  try {
+    const known = await history(client, schema)
+    const missing = files.filter(({ hash }) => !known.has(hash))
+    if (missing.length === 0) return 0
+    const until = performance.now() + (wait.lockWaitMs ?? defaultLockWaitMs)
+    for (const migration of missing) await apply(client, { schema, migration, until, wait })
+    return (await history(client, schema)).size - known.size
+  } finally {
+    await client.end({ timeout: 5 })
+  }
+}
+
+/** Whether every migration in the folder has been applied. */
+export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<Migrations, 'url'>): Promise<boolean> {
+  const known = await history(client, schema)
+  return readMigrationFiles({ migrationsFolder: folder }).every(({ hash }) => known.has(hash))
+}
+
+/** The same on a connection of its own. */
+export async function isUpToDate({ url, ...at }: Migrations): Promise<boolean> {
+  const client = connect(url)
+  try {
+    return await isMigrated(client, at)
+  } finally {
+    await client.end({ timeout: 5 })
+  }
+}
+
+function connect(url: string): postgres.Sql {
+  const { url: address, ssl } = parsePostgresUrl(url)
+  return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
+}
+
+async function history(client: postgres.Sql, schema: string): Promise<Set<string>> {
+  const read = async () => {
+    const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])
+    if (!table?.['known']) return new Set<string>()
+    return new Set((await client.unsafe(`select hash from ${schema}.migrations`)).map((row) => String(row['hash'])))
+  }
+  return withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
+}
+
+type Step = { schema: string; migration: Migration; until: number; wait: LockWait }
+
+async function apply(client: postgres.Sql, { schema, migration, until, wait }: Step): Promise<void> {
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      await withDeadline(client.unsafe(statement(schema, migration)), migrationDeadlineMs, 'a migration')
+      return
+    } catch (error) {
+      if (!isLockInTheWay(error) || performance.now() >= until || wait.signal?.aborted) throw error
+      wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
+      const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
+      await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
+    }
+  }
+}
+
+/** lock_not_available: of a table, or of the advisory lock. */
+function isLockInTheWay(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === '55P03'
+}
+
+function statement(schema: string, { sql, hash, folderMillis }: Migration): string {
+  // Even for a schema that is there this asks for the right to make one, which a migrating role need not have.
+  const steps = sql.filter((step) => !/^\s*create schema if not exists/i.test(step))
+  return `do $run$ begin
+    perform set_config('lock_timeout', '200ms', true);
+    if not pg_try_advisory_xact_lock(${advisoryLock}) then
+      raise exception using errcode = 'lock_not_available', message = 'another mediadock is migrating';
+    end if;
+    if to_regnamespace('${schema}') is null then create schema ${schema}; end if;
+    if to_regclass('${schema}.migrations') is null then
+      create table ${schema}.migrations (id serial primary key, hash text not null, created_at bigint);
+    end if;
+    if not exists (select from ${schema}.migrations where hash = '${hash}') then
+      execute $migration$${steps.join(';\n')}$migration$;
+      insert into ${schema}.migrations (hash, created_at) values ('${hash}', ${folderMillis});
+    end if;
+  end $run$`
+}

@@ -1,0 +1,108 @@
+import type { SQL } from 'drizzle-orm'
+import { PgDialect } from 'drizzle-orm/pg-core'
+import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
+import postgres from 'postgres'
+import { parsePostgresUrl } from './url.ts'
+
+export type Database = PostgresJsDatabase
+
+export type Pool = {
+  db: Database
+  client: postgres.Sql
+  close: () => Promise<void>
+}
+
+export type PoolOptions = {
+  url: string
+  max: number
+  /** Seconds that a server may leave a statement without one byte of answer. */
+  silenceSeconds?: number
+  /** Seconds after which the server itself ends a statement, so that none runs on for nobody. */
+  statementSeconds?: number
+}
+
+/** What the driver is told besides who it is to speak to; see `patches/`, which knows the last three. */
+type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
+  max_pipeline: number
+  silence_timeout: number
+  optional_parameters: Record<string, string>
+}
+
+/** Changes to the driver that this code relies on, applied at install (see `patches/`). */
+const driverPatch = 'mediadock-1'
+
+/**
+ * A pool over postgres.js.
+ *
+ * - Named statements would break behind PgBouncer in transaction mode: only what asks
+ *   for one gets it, where it can (prepared.ts). What drizzle runs does not ask.
+ * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
+ * - Two deadlines. A connection on which a statement gets no byte of answer is cut, so that a
+ *   frozen server holds nobody; and the server ends a statement that takes too long, so that what
+ *   was cut does not run on there and fill its connections. A pooler may refuse to pass the second on.
+ */
+export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
+  if (Reflect.get(postgres, 'patched') !== driverPatch) {
+    throw new Error('the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off')
+  }
+  const address = parsePostgresUrl(url)
+  const options: DriverOptions = {
+    max,
+    ssl: address.ssl,
+    prepare: true,
+    max_pipeline: 0,
+    connect_timeout: 5,
+    // Postgres is back as soon as it is back: no pause of up to 20 s, the default.
+    backoff: () => 0.1 + Math.random() * 0.4,
+    onnotice: () => {},
+    connection: { application_name: 'mediadock' },
+    silence_timeout: silenceSeconds,
+    optional_parameters: {
+      statement_timeout: `${statementSeconds * 1000}`,
+      idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
+    },
+  }
+  const client = postgres(address.url, options)
+  return { db: drizzle(client), client, close: () => client.end({ timeout: 5 }) }
+}
+
+/** The driver's own client of a database that createPool has made. */
+export function clientOf(db: Database): postgres.Sql {
+  if (!hasClient(db)) throw new TypeError('this database was not made by createPool')
+  return db.$client
+}
+
+function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
+  return '$client' in db
+}
+
+const dialect = new PgDialect()
+
+type Scalar = string | number | boolean | Uint8Array | null
+
+/** A statement as the driver takes it, for what drizzle's own `execute` has no option for. */
+export function statementOf(query: SQL): { text: string; params: (Scalar | Scalar[])[] } {
+  const { sql: text, params } = dialect.sqlToQuery(query)
+  return { text, params: params.map((value) => (Array.isArray(value) ? value.map(toScalar) : toScalar(value))) }
+}
+
+function toScalar(value: unknown): Scalar {
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null || value instanceof Uint8Array) return value
+  throw new TypeError(`a statement takes no parameter of type ${typeof value}`)
+}
+
+export class DeadlineError extends Error {
+  override name = 'DeadlineError'
+  code = 'deadline_exceeded' as const
+}
+
+/** Rejects with a DeadlineError when `work` takes longer than `ms`; the work itself goes on. */
+export async function withDeadline<T>(work: Promise<T>, ms: number, what: string): Promise<T> {
+  const { promise: expired, reject } = Promise.withResolvers<never>()
+  const timer = setTimeout(() => reject(new DeadlineError(`${what} took longer than ${ms} ms`)), ms)
+  try {
+    return await Promise.race([work, expired])
+  } finally {
+    clearTimeout(timer)
+  }
+}

@@ -1,0 +1,160 @@
+import fs from 'node:fs/promises'
+import { setTimeout as delay } from 'node:timers/promises'
+import { ConfigError, isProduction, programs, readConfig, type Config } from '../config/config.ts'
+import { internalRouter } from '../console/router.ts'
+import { laptopEnvironment, openLocal, type Local } from '../laptop/local.ts'
+import { startProvider } from '../provider/program.ts'
+import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
+import { startReceiver } from '../receiver/program.ts'
+import type { ReceiverSettings } from '../receiver/settings.ts'
+import { StartError } from '../runtime/postgres/await-postgres.ts'
+import { DataDirInUseError } from '../laptop/data-lock.ts'
+import { ListenError } from '../runtime/http/http.ts'
+import { stopOnUncaught } from '../runtime/last-handler.ts'
+import { createLogger, type Logger } from '../runtime/logger.ts'
+import { explainPostgres } from '../runtime/postgres/words.ts'
+import type { RunningProgram } from '../runtime/program.ts'
+import type { Environment } from '../runtime/settings.ts'
+import { welcome } from '../laptop/welcome.ts'
+
+/** Exit codes: 0 stopped as asked, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
+export type ExitCode = 0 | 1 | 2 | 78
+
+/** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
+const interruptGraceMs = 3500
+const maxLameDuckMs = 2000
+/** `npm start` passes on a Ctrl-C that the terminal has already sent us: the second of the two is no second wish. */
+const sameKeyPressMs = 500
+
+/** Runs one program or both until a signal; answers the exit code. */
+export async function start(what: string, environment: Environment): Promise<ExitCode> {
+  const wanted = programs.filter((program) => what === 'all' || what === program)
+  if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
+  const env = laptopEnvironment(environment, wanted)
+  const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
+  const inTerminal = !isProduction(env) && [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY)
+  const stop = listenForStop({ hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'], logger: bootLogger })
+
+  let local: Local
+  try {
+    // Before anything is started: a wrong setting must not cost a database server.
+    readConfig(env, wanted, { databaseUrl: 'postgres://later', keys: '[{"name":"later","signing_secret":"later","retired":true}]', secretKey: undefined })
+    local = await openLocal(env, { wanted, logger: bootLogger })
+  } catch (error) {
+    return explain(error)
+  }
+  try {
+    const config = readConfig(env, wanted, local.defaults)
+    return stop.isRequested() ? 0 : await run(config, local, stop)
+  } catch (error) {
+    return explain(error)
+  } finally {
+    await local.close()
+  }
+}
+
+async function run(config: Config, local: Local, stopping: Stopping): Promise<ExitCode> {
+  const logger = createLogger(config.logLevel)
+  stopOnUncaught({ logger, stop: (reason) => stopping.request({ reason, interrupted: false, failed: true }) })
+  const onEnded = (reason: unknown) => stopping.request({ reason: String(reason), interrupted: true, failed: true })
+  local.ended.then(onEnded, onEnded)
+  const running = await startPrograms(config, { local, logger, stopping })
+  const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
+  if (!stopping.isRequested()) logger.info({ urls }, 'started')
+  if (!config.production && !stopping.isRequested()) process.stdout.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
+
+  const stop = await stopping.requested
+  logger.info({ reason: stop.reason }, 'stopping')
+  const graceMs = (config.receiver ?? config.provider)!.shutdownGraceSeconds * 1000
+  await shutDown(running, stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 } : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) })
+  logger.info('stopped')
+  return stop.failed ? fail(1, stop.reason) : 0
+}
+
+/**
+ * Starts what is wanted, side by side: each listens at once, and is up when Postgres is.
+ * A stop, or one that cannot start, ends the waiting of all.
+ */
+async function startPrograms({ provider, receiver }: Config, { local, logger, stopping }: { local: Local; logger: Logger; stopping: Stopping }): Promise<RunningProgram[]> {
+  const abandon = new AbortController()
+  const giveUp = () => abandon.abort()
+  stopping.requested.then(giveUp, giveUp)
+  const shared = { logger, abandoned: abandon.signal }
+  const starts: Promise<RunningProgram>[] = []
+  if (provider) starts.push(startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
+  if (receiver) starts.push(startReceiver({ settings: receiver, internal: internalRouter, onKeysReload: stopping.onKeysReload(receiver, logger), ...shared }))
+  try {
+    return await Promise.all(starts)
+  } catch (error) {
+    abandon.abort()
+    const ended = await Promise.allSettled(starts)
+    await Promise.all(ended.flatMap((one) => (one.status === 'fulfilled' ? [one.value.stop(0)] : [])))
+    throw error
+  }
+}
+
+/** First the load balancer is told, then the listeners close and what is in flight ends. */
+async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number }): Promise<void> {
+  for (const program of running) program.retire?.()
+  await delay(lameDuckMs)
+  await Promise.all(running.map((program) => program.stop(graceMs - lameDuckMs)))
+}
+
+type Stop = { reason: string; interrupted: boolean; failed: boolean }
+
+type Stopping = {
+  requested: Promise<Stop>
+  request: (stop: Stop) => void
+  isRequested: () => boolean
+  onKeysReload: (settings: ReceiverSettings, logger: Logger) => (replace: (keys: Keys) => void) => void
+}
+
+/**
+ * Listens from the first moment on, so that Ctrl-C while PostgreSQL is being made
+ * leaves nothing behind either. SIGHUP stops only what a terminal on a laptop has
+ * started, which closes with it; else it reads the keys' file again, or says that there is none.
+ */
+function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: Logger }): Stopping {
+  const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
+  let askedAt: number | undefined
+  const onSignal = (signal: NodeJS.Signals) => {
+    // Asked twice: whoever asks does not want to wait.
+    if (askedAt !== undefined && performance.now() - askedAt > sameKeyPressMs) process.exit(1)
+    askedAt ??= performance.now()
+    request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
+  }
+  let onHangup = () => logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
+  const onTerminalClosed = () => {
+    for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
+    onSignal('SIGHUP')
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', () => (hangupStops ? onTerminalClosed() : onHangup()))
+  const onKeysReload: Stopping['onKeysReload'] = ({ keysFile }, programLogger) => (replace) => {
+    if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
+  }
+  return { requested, request, isRequested: () => askedAt !== undefined, onKeysReload }
+}
+
+/** A broken file changes nothing. */
+function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logger): void {
+  fs.readFile(file, 'utf8')
+    .then((text) => {
+      const keys = parseKeys(text)
+      replace(keys)
+      logger.info({ keys: keys.all.map(({ name }) => name) }, 'keys read again')
+    })
+    .catch((error: unknown) => logger.error({ err: error, file }, 'the keys file is broken, the old keys stay'))
+}
+
+function explain(error: unknown): ExitCode {
+  if (error instanceof ConfigError) return fail(78, error.message)
+  if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError) return fail(1, error.message)
+  const failure = explainPostgres(error)
+  if (failure) return fail(1, failure.words)
+  return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))
+}
+
+function fail(code: ExitCode, message: string): ExitCode {
+  process.stderr.write(`mediadock: ${message}\n`)
+  return code
+}

@@ -1,0 +1,74 @@
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import postgres from 'postgres'
+import { findEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
+import { freePort } from '../../provider/support/free-port.ts'
+import { processesIn, startProcess, type TestProcess } from '../../runtime/support/processes.ts'
+
+const main = path.resolve(import.meta.dirname, '../../../src/main.ts')
+
+/** A folder as `npm start` finds it on a fresh machine, with ports that nobody else uses. */
+export type Laptop = {
+  folder: string
+  dataDir: string
+  ports: Record<PortSetting, number>
+  /** `node src/main.ts`, without any setting but the ports and what is given. */
+  start: (env?: Record<string, string>, what?: string) => TestProcess
+  /** The same, up. */
+  up: (env?: Record<string, string>) => Promise<TestProcess>
+  /** Asks the embedded PostgreSQL that runs in the folder. */
+  query: <T>(work: (sql: postgres.Sql) => Promise<T>) => Promise<T>
+  serverPid: () => Promise<number>
+  processes: () => Promise<number[]>
+  remove: () => Promise<void>
+}
+
+const portSettings = ['PORT', 'INTERNAL_PORT', 'PROVIDER_PORT', 'PROVIDER_CONSOLE_PORT'] as const
+export type PortSetting = (typeof portSettings)[number]
+
+export async function openLaptop(): Promise<Laptop> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-start-'))
+  const dataDir = path.join(folder, '.data')
+  const [PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT] = [await freePort(), await freePort(), await freePort(), await freePort()]
+  const ports = { PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT }
+  const settings = Object.fromEntries(portSettings.map((name) => [name, String(ports[name])]))
+  const start: Laptop['start'] = (env = {}, what) =>
+    startProcess(process.execPath, what === undefined ? [main] : [main, what], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', ...settings, ...env } })
+  return {
+    folder,
+    dataDir,
+    ports,
+    start,
+    up: async (env) => {
+      const program = start(env)
+      await program.says(/Ctrl-C stops all of it/)
+      return program
+    },
+    query: async (work) => {
+      const url = await findEmbeddedPostgres(dataDir)
+      if (url === undefined) throw new Error('no PostgreSQL runs in the folder')
+      const sql = postgres(url, { max: 1, onnotice: () => {} })
+      try {
+        return await work(sql)
+      } finally {
+        await sql.end({ timeout: 1 })
+      }
+    },
+    serverPid: async () => Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0]),
+    processes: () => processesIn(folder),
+    remove: async () => {
+      for (const pid of await processesIn(folder)) process.kill(pid, 'SIGKILL')
+      await fs.rm(folder, { recursive: true, force: true, maxRetries: 10 })
+    },
+  }
+}
+
+/** The request of the curl that a start prints. */
+export function printedRequest(output: string): { url: string; headers: Record<string, string>; body: string } {
+  const [, command = ''] = /^ {2}curl ((?:.*\\\n)*.*)$/m.exec(output) ?? []
+  const [, url = ''] = /(http:\/\/\S+)/.exec(command) ?? []
+  const headers = Object.fromEntries(Array.from(command.matchAll(/-H '([^:]+): ([^']+)'/g), ([, name = '', value = '']) => [name, value]))
+  const [, body = ''] = /-d '([^']+)'/.exec(command) ?? []
+  return { url, headers, body }
+}

@@ -1,0 +1,88 @@
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import { pino } from 'pino'
+import { expect, it, onTestFinished } from 'vitest'
+import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
+import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
+import { engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
+import { engineNameOf } from '../../../src/provider/engines/registry.ts'
+import { runJob } from '../../../src/provider/queue/job.ts'
+import { claimRequests } from '../../../src/provider/queue/requests.ts'
+import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
+import { withTestDatabase } from '../../support/database.ts'
+import { temporaryFolder } from '../engines/engine-run.ts'
+import { type Answer, picture, sendJson, startImagesService } from '../engines/images-service.ts'
+
+const start = Date.parse('2026-01-01T00:00:00Z')
+/** Beyond any pause before another attempt. */
+const pauseMs = 60_000
+
+/** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
+async function requestOf(answer: Answer) {
+  const database = await withTestDatabase()
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
+  onTestFinished(close)
+  const service = await startImagesService(answer)
+  const settings = engineSettingsSchema.parse({ 'openai-images': { url: service.url, model: 'm' }, models: { 'aurora-image': 'openai-images' } })
+  const lines: string[] = []
+  const logger = pino({}, { write: (line: string) => void lines.push(line) })
+  const engines = createEngineHost({ settings, logger })
+  onTestFinished(engines.close)
+
+  const keyId = (await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).id
+  await grantCredits(deps, { account: 'a', credits: 10 })
+  const id = randomUUID()
+  const common = { requestId: id, accountId: 'a', keyId, environment: 'live' as const, model: 'aurora-image', cost: '4' }
+  const input = { prompt: 'a bay', num_images: 1, aspect_ratio: '1:1', resolution: '1k', output_format: 'png' }
+  const rest = { webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
+  await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
+
+  const job = {
+    db: deps.db,
+    engines,
+    logger,
+    leaseMs: 10_000,
+    random: () => 0.5,
+    engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model, settings),
+    mediaDir: await temporaryFolder(),
+    mediaUrl: 'http://127.0.0.1/media',
+  }
+  let now = start
+  const run = async () => {
+    now += pauseMs
+    const at = new Date(now)
+    const claim = { environment: 'live' as const, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
+    for (const claimed of await claimRequests(deps.db, claim)) await runJob({ ...job, clock: () => at }, claimed, new AbortController().signal)
+    const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
+    const [account] = await database.sql`select available from provider.accounts`
+    return { ...row, balance: Number(account?.['available']) }
+  }
+  return { run, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
+}
+
+it('tries again when the service was busy, and writes down why', async () => {
+  let calls = 0
+  const { run, log, files } = await requestOf(async ({ response }) => {
+    calls += 1
+    if (calls === 1) return sendJson(response, { error: 'come back, says the whisperer' }, 503)
+    sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
+  })
+  expect(await run()).toEqual({ status: 'IN_PROGRESS', attempts: 1, error_message: null, balance: 6 })
+  expect(log()).toContain('the image service answered 503')
+  expect(log()).toContain('generation will be tried again')
+  expect(await run()).toEqual({ status: 'COMPLETED', attempts: 2, error_message: null, balance: 6 })
+  expect(await files()).toHaveLength(1)
+})
+
+it('gives up a service that stays busy after three attempts, in words for the client, with a refund', async () => {
+  const { run } = await requestOf(({ response }) => sendJson(response, {}, 429))
+  expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 1 })
+  expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 2 })
+  expect(await run()).toEqual({ status: 'FAILED', attempts: 3, error_message: 'the image service is busy or failing', balance: 10 })
+})
+
+it('fails at once what another attempt would not mend', async () => {
+  const { run, log } = await requestOf(({ response }) => sendJson(response, { error: 'no bays, says the whisperer' }, 400))
+  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the image service refused this input', balance: 10 })
+  expect(log()).toContain('says the whisperer')
+})

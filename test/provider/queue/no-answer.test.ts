@@ -1,0 +1,83 @@
+import { randomUUID } from 'node:crypto'
+import { expect, it, onTestFinished } from 'vitest'
+import * as commands from '../../../src/provider/operating/commands.ts'
+import { resendDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
+import { recall } from '../../../src/provider/submit/idempotency.ts'
+import { identifyAll } from '../../../src/provider/accounts/identify.ts'
+import { readSigningSecret } from '../../../src/provider/accounts/keys.ts'
+import { settleAttempt } from '../../../src/provider/webhooks/outbox.ts'
+import { claimDue, findDueLanes, firstLane } from '../../../src/provider/webhooks/outbox-claims.ts'
+import { startProvider } from '../../../src/provider/program.ts'
+import { cancelRequest, type ClaimedRequest, claimRequests, finishRequest, recordProgress } from '../../../src/provider/queue/requests.ts'
+import { readStatuses } from '../../../src/provider/queue/status-reader.ts'
+import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
+import { createPool, type Database } from '../../../src/runtime/postgres/postgres.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { preferredServer, withTestDatabase } from '../../support/database.ts'
+import { isNoAnswer } from '../../../src/runtime/postgres/errors.ts'
+import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
+import { call, testSettings } from '../support/running-provider.ts'
+
+const now = new Date('2026-01-01T00:00:00Z')
+const id = randomUUID()
+const scope = { accountId: 'a', environment: 'live', key: id } as const
+const request: ClaimedRequest = { id, token: id, keyId: id, environment: 'live', model: 'm', input: {}, cost: '1', webhookUrl: null, faults: null, attempt: 1 }
+const delivery = { id, token: id, accountId: 'a', keyId: id, url: 'https://x.example/', host: 'x.example', body: '{}', attempt: 1, maxAttempts: 6, faults: null }
+const attempt = { startedAt: now, durationMs: 1, ok: true, httpStatus: 200, detail: '' }
+const submission = {
+  requestId: id,
+  accountId: 'a',
+  keyId: id,
+  environment: 'live',
+  model: 'm',
+  input: {},
+  cost: '1',
+  webhookUrl: undefined,
+  faults: null,
+  idempotency: undefined,
+  completed: undefined,
+} as const
+const deps = (db: Database) => ({ db, secretKey: Buffer.alloc(32, 7), clock: () => now })
+
+const statements: [string, (db: Database) => Promise<unknown>][] = [
+  ['identifying a caller', (db) => identifyAll(db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)],
+  ['submitting', (db) => writeSubmission(db, submission, now)],
+  ['looking up an Idempotency-Key', (db) => recall(db, scope, Buffer.alloc(32), now)],
+  ['reading a status', (db) => readStatuses(db, new Map(), [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }])],
+  ['claiming requests', (db) => claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now })],
+  ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseUntil: now })],
+  ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],
+  ['canceling', (db) => cancelRequest(db, id, false, now)],
+  ['looking for due deliveries', (db) => findDueLanes(db, { after: firstLane, dueBy: now, limit: 1 })],
+  ['claiming deliveries', (db) => claimDue(db, { token: id, dueBy: now, leaseUntil: now, lanes: [{ accountId: 'a', host: 'h', count: 1 }] })],
+  ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAt: undefined, now })],
+  ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
+  ['sending again', (db) => resendDelivery(db, id, now)],
+  ['revoking a key', (db) => commands.revokeKey(deps(db), id)],
+  ['changing faults', (db) => commands.clearFaults(deps(db), id)],
+  ['granting', (db) => commands.grantCredits(deps(db), { account: 'a', credits: 1 })],
+]
+
+it.each(statements)('%s tells "nothing matched" from "no answer"', async (_what, run) => {
+  const database = await withTestDatabase(preferredServer)
+  const dropper = await startOmittingProxy(database.url)
+  const pool = createPool({ url: dropper.url, max: 1 })
+  onTestFinished(() => pool.close())
+  // A connection that is open, and knows whether it ends at Postgres itself.
+  await identifyAll(pool.db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)
+  dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
+  const failure: unknown = await run(pool.db).then(() => 'an answer', (error: unknown) => error)
+  expect(isNoAnswer(failure), String(failure)).toBe(true)
+})
+
+it('a call whose caller could not be identified for that is 503, never 401', async () => {
+  const database = await withTestDatabase(preferredServer)
+  const dropper = await startOmittingProxy(database.url)
+  const settings = await testSettings(dropper.url)
+  const program = await startProvider({ settings, logger: createLogger('silent') })
+  onTestFinished(() => program.stop(0))
+  const url = program.urls['api'] ?? ''
+  expect((await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).status).toBe(401)
+  dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
+  expect(await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
+})

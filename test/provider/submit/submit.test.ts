@@ -1,0 +1,252 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
+
+let provider: TestProvider
+let key: string
+let live: string
+
+beforeAll(async () => {
+  provider = await startTestProvider()
+  key = (await provider.createKey()).api_key
+  live = (await provider.createKey({ account: 'payer', environment: 'live' })).api_key
+})
+afterAll(() => provider.stop())
+
+const submit = (body: unknown, more: { slug?: string; key?: string; headers?: Record<string, string> } = {}) =>
+  provider.call('POST', `/v1/models/${more.slug ?? 'aurora-image'}`, { key: more.key ?? key, body, ...(more.headers && { headers: more.headers }) })
+const rawSubmit = (rawBody: string | Uint8Array, headers: Record<string, string> = {}) =>
+  provider.call('POST', '/v1/models/aurora-image', { key, rawBody, headers })
+
+describe('a body that is no submit', () => {
+  it.each([
+    ['no JSON', '{"input":'],
+    ['empty', ''],
+    ['a JSON string', '"input"'],
+    ['null', 'null'],
+    ['an array', '[]'],
+    ['without input', '{}'],
+    ['with input null', '{"input":null}'],
+    ['with input an array', '{"input":[]}'],
+    ['with input a string', '{"input":"prompt"}'],
+  ])('that is %s is 400 invalid_body', async (_name, body) => {
+    expect(await rawSubmit(body)).toMatchObject({ status: 400, body: { error: { type: 'invalid_request_error', code: 'invalid_body' } } })
+  })
+
+  it('with another Content-Type is 400 invalid_body', async () => {
+    const answer = await rawSubmit('{"input":{"prompt":"x"}}', { 'content-type': 'text/plain' })
+    expect(answer).toMatchObject({ status: 400, body: { error: { code: 'invalid_body' } } })
+  })
+
+  it('of more than 1 MiB is 413, of just less is read', async () => {
+    const padded = (bytes: number) => `{"input":{"prompt":"x"},"padding":"${'x'.repeat(bytes - 37)}"}`
+    expect(padded(1_048_577)).toHaveLength(1_048_577)
+    expect(await rawSubmit(padded(1_048_577))).toMatchObject({ status: 413, body: { error: { code: 'payload_too_large' } } })
+    expect((await rawSubmit(padded(1_048_576))).status).toBe(200)
+  })
+
+  it('that is not UTF-8 or wrongly compressed never gives a 5xx', async () => {
+    for (const [bytes, headers] of [
+      [Buffer.from([0xff, 0xfe, 0x7b]), {}],
+      [Buffer.from('no gzip'), { 'content-encoding': 'gzip' }],
+      [Buffer.from('{}'), { 'content-encoding': 'compress' }],
+      [Buffer.from('{}'), { 'content-type': 'application/json; charset=klingon' }],
+    ] as const) {
+      expect((await rawSubmit(bytes, headers)).status).toSatisfy((status: number) => status >= 400 && status < 500)
+    }
+  })
+
+  it.each(['webhook_url', 'nested'])('nested 100,000 deep in %s is refused', async (member) => {
+    const deep = '['.repeat(100_000) + ']'.repeat(100_000)
+    const body = member === 'nested' ? `{"input":{"prompt":${deep}}}` : `{"input":{"prompt":"x"},"webhook_url":${deep}}`
+    expect((await rawSubmit(body)).status).toBe(422)
+  })
+
+  it('with more members than any input has is refused before it is parsed', async () => {
+    const unfinished = `{"input":{"prompt":[${'0,'.repeat(2000)}`
+    expect(await rawSubmit(unfinished)).toMatchObject({ status: 422, body: { error: { code: 'model_input_invalid' } } })
+  })
+
+  it('in UTF-16 is 415, since a string of it could hide what is in it', async () => {
+    const bytes = Buffer.from(JSON.stringify({ input: { prompt: 'x' } }), 'utf16le')
+    expect((await rawSubmit(bytes, { 'content-type': 'application/json; charset=utf-16le' })).status).toBe(415)
+  })
+
+  it('whose prompt is full of what JSON is made of is accepted', async () => {
+    for (const prompt of [',[{'.repeat(1300), '"\\'.repeat(1000), '\\'.repeat(1999), '}]'.repeat(1000)]) {
+      expect((await submit({ input: { prompt } })).status).toBe(200)
+    }
+  })
+
+  it('with a webhook_url that is no string is 400 webhook_url_invalid', async () => {
+    for (const url of [7, null, {}, []]) {
+      expect(await submit({ input: { prompt: 'x' }, webhook_url: url })).toMatchObject({ status: 400, body: { error: { code: 'webhook_url_invalid' } } })
+    }
+  })
+})
+
+describe('an input that the model does not allow', () => {
+  it.each([
+    ['an unknown parameter', { prompt: 'x', seed: 1 }, 'seed'],
+    ['a missing one', {}, 'prompt'],
+    ['one of another type', { prompt: 7 }, 'prompt'],
+    ['null', { prompt: null }, 'prompt'],
+    ['a value outside the enum', { prompt: 'x', aspect_ratio: '2:1' }, 'aspect_ratio'],
+    ['a prompt that is too long', { prompt: 'x'.repeat(4001) }, 'prompt'],
+    ['NUL', { prompt: 'a\0b' }, 'prompt'],
+    ['a lone surrogate', { prompt: 'a\ud800b' }, 'prompt'],
+    ['an unknown parameter named like a method', { prompt: 'x', constructor: 1 }, 'constructor'],
+  ])('%s is 422 and the message names the key', async (_name, input, named) => {
+    for (const path of ['/v1/models/aurora-image', '/v1/models/aurora-image/estimate']) {
+      const answer = await provider.call('POST', path, { key, body: { input } })
+      expect(answer).toMatchObject({ status: 422, body: { error: { type: 'invalid_request_error', code: 'model_input_invalid' } } })
+      expect(answer.body.error.message).toContain(`input.${named} `)
+    }
+  })
+
+  it('__proto__ is 422 too', async () => {
+    expect((await rawSubmit('{"input":{"prompt":"x","__proto__":{"a":1}}}')).status).toBe(422)
+  })
+})
+
+describe('a model that cannot be used', () => {
+  it('is 404 model_not_found at submit, not_found elsewhere', async () => {
+    const body = { input: { prompt: 'x' } }
+    for (const slug of ['no-such-model', 'vela-legacy-text-to-video', 'Aurora-Image', '__proto__', '%F0%9F%8C%8D']) {
+      expect(await submit(body, { slug })).toMatchObject({ status: 404, body: { error: { type: 'invalid_request_error', code: 'model_not_found' } } })
+      const estimate = await provider.call('POST', `/v1/models/${slug}/estimate`, { key, body })
+      expect(estimate).toMatchObject({ status: 404, body: { error: { code: 'not_found' } } })
+    }
+  })
+})
+
+describe('cost', () => {
+  it('is what estimate answers for the same input, in sandbox too', async () => {
+    const input = { prompt: 'x', num_images: 3, resolution: '2k' }
+    const estimate = await provider.call('POST', '/v1/models/aurora-image-pro/estimate', { key, body: { input } })
+    expect(estimate.body).toEqual({ credits: 31.5 })
+    expect((await submit({ input }, { slug: 'aurora-image-pro' })).body.cost).toBe(31.5)
+  })
+
+  it('is 402 exactly when the balance is lower', async () => {
+    const body = { input: { prompt: 'x' } }
+    expect(await submit(body, { key: live })).toMatchObject({ status: 402, body: { error: { type: 'billing_error', code: 'insufficient_credits' } } })
+    await provider.grant('payer', '3.999999')
+    expect((await submit(body, { key: live })).status).toBe(402)
+    await provider.grant('payer', '0.000001')
+    expect((await submit(body, { key: live })).status).toBe(200)
+    expect((await submit(body, { key: live })).status).toBe(402)
+    expect((await provider.call('GET', '/v1/account', { key: live })).body.balance).toEqual({ credits: 0 })
+  })
+
+  it('never overdraws under parallel submits', async () => {
+    const rich = await provider.createKey({ account: 'crowd', environment: 'live' })
+    await provider.grant('crowd', 40)
+    const answers = await Promise.all(Array.from({ length: 40 }, () => submit({ input: { prompt: 'x' } }, { key: rich.api_key })))
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(10)
+    expect(answers.filter(({ status }) => status === 402)).toHaveLength(30)
+  })
+})
+
+describe('an Idempotency-Key', () => {
+  const keyed = (idempotencyKey: string, body: unknown, more: { key?: string; slug?: string } = {}) =>
+    submit(body, { ...more, headers: { 'idempotency-key': idempotencyKey } })
+
+  it('with the same parameters gets the first answer again, without a second charge', async () => {
+    const payer = await provider.createKey({ account: 'careful', environment: 'live' })
+    await provider.grant('careful', 4)
+    const idempotencyKey = randomUUID()
+    const first = await keyed(idempotencyKey, { input: { prompt: 'x', aspect_ratio: '1:1' } }, { key: payer.api_key })
+    const again = await keyed(idempotencyKey.toUpperCase(), { input: { aspect_ratio: '1:1', prompt: 'x' } }, { key: payer.api_key })
+    expect(first.status).toBe(200)
+    expect(again).toMatchObject({ status: 200, body: first.body })
+    const [row] = await provider.database.sql`select count(*)::int as n from provider.requests where account_id = 'careful'`
+    expect(row?.['n']).toBe(1)
+  })
+
+  it.each([
+    ['input', { input: { prompt: 'y' } }, 'aurora-image'],
+    ['webhook_url', { input: { prompt: 'x' }, webhook_url: 'https://example.com/' }, 'aurora-image'],
+    ['model', { input: { prompt: 'x' } }, 'aurora-image-pro'],
+  ])('with another %s is 409 idempotency_key_reuse', async (_name, body, slug) => {
+    const idempotencyKey = randomUUID()
+    await keyed(idempotencyKey, { input: { prompt: 'x' } })
+    expect(await keyed(idempotencyKey, body, { slug })).toMatchObject({
+      status: 409,
+      body: { error: { type: 'invalid_request_error', code: 'idempotency_key_reuse' } },
+    })
+  })
+
+  it.each(['', 'abc', '00000000-0000-0000-0000-000000000000', '5f0c1c5e-3c0a-1c1c-9d5c-1c2d3e4f5a6b'])('%j is refused: no UUID v4', async (bad) => {
+    expect(await keyed(bad, { input: { prompt: 'x' } })).toMatchObject({ status: 400, body: { error: { code: 'idempotency_key_invalid' } } })
+  })
+
+  it('in parallel makes one generation: the others get its id or request_in_progress', async () => {
+    const payer = await provider.createKey({ account: 'racer', environment: 'live' })
+    await provider.grant('racer', 400)
+    const idempotencyKey = randomUUID()
+    const answers = await Promise.all(Array.from({ length: 20 }, () => keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: payer.api_key })))
+    const ids = new Set(answers.filter(({ status }) => status === 200).map(({ body }) => body.request_id))
+    expect(ids.size).toBe(1)
+    for (const { status, body } of answers) if (status !== 200) expect([status, body.error.code]).toEqual([409, 'request_in_progress'])
+    const [row] = await provider.database.sql`select count(*)::int as n from provider.requests where account_id = 'racer'`
+    expect(row?.['n']).toBe(1)
+  })
+
+  it('is not remembered for 402 and 422', async () => {
+    const payer = await provider.createKey({ account: 'poor', environment: 'live' })
+    const idempotencyKey = randomUUID()
+    expect((await keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: payer.api_key })).status).toBe(402)
+    expect((await keyed(idempotencyKey, { input: { prompt: 7 } }, { key: payer.api_key })).status).toBe(422)
+    await provider.grant('poor', 4)
+    expect((await keyed(idempotencyKey, { input: { prompt: 'y' } }, { key: payer.api_key })).status).toBe(200)
+  })
+
+  it('belongs to an account and an environment', async () => {
+    const idempotencyKey = randomUUID()
+    const other = await provider.createKey()
+    const sibling = await provider.createKey({ account: other.account })
+    const first = await keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: other.api_key })
+    const bySibling = await keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: sibling.api_key })
+    const byStranger = await keyed(idempotencyKey, { input: { prompt: 'x' } })
+    expect(bySibling.body.request_id).toBe(first.body.request_id)
+    expect(byStranger.body.request_id).not.toBe(first.body.request_id)
+  })
+
+  it('older than 24 hours is a new request', async () => {
+    const idempotencyKey = randomUUID()
+    const first = await keyed(idempotencyKey, { input: { prompt: 'x' } })
+    const age = (interval: string) => provider.database.sql`
+      update provider.idempotency_keys set created_at = now() - ${interval}::interval where key = ${idempotencyKey}`
+    await age('23 hours 59 minutes')
+    expect((await keyed(idempotencyKey, { input: { prompt: 'x' } })).body.request_id).toBe(first.body.request_id)
+    await age('24 hours')
+    const later = await keyed(idempotencyKey, { input: { prompt: 'y' } })
+    expect(later.status).toBe(200)
+    expect(later.body.request_id).not.toBe(first.body.request_id)
+  })
+
+  it('is answered even when the model has been switched off since', async () => {
+    const idempotencyKey = randomUUID()
+    const body = { input: { prompt: 'x' } }
+    const first = await keyed(idempotencyKey, body, { slug: 'aurora-image-preview' })
+    const { setModelEnabled } = await import('../../../src/provider/operating/commands.ts')
+    await setModelEnabled(provider.deps, { slug: 'aurora-image-preview', environment: 'sandbox', enabled: false })
+    expect((await keyed(randomUUID(), body, { slug: 'aurora-image-preview' })).status).toBe(404)
+    expect((await keyed(idempotencyKey, body, { slug: 'aurora-image-preview' })).body).toEqual(first.body)
+  })
+})
+
+describe('visibility', () => {
+  it('is of the same account and environment only', async () => {
+    const owner = await provider.createKey({ account: 'owner' })
+    const { body } = await submit({ input: { prompt: 'x' } }, { key: owner.api_key })
+    const sibling = await provider.createKey({ account: 'owner' })
+    const ownLive = await provider.createKey({ account: 'owner', environment: 'live' })
+    const see = async (by: string) => (await provider.call('GET', `/v1/requests/${body.request_id}`, { key: by })).status
+    expect(await see(sibling.api_key)).toBe(200)
+    expect(await see(ownLive.api_key)).toBe(404)
+    expect(await see(key)).toBe(404)
+    expect((await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body.status).toBe('COMPLETED')
+  })
+})

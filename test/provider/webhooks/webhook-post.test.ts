@@ -1,0 +1,24 @@
+import { once } from 'node:events'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { expect, it, onTestFinished } from 'vitest'
+import { createPoster } from '../../../src/provider/webhooks/webhook-post.ts'
+import { eventually } from '../../support/eventually.ts'
+
+it('a receiver that wants its connection kept for ten minutes gets a few seconds', async () => {
+  const server = http.createServer({ keepAliveTimeout: 600_000 }, (_req, res) => void res.end())
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const poster = createPoster({ allow: [origin], resolve: async () => [], timeoutMs: 5000, connectionsPerHost: 4 })
+  onTestFinished(async () => {
+    await poster.close()
+    server.close()
+    server.closeAllConnections()
+  })
+  let closed = 0
+  server.on('connection', (socket) => socket.once('close', () => (closed += 1)))
+  const { signal } = new AbortController()
+  expect(await poster.post({ url: `${origin}/`, headers: {}, body: Buffer.from('{}') }, signal)).toMatchObject({ ok: true })
+  await eventually(() => closed === 1, 15_000)
+}, 30_000)

@@ -1,0 +1,71 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { testServers, withTestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, startTestReceiver } from '../../support/receiver.ts'
+import { deliver, okImage } from '../../support/webhooks.ts'
+
+const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_team_a' }
+const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_team_b' }
+const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox' }
+const limit = 100
+
+describe.each(testServers)('on %s: whoever holds the secret of one key', (server) => {
+  it.each([
+    ['one that is used', [teamA, teamB, sandbox]],
+    ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox]],
+  ])('(%s) names 110 requests that nobody knows, and the other team submits and lands at once', async (_what, keys) => {
+    const database = await withTestDatabase(server)
+    const stand = await startProviderStand()
+    const settings = { keys: keysOf(...keys), fetchRatePerMinute: limit, webhookPublicUrl: 'https://hooks.test/webhooks' }
+    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings })
+    onTestFinished(async () => {
+      await receiver.stop()
+      await stand.close()
+    })
+    const real = okImage()
+    stand.answer((id, req, res) => {
+      const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
+      if (req.method === 'POST') {
+        const url = 'https://api.test/v1/requests/x'
+        return json(res, 200, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, status_url: url, response_url: url, cancel_url: url, cost: 4 })
+      }
+      return isB && id === real.requestId ? json(res, 200, imageResult(id, 2)) : json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
+    })
+    const callsWith = (key: { api_key: string }) => stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
+
+    for (let n = 0; n < 110; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
+    await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+    await receiver.deps.background.reconcileNow()
+    // A minute later, by when all of them are due to be asked about again.
+    const later = Date.now() + 61_000
+    receiver.setNow(new Date(later))
+    await receiver.deps.background.reconcileNow()
+    await receiver.deps.background.reconcileNow()
+    for (const other of [teamB, sandbox]) expect(callsWith(other)).toBeLessThanOrEqual(2 * (limit / 10))
+
+    const { status, body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {}, key_name: 'team-b' })
+    expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
+    await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
+    const landed = await eventually(async () => (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0])
+    expect(landed).toEqual({ media_complete: true })
+  })
+
+  it('spends at most four fifths of its own calls on landing, and still submits', async () => {
+    const database = await withTestDatabase(server)
+    const stand = await startProviderStand()
+    const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
+    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings })
+    onTestFinished(async () => {
+      await receiver.stop()
+      await stand.close()
+    })
+    for (let n = 0; n < 20; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
+    await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+    expect(stand.calls).toHaveLength(8)
+    const { body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
+    // The stand knows no models: what counts is that it was asked.
+    expect(body).toMatchObject({ error: { code: 'not_found' } })
+  })
+})

@@ -1,0 +1,59 @@
+import { randomUUID } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
+import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
+import { withTestDatabase } from '../../support/database.ts'
+
+async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
+  const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2 })
+  onTestFinished(() => pool.close())
+  const flushes: number[] = []
+  const acceptor = createAcceptor({ db: pool.db, logger: createLogger('silent'), onFlush: (size) => flushes.push(size), onStored })
+  return { acceptor, flushes }
+}
+
+function newDelivery(): Delivery {
+  const webhookId = randomUUID()
+  const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }))
+  const receivedAt = new Date()
+  const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+}
+
+describe('accepting', () => {
+  it('writes what came in one turn of the process as one statement', async () => {
+    const { acceptor, flushes } = await startAcceptor()
+    const accepted = await Promise.all(Array.from({ length: 50 }, () => acceptor.accept(newDelivery())))
+    expect(new Set(accepted)).toEqual(new Set(['accepted']))
+    expect(flushes).toEqual([50])
+  })
+
+  it('writes what comes alone as soon as the turn is over, without waiting for company', async () => {
+    const { acceptor, flushes } = await startAcceptor()
+    const accepted = acceptor.accept(newDelivery())
+    await setImmediate()
+    expect(flushes).toEqual([1])
+    expect(await accepted).toBe('accepted')
+  })
+})
+
+describe('an answer of Postgres that is not whole', () => {
+  it('is never taken for "known already": without its rows, and without its end', async () => {
+    const database = await withTestDatabase()
+    const proxy = await startOmittingProxy(database.url)
+    const { acceptor } = await startAcceptor({ url: proxy.url })
+    const known = newDelivery()
+    expect([await acceptor.accept(known), await acceptor.accept(known)]).toEqual(['accepted', 'duplicate'])
+    for (const omitted of [[messageTypes.dataRow], [messageTypes.dataRow, messageTypes.commandComplete], [messageTypes.commandComplete]]) {
+      proxy.omit(...omitted)
+      await expect(acceptor.accept(newDelivery())).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
+      await expect(acceptor.accept(known)).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
+      proxy.omit()
+      expect(await acceptor.accept(newDelivery()).catch(() => acceptor.accept(newDelivery()))).toBe('accepted')
+    }
+  })
+})

@@ -1,0 +1,51 @@
+import { randomUUID } from 'node:crypto'
+import { Counter } from 'prom-client'
+import { expect, it, onTestFinished } from 'vitest'
+import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
+import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { withTestDatabase } from '../../support/database.ts'
+
+const midnight = Date.parse('2026-03-01T00:00:00Z')
+
+function refused(at: number): Arrival {
+  return {
+    arrivedAt: new Date(at),
+    outcome: 'refused',
+    reason: 'no_matching_secret',
+    status: 401,
+    webhookId: randomUUID(),
+    deliveryId: randomUUID(),
+    requestId: undefined,
+    keyName: undefined,
+    remote: '192.0.2.1',
+    bytes: 2,
+    skewSeconds: 0,
+    timestampMismatch: false,
+    ackMs: 1,
+  }
+}
+
+it('gives refused arrivals so many rows a day, and folds the rest into one for each cause and minute, counts kept', { timeout: 60_000 }, async () => {
+  const { url, sql } = await withTestDatabase()
+  const pool = createPool({ url, max: 1 })
+  onTestFinished(() => pool.close())
+  let now = midnight
+  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+  const folded: number[] = []
+  const log = createArrivalLog({ db: pool.db, dropped, clock: () => new Date(now), wake: () => {}, onFolded: ({ arrivals }) => folded.push(arrivals) })
+  const minutes = 25
+  let own = 0
+  for (let minute = 0; minute < minutes; minute += 1) {
+    for (let n = 0; n < 6000; n += 1) own += log.record(refused((now = midnight + minute * 60_000 + n * 10))) ? 1 : 0
+    while ((await log.runOnce()).more);
+  }
+  log.unfold()
+  while ((await log.runOnce()).more);
+  expect(own).toBe(100_000)
+  expect(folded.reduce((sum, n) => sum + n, 0)).toBe(minutes * 6000 - own)
+  const [row] = await sql`select count(*)::int as n, sum(1 + folded)::int as arrivals, count(*) filter (where folded > 0)::int as folds from mediadock.arrivals`
+  expect(row).toMatchObject({ arrivals: minutes * 6000, folds: folded.length })
+  expect(folded.length).toBeLessThanOrEqual(minutes)
+  expect(log.record(refused(midnight + 86_400_000))).toBe(true)
+})

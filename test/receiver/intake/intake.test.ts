@@ -1,0 +1,120 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import net from 'node:net'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, headersFor } from '../../support/webhooks.ts'
+
+const mebibyte = 1_048_576
+let database: TestDatabase
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url })
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+/** A connection that sends what it is given and keeps what comes back. */
+async function connection() {
+  const socket = net.connect(Number(new URL(receiver.webhookUrl).port), '127.0.0.1')
+  const came = { text: '' }
+  socket.on('error', () => {}).on('data', (chunk) => (came.text += chunk.toString()))
+  onTestFinished(() => void socket.destroy())
+  await once(socket, 'connect')
+  return { socket, came, send: (text: string | Buffer) => socket.write(text) }
+}
+
+function head(headers: Record<string, string>): string {
+  return ['POST /webhooks HTTP/1.1', 'host: x', ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`), '', ''].join('\r\n')
+}
+
+function inPieces(body: Buffer): string {
+  return Array.from(body, (byte) => `1\r\n${String.fromCharCode(byte)}\r\n`).join('') + '0\r\n\r\n'
+}
+
+function padded(body: Buffer, length: number): Buffer {
+  return Buffer.concat([body, Buffer.alloc(length - body.length, ' ')])
+}
+
+function reasonOf(webhookId: string): Promise<string> {
+  return eventually(async () => {
+    const [row] = await database.sql`select reason from mediadock.arrivals where webhook_id = ${webhookId}`
+    return row?.['reason']
+  })
+}
+
+describe('a body in pieces of one byte', () => {
+  it('is cut off long before it is whole, with 413 and a closed connection', async () => {
+    const webhookId = randomUUID()
+    const { socket, came, send } = await connection()
+    send(head({ 'transfer-encoding': 'chunked', 'x-service-webhook-id': webhookId }))
+    const pieces = inPieces(Buffer.alloc(mebibyte, 'x'))
+    for (let at = 0; at < pieces.length && !socket.destroyed; at += 60_000) {
+      send(pieces.slice(at, at + 60_000))
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await eventually(() => socket.destroyed, 5000)
+    expect(came.text).toMatch(/^HTTP\/1.1 413 /)
+    expect(came.text).toMatch(/connection: close/i)
+    expect(came.text).toContain('payload_too_large')
+    expect(await reasonOf(webhookId)).toBe('too_many_chunks')
+  })
+
+  it('is taken while it is a small one', async () => {
+    const { body } = failed()
+    const { came, send } = await connection()
+    send(head({ 'transfer-encoding': 'chunked', ...headersFor(body) }) + inPieces(body))
+    await eventually(() => came.text.includes('accepted'))
+  })
+})
+
+describe('Expect', () => {
+  it('100-continue with more announced than is taken: 413 at once, and nothing is asked for', async () => {
+    const { came, send, socket } = await connection()
+    send(head({ 'content-length': '1000000000', expect: '100-continue' }))
+    await eventually(() => came.text.includes('payload_too_large'))
+    expect(came.text).toMatch(/^HTTP\/1.1 413 /)
+    expect(came.text).toMatch(/connection: close/i)
+    await eventually(() => socket.destroyed, 5000)
+  })
+
+  it('100-continue with a length that is taken: 100, then the answer', async () => {
+    const { body } = failed()
+    const { came, send } = await connection()
+    send(head({ 'content-length': String(body.length), expect: '100-continue', ...headersFor(body) }))
+    await eventually(() => came.text === 'HTTP/1.1 100 Continue\r\n\r\n')
+    send(body)
+    await eventually(() => came.text.includes('accepted'))
+  })
+
+  it('anything else: 417 in the envelope', async () => {
+    const { came, send } = await connection()
+    send(head({ 'content-length': '2', expect: 'a miracle' }))
+    await eventually(() => came.text.includes('expectation_failed'))
+    expect(came.text).toMatch(/^HTTP\/1.1 417 /)
+  })
+})
+
+describe('senders that hold large bodies open', () => {
+  it('are cut off beyond a budget: deliveries are taken all the while, large ones too', { timeout: 60_000 }, async () => {
+    const { body } = failed()
+    const held = Buffer.alloc(mebibyte - 1, 'x')
+    const holders = await Promise.all(Array.from({ length: 120 }, connection))
+    for (const { send } of holders) {
+      send(head({ 'content-length': String(mebibyte) }))
+      send(held)
+    }
+    const answered = (status: number) => holders.filter(({ came }) => came.text.startsWith(`HTTP/1.1 ${status} `)).length
+    await eventually(() => answered(503) + answered(408) >= 120 - 66, 15_000)
+    for (const { came } of holders) if (came.text.startsWith('HTTP/1.1 503 ')) expect(came.text).toMatch(/retry-after: 5/i)
+    expect((await deliver(receiver.webhookUrl, padded(failed().body, 16_000))).status).toBe(200)
+    // It takes the place of one that does not come on.
+    await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 15_000)
+  })
+})

@@ -1,0 +1,291 @@
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import net from 'node:net'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { sign } from '../../../src/wire/signature.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, headersFor, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+
+let database: TestDatabase
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url, settings: { maxBodyBytes: 64 * 1024 } })
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+async function deliveriesOf(webhookId: string) {
+  return database.sql`select * from mediadock.deliveries where webhook_id = ${webhookId}`
+}
+
+/** The row of the arrival log under the id that it claimed. */
+function arrivalOf(webhookId: string) {
+  return eventually(async () => {
+    const [row] = await database.sql`select * from mediadock.arrivals where webhook_id = ${webhookId} order by id desc limit 1`
+    return row
+  })
+}
+
+/** Sends bytes as they are and answers all that comes back until the server closes or answers whole. */
+async function raw(text: string | Buffer, { keepOpen = false } = {}): Promise<string> {
+  const { port, hostname } = new URL(receiver.webhookUrl)
+  const socket = net.connect(Number(port), hostname === 'localhost' ? '127.0.0.1' : hostname)
+  await once(socket, 'connect')
+  socket.write(text)
+  if (!keepOpen) socket.end()
+  let answer = ''
+  socket.on('data', (chunk) => (answer += chunk.toString()))
+  socket.on('error', () => {})
+  await eventually(() => /\r\n\r\n[\s\S]*\}/.test(answer) || socket.closed, 35_000)
+  socket.destroy()
+  return answer
+}
+
+describe('an authentic delivery', () => {
+  it('is answered 200 accepted once its bytes are in deliveries', async () => {
+    const { body, requestId } = okAudio()
+    const webhookId = randomUUID()
+    const answer = await deliver(receiver.webhookUrl, body, { webhookId })
+    expect(answer).toMatchObject({ status: 200, json: { status: 'accepted' } })
+    const [row, ...more] = await deliveriesOf(webhookId)
+    expect(more).toEqual([])
+    expect(row).toMatchObject({ request_id: requestId, key_name: 'live', status: 'OK', parked_reason: null, flags: [] })
+    expect(row?.['body'].equals(body)).toBe(true)
+    expect(row?.['headers']['x-service-signature']).toBe('[redacted]')
+    expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'accepted', status: 200, request_id: requestId, bytes: body.length })
+  })
+
+  it('is answered 200 duplicate when id and bytes were seen before', async () => {
+    const { body } = failed()
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, body, { webhookId })
+    const again = await deliver(receiver.webhookUrl, body, { webhookId, t: nowSeconds() - 30 })
+    expect(again).toMatchObject({ status: 200, json: { status: 'duplicate' } })
+    expect(await deliveriesOf(webhookId)).toHaveLength(1)
+  })
+
+  it('is kept and flagged when its id was used for another body', async () => {
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, failed().body, { webhookId })
+    const other = await deliver(receiver.webhookUrl, failed().body, { webhookId })
+    expect(other.json).toEqual({ status: 'accepted' })
+    await eventually(async () => {
+      const rows = await database.sql`select flags from mediadock.deliveries where webhook_id = ${webhookId} order by received_at`
+      expect(rows.map((row) => row['flags'])).toEqual([[], ['id_reused']])
+      return true
+    })
+  })
+
+  it.each([
+    ['bytes that are no UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), 'not_utf8'],
+    ['a byte-order mark', Buffer.from('\ufeff{}'), 'not_json'],
+    ['no JSON', Buffer.from('{"request_id":'), 'not_json'],
+    ['an empty body', Buffer.alloc(0), 'not_json'],
+    ['JSON that is no object', Buffer.from('[]'), 'unknown_shape'],
+    ['no request_id', Buffer.from('{"status":"OK"}'), 'no_request_id'],
+    ['a request_id that is no uuid', Buffer.from('{"request_id":"42","status":"OK"}'), 'no_request_id'],
+    ['an unknown status', Buffer.from(`{"request_id":"${randomUUID()}","status":"MAYBE"}`), 'unknown_status'],
+    ['an OK without payload', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK"}`), 'unknown_shape'],
+    ['more than 100 pictures', Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: 'm', cost: 1, output: { images: Array.from({ length: 101 }, () => ({ url: 'https://media.test/x' })) } } })), 'unknown_shape'],
+    ['no picture in images', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK","payload":{"model":"m","cost":1,"output":{"images":[]}}}`), 'unknown_shape'],
+    ['a NUL in a string', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"a\\u0000b"}}`), 'not_storable'],
+    ['a lone surrogate', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"\\ud800"}}`), 'not_storable'],
+  ])('with %s is answered 200 parked and kept raw', async (_what, body, reason) => {
+    const webhookId = randomUUID()
+    const answer = await deliver(receiver.webhookUrl, body, { webhookId })
+    expect(answer).toMatchObject({ status: 200, json: { status: 'parked' } })
+    const [row] = await deliveriesOf(webhookId)
+    expect(row?.['parked_reason']).toBe(reason)
+    expect(row?.['body'].equals(body)).toBe(true)
+    const queued = await database.sql`select from mediadock.inbox where delivery_id = ${row?.['id']}`
+    expect(queued).toHaveLength(0)
+    expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'parked', reason })
+  })
+
+  it('is accepted with a timestamp 300 s old and 300 s ahead, whatever its Content-Type', async () => {
+    for (const t of [nowSeconds() - 299, nowSeconds() + 300]) {
+      const answer = await deliver(receiver.webhookUrl, failed().body, { t, headers: { 'content-type': 'text/plain' } })
+      expect(answer.status).toBe(200)
+    }
+  })
+
+  it('counts an X-Service-Timestamp that differs from t and takes the delivery', async () => {
+    const { body } = failed()
+    const answer = await deliver(receiver.webhookUrl, body, { headers: { 'x-service-timestamp': '1' } })
+    expect(answer.status).toBe(200)
+    const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+    expect(metrics).toMatch(/mediadock_timestamp_mismatch_total 1/)
+  })
+
+  it('is taken from any of the configured keys', async () => {
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, failed().body, { webhookId, secret: sandboxKey.signing_secret })
+    expect((await deliveriesOf(webhookId))[0]).toMatchObject({ key_name: 'sandbox' })
+  })
+})
+
+describe('X-Service-Webhook-Id', () => {
+  it.each([
+    ['absent', undefined],
+    ['empty', ''],
+    ['256 characters long', 'x'.repeat(256)],
+    ['with a space', 'a b'],
+    ['with a character that is no visible ASCII', 'caf\u00e9'],
+  ])('%s is refused with 400 invalid_webhook_id, the bytes in the quarantine', async (_what, webhookId) => {
+    const { body, requestId } = failed()
+    const headers: Record<string, string> = headersFor(body)
+    if (webhookId === undefined) delete headers['x-service-webhook-id']
+    else headers['x-service-webhook-id'] = webhookId
+    const response = await fetch(receiver.webhookUrl, { method: 'POST', headers, body: new Uint8Array(body) })
+    expect(response.status).toBe(400)
+    expect(await response.json()).toMatchObject({ error: { type: 'invalid_request_error', code: 'invalid_webhook_id' } })
+    await eventually(async () => {
+      const rows = await database.sql`select body from mediadock.quarantine where reason = 'invalid_webhook_id'`
+      return rows.some((row) => row['body'].toString().includes(requestId))
+    })
+  })
+
+  it('of 255 characters is taken', async () => {
+    expect((await deliver(receiver.webhookUrl, failed().body, { webhookId: 'x'.repeat(255) })).status).toBe(200)
+  })
+
+  it('given twice is refused', async () => {
+    const { body } = failed()
+    const headers = Object.entries(headersFor(body)).map(([name, value]) => `${name}: ${value}`)
+    const head = ['POST /webhooks HTTP/1.1', 'host: x', `content-length: ${body.length}`, ...headers, 'x-service-webhook-id: second', '', '']
+    const answer = await raw(Buffer.concat([Buffer.from(head.join('\r\n')), body]), { keepOpen: true })
+    expect(answer).toMatch(/^HTTP\/1.1 400 /)
+    expect(answer).toContain('invalid_webhook_id')
+  })
+})
+
+describe('a signature or time that is not valid', () => {
+  const { body } = failed()
+  const t = nowSeconds()
+  const good = sign(body, liveKey.signing_secret, t)
+  it.each<[string, string | undefined, string]>([
+    ['no header', undefined, 'missing_header'],
+    ['another secret', sign(body, 'whsec_other', t), 'no_matching_secret'],
+    ['another body', sign(Buffer.from('{}'), liveKey.signing_secret, t), 'no_matching_secret'],
+    ['another t', good.replace(/^t=\d+/, `t=${t + 1}`), 'no_matching_secret'],
+    ['a timestamp 302 s old', sign(body, liveKey.signing_secret, t - 302), 'timestamp_too_old'],
+    ['a timestamp 360 s ahead', sign(body, liveKey.signing_secret, t + 360), 'timestamp_in_future'],
+    ['two t', `${good},t=${t}`, 'malformed_header'],
+    ['nine v1', `t=${t}${`,v1=${'0'.repeat(64)}`.repeat(9)}`, 'malformed_header'],
+    ['no v1', `t=${t}`, 'malformed_header'],
+    ['a header over 1 KiB', `${good},v0=${'x'.repeat(1024)}`, 'malformed_header'],
+  ])('%s: 401 invalid_signature, the cause only in the log', async (_what, signature, cause) => {
+    const webhookId = randomUUID()
+    const headers: Record<string, string> = headersFor(body, { webhookId })
+    if (signature === undefined) delete headers['x-service-signature']
+    else headers['x-service-signature'] = signature
+    const response = await fetch(receiver.webhookUrl, { method: 'POST', headers, body: new Uint8Array(body) })
+    expect(response.status).toBe(401)
+    expect(await response.json()).toEqual({
+      error: { type: 'invalid_request_error', code: 'invalid_signature', message: 'the signature or its time is not valid' },
+    })
+    expect(await deliveriesOf(webhookId)).toHaveLength(0)
+    expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'refused', status: 401, reason: cause })
+    const kept = await eventually(async () => {
+      const [row] = await database.sql`select * from mediadock.quarantine where webhook_id = ${webhookId}`
+      return row
+    })
+    expect(kept).toMatchObject({ reason: cause })
+    expect(kept['body'].equals(body)).toBe(true)
+  })
+})
+
+describe('what is no delivery', () => {
+  it.each(['GET', 'HEAD', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])('%s /webhooks: 405 with Allow', async (method) => {
+    const response = await fetch(receiver.webhookUrl, { method })
+    expect(response.status).toBe(405)
+    expect(response.headers.get('allow')).toBe('POST')
+    if (method !== 'HEAD') expect(await response.json()).toMatchObject({ error: { code: 'method_not_allowed' } })
+  })
+
+  it.each(['/', '/webhook', '/webhooks/', '/Webhooks', '/api/stats', '/metrics', '/webhooks/x', '/%'])('another path (%s): 404', async (path) => {
+    const response = await fetch(new URL(path, receiver.webhookUrl), { method: 'POST' })
+    expect(response.status).toBe(404)
+    expect(await response.json()).toMatchObject({ error: { code: 'not_found' } })
+  })
+
+  it('a body over the limit is refused with 413 at once from Content-Length', async () => {
+    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${64 * 1024 + 1}\r\n\r\nonly a little of it`, { keepOpen: true })
+    expect(answer).toMatch(/^HTTP\/1.1 413 /)
+    expect(answer).toContain('payload_too_large')
+  })
+
+  it('a chunked body is refused with 413 as soon as the limit is passed', async () => {
+    const chunk = 'x'.repeat(0x4000)
+    const head = 'POST /webhooks HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n'
+    const answer = await raw(head + `4000\r\n${chunk}\r\n`.repeat(5), { keepOpen: true })
+    expect(answer).toMatch(/^HTTP\/1.1 413 /)
+  })
+
+  it('a body at the limit is taken', async () => {
+    const { body } = failed()
+    const padded = Buffer.concat([body, Buffer.alloc(64 * 1024 - body.length, ' ')])
+    expect((await deliver(receiver.webhookUrl, padded)).json).toEqual({ status: 'accepted' })
+  })
+
+  it.each(['gzip', 'br', 'deflate', 'identity, gzip'])('Content-Encoding %s: 415 unsupported_encoding', async (encoding) => {
+    const { body } = okImage()
+    const answer = await deliver(receiver.webhookUrl, body, { headers: { 'content-encoding': encoding } })
+    expect(answer).toMatchObject({ status: 415, json: { error: { code: 'unsupported_encoding' } } })
+  })
+
+  it('Content-Encoding identity is none', async () => {
+    expect((await deliver(receiver.webhookUrl, failed().body, { headers: { 'content-encoding': 'identity' } })).status).toBe(200)
+  })
+
+  it('headers over 16 KiB: 431', async () => {
+    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\nx-big: ${'x'.repeat(20_000)}\r\n\r\n`, { keepOpen: true })
+    expect(answer).toMatch(/^HTTP\/1.1 431 /)
+    expect(answer).toContain('"error"')
+  })
+
+  it('malformed framing: 400', async () => {
+    expect(await raw('NONSENSE\r\n\r\n', { keepOpen: true })).toMatch(/^HTTP\/1.1 400 /)
+    const both = 'POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n'
+    expect(await raw(both, { keepOpen: true })).toMatch(/^HTTP\/1.1 400 /)
+  })
+
+  // Beside one another: they wait for as long as a sender may take.
+  it.concurrent.each([
+    ['headers that take longer than 10 s', ''],
+    ['a body that takes longer than 30 s', 'content-length: 5\r\nx-service-webhook-id: slow\r\n\r\n{'],
+  ])('%s: 408', { timeout: 40_000 }, async (_what, rest) => {
+    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\n${rest}`, { keepOpen: true })
+    expect(answer).toMatch(/^HTTP\/1.1 408 /)
+  })
+
+  it('a sender that goes away in the middle of the body leaves nothing but a line in the log', async () => {
+    const { body } = failed()
+    const webhookId = randomUUID()
+    const lines = Object.entries(headersFor(body, { webhookId })).map(([name, value]) => `${name}: ${value}`)
+    const { port } = new URL(receiver.webhookUrl)
+    const socket = net.connect(Number(port), '127.0.0.1')
+    await once(socket, 'connect')
+    socket.write(`POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n${lines.join('\r\n')}\r\n\r\n{"`)
+    await delay(50)
+    socket.destroy()
+    expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'refused', reason: 'aborted' })
+    expect(await deliveriesOf(webhookId)).toHaveLength(0)
+  })
+})
+
+describe('health', () => {
+  it('answers 200 on both listeners while Postgres is there', async () => {
+    for (const base of [new URL('/', receiver.webhookUrl).href, receiver.internalUrl]) {
+      expect((await fetch(`${base}healthz`)).status).toBe(200)
+      expect((await fetch(`${base}readyz`)).status).toBe(200)
+    }
+  })
+})

@@ -1,0 +1,164 @@
+import { randomUUID } from 'node:crypto'
+import type http from 'node:http'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
+import { call } from '../api/calls.ts'
+
+/*
+ * What somebody can do who holds the secret of a sandbox key and nothing else.
+ * The provider is one that knows a request with the keys of its environment only.
+ */
+
+const oldKey = { name: 'old', signing_secret: 'whsec_old_secret', retired: true }
+
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+const notFound = (res: http.ServerResponse) => json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+const isLive = (req: http.IncomingMessage) => req.headers.authorization?.startsWith('Bearer service_live_') === true
+
+describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
+  beforeEach(async () => {
+    database = await withTestDatabase(server)
+    stand = await startProviderStand()
+    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { keys: keysOf(liveKey, sandboxKey, oldKey) } })
+    stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res)))
+  })
+  afterEach(async () => {
+    await receiver.stop()
+    await stand.close()
+  })
+
+  const rowOf = async (requestId: string) => {
+    const [row] = await database.sql`select status, source, cost, key_name, sandbox, media_complete, confirmed_at is not null as confirmed,
+      (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.requests r where request_id = ${requestId}`
+    return row
+  }
+  const settle = async (body: Buffer, secret: string): Promise<string> => {
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, body, { webhookId, secret })
+    return eventually(async () => {
+      const [row] = await database.sql`select d.id from mediadock.deliveries d where webhook_id = ${webhookId} and not exists (select from mediadock.inbox where delivery_id = d.id)`
+      return row?.['id']
+    })
+  }
+  const stateOf = async (id: string) => (await database.sql`select flags, parked_reason from mediadock.deliveries where id = ${id}`)[0]
+  const track = (requestId: string, keyName: string | null) => database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, ${keyName})`
+  const reconcile = async () => {
+    receiver.setNow(new Date(Date.now() + 600_000))
+    await receiver.deps.background.reconcileNow()
+    receiver.setNow(undefined)
+  }
+
+  describe.each<[string, string | null | undefined]>([
+    ['nobody tracked', undefined],
+    ['is tracked by its id alone', null],
+    ['is tracked with a key that is not configured', 'elsewhere'],
+  ])('for a request that %s', (_what, keyName) => {
+    const prepare = async () => {
+      const requestId = randomUUID()
+      if (keyName !== undefined) await track(requestId, keyName)
+      return requestId
+    }
+
+    it.each([
+      ['an ERROR', failed, 'FAILED'],
+      ['audio', okAudio, 'COMPLETED'],
+      ['a picture', okImage, 'COMPLETED'],
+    ])('lands %s only until the true live one comes', async (_kind, forge, forgedStatus) => {
+      const requestId = await prepare()
+      const forged = await settle(forge(requestId).body, sandboxKey.signing_secret)
+      expect(await rowOf(requestId)).toMatchObject({ status: forgedStatus, sandbox: true })
+      await settle(okVideo(requestId).body, liveKey.signing_secret)
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, confirmed: true, media: 3, cost: '4', media_complete: true })
+      expect(await stateOf(forged)).toEqual({ flags: forgedStatus === 'FAILED' ? ['contradiction', 'key_mismatch'] : ['key_mismatch'], parked_reason: null })
+    })
+
+    it('lands only until the reconciler has the truth with a live key', async () => {
+      const requestId = await prepare()
+      const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
+      await reconcile()
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', source: 'reconciler', sandbox: false, key_name: keyName ?? 'live', confirmed: true, media: 3 })
+      expect(await stateOf(forged)).toEqual({ flags: ['contradiction', 'key_mismatch'], parked_reason: null })
+    })
+
+    it('is parked once the live one has come, and the provider is asked', async () => {
+      const requestId = await prepare()
+      await settle(failed(requestId).body, liveKey.signing_secret)
+      const forged = await settle(okAudio(requestId).body, sandboxKey.signing_secret)
+      expect(await stateOf(forged)).toEqual({ flags: ['key_mismatch'], parked_reason: 'key_mismatch' })
+      expect(await rowOf(requestId)).toMatchObject({ status: 'FAILED', sandbox: false, confirmed: false })
+      await reconcile()
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true, media: 3 })
+    })
+
+    it('and a retired key of no known environment contradict each other as two of one environment do', async () => {
+      stand.answer((_id, _req, res) => notFound(res))
+      const requestId = await prepare()
+      await settle(failed(requestId).body, sandboxKey.signing_secret)
+      const other = await settle(okAudio(requestId).body, oldKey.signing_secret)
+      expect(await rowOf(requestId)).toMatchObject({ status: 'FAILED', sandbox: true })
+      expect(await stateOf(other)).toEqual({ flags: ['contradiction'], parked_reason: null })
+      stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id)) : notFound(res)))
+      await reconcile()
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, confirmed: true })
+    })
+  })
+
+  it('is right where the request is tracked with a sandbox key, and a live one is parked', async () => {
+    const requestId = randomUUID()
+    await track(requestId, 'sandbox')
+    const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
+    await settle(failed(requestId).body, sandboxKey.signing_secret)
+    expect(await rowOf(requestId)).toMatchObject({ status: 'FAILED', sandbox: true })
+    expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
+  })
+
+  it('lands for good where a sandbox key knows the result', async () => {
+    stand.answer((id, req, res) => (isLive(req) ? notFound(res) : json(res, 200, imageResult(id))))
+    const requestId = randomUUID()
+    await settle(okImage(requestId).body, sandboxKey.signing_secret)
+    const live = await settle(failed(requestId).body, liveKey.signing_secret)
+    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: true, confirmed: true })
+    expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
+  })
+
+  it('is made good for by the way out of the runbook: correct the key, then replay', async () => {
+    const requestId = randomUUID()
+    await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'sandbox' } })
+    await settle(failed(requestId).body, sandboxKey.signing_secret)
+    const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
+    expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
+
+    const corrected = await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
+    expect(corrected).toMatchObject({ status: 200, json: { key_name: 'live', sandbox: false } })
+    expect(await call(receiver, `POST /api/deliveries/${live}/replay`, { body: {} })).toMatchObject({ status: 200, json: { replayed: 1 } })
+    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1 })
+    expect(await stateOf(live)).toMatchObject({ parked_reason: null })
+  })
+
+  it('is made good for by correcting the key alone: what was parked for it is landed', async () => {
+    const requestId = randomUUID()
+    await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'sandbox' } })
+    const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
+    expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })
+    await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
+    await eventually(async () => (await rowOf(requestId))?.['status'] === 'COMPLETED')
+    expect(await stateOf(live)).toMatchObject({ parked_reason: null })
+  })
+
+  it('tracked too late by a service joins its metadata and key, and is asked for at once', async () => {
+    const requestId = randomUUID()
+    await settle(failed(requestId).body, sandboxKey.signing_secret)
+    await database.sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 3}') on conflict do nothing`
+    await receiver.deps.background.reconcileNow()
+    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', key_name: 'live', sandbox: false, confirmed: true, media: 3 })
+    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${liveKey.api_key}`])
+    expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({ metadata: { order: 3 } })
+  })
+})

@@ -1,0 +1,90 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { claim } from '../../../src/receiver/landing/inbox.ts'
+import { wavesOf } from '../../../src/receiver/landing/waves.ts'
+import { landNotification } from '../../../src/receiver/landing/landing.ts'
+import { parseNotification } from '../../../src/receiver/domain/delivery.ts'
+import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { createTestWorker } from '../../support/worker.ts'
+import { okAudio } from '../../support/webhooks.ts'
+
+const mib = 1024 * 1024
+
+/** Authentic failures whose words take up `bytes`, as they lie there after a burst. */
+async function storeFailures({ sql }: TestDatabase, count: number, bytes: number): Promise<void> {
+  await sql.unsafe(`
+    with made as (
+      select gen_random_uuid() as id, gen_random_uuid() as request_id, n from generate_series(1, ${count}) n
+    ),
+    stored as (
+      insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
+      select id, 'w' || n, request_id, 'ERROR', 'live', now() - interval '1 minute', now() - interval '1 minute', '{}', convert_to(
+        '{"request_id":"' || request_id || '","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"' || repeat('a\\"\\u0001 ', ${bytes} / 10) || '"}}', 'UTF8')
+      from made
+    )
+    insert into mediadock.inbox (delivery_id, lane, due_at) select id, 'direct', now() - interval '1 minute' + n * interval '1 ms' from made`)
+}
+
+describe.each(testServers)('what landing holds in memory (%s)', (server) => {
+  it('a claim takes what weighs 8 MiB, not more than one that is larger, and reads no body that it does not take', async () => {
+    const database = await withTestDatabase(server)
+    await database.sql`alter table mediadock.deliveries alter body set storage external`
+    await storeFailures(database, 100, mib)
+    const { db } = createTestWorker({ databaseUrl: database.url })
+    const taken = (maxBytes: number) => claim(db, { lane: 'direct', limit: 500, maxBytes, now: new Date() })
+    expect(await taken(1)).toHaveLength(1)
+    const pagesBefore = await toastPagesRead(database)
+    expect(await taken(8 * mib)).toHaveLength(8)
+    // A page holds nearly 2 kB of a body, which is read once to be sent: 9 of 100 were.
+    expect((await toastPagesRead(database)) - pagesBefore).toBeLessThan(25 * (mib / 2048))
+    const rest = await taken(1000 * mib)
+    expect(rest).toHaveLength(91)
+    expect(rest.every(({ claims }) => claims === 1)).toBe(true)
+  }, 60_000)
+
+  it.runIf(server === testServers.at(-1))('1,100 failures of 1 MB are landed by a process with 512 MB', async () => {
+    const database = await withTestDatabase(server)
+    await storeFailures(database, 1100, mib)
+    const child = spawn(process.execPath, ['--max-old-space-size=512', path.join(import.meta.dirname, 'support/land-all.ts'), database.url], { stdio: ['ignore', 'pipe', 'inherit'] })
+    onTestFinished(() => void child.kill('SIGKILL'))
+    const said: string[] = []
+    child.stdout.setEncoding('utf8').on('data', (text: string) => said.push(text))
+    const [code] = await once(child, 'exit')
+    expect(code).toBe(0)
+    expect(JSON.parse(said.join(''))).toMatchObject({ landed: 1100, failed: 0, parked: 0 })
+    const [row] = await database.sql`select count(*)::int as n, min(length(error_message)) as shortest from mediadock.requests where status = 'FAILED'`
+    expect(row).toMatchObject({ n: 1100 })
+  }, 180_000)
+})
+
+/** Pages of bodies that were read so far. */
+async function toastPagesRead({ sql }: TestDatabase): Promise<number> {
+  await sql`select pg_stat_force_next_flush()`
+  const [row] = await sql`select toast_blks_hit + toast_blks_read as pages from pg_statio_user_tables where relname = 'deliveries'`
+  return Number(row?.['pages'])
+}
+
+describe('what one statement lands', () => {
+  const landing = (requestId?: string) => {
+    const parsed = parseNotification(okAudio(requestId).body)
+    if (!parsed.ok) throw new Error('the sample is no notification')
+    return { landing: landNotification(parsed.notification, { source: 'webhook', keyName: 'live', environment: 'live', delivery: undefined, mediaHosts: undefined, now: new Date() }) }
+  }
+
+  it('is bounded in bytes, names no request twice, and keeps the order of what is said of one', () => {
+    const same = '11111111-2222-4333-8444-555555555555'
+    const ready = [landing(same), landing(), landing(same), ...Array.from({ length: 7 }, () => landing()), landing(same)]
+    const waves = wavesOf(ready, 5000)
+    expect(waves.flat()).toHaveLength(ready.length)
+    expect(Math.max(...waves.map((wave) => wave.length))).toBeLessThan(4)
+    for (const wave of waves) expect(new Set(wave.map((one) => one.landing.requestId)).size).toBe(wave.length)
+    const places = [ready[0]!, ready[2]!, ready[10]!].map((one) => waves.findIndex((wave) => wave.includes(one)))
+    expect(places).toEqual(places.toSorted((a, b) => a - b))
+  })
+
+  it('is one alone where one alone is larger', () => {
+    expect(wavesOf([landing(), landing(), landing()], 1).map((wave) => wave.length)).toEqual([1, 1, 1])
+  })
+})

@@ -1,0 +1,73 @@
+import { randomUUID } from 'node:crypto'
+import { sql } from 'drizzle-orm'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import * as worker from '../../../src/receiver/landing/worker.ts'
+import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { createTestWorker, store } from '../../support/worker.ts'
+import { failed, okAudio } from '../../support/webhooks.ts'
+
+/* Who crosses whom in Postgres: nobody is left to a lease that need not be. The clock stands still, so no lease ends. */
+
+const requestsPerRound = 250
+
+describe.each(testServers)('landings that cross (%s)', (server) => {
+  const rounds = server === testServers.at(-1) ? 60 : 10
+  let database: TestDatabase
+  beforeAll(async () => {
+    database = await createTestDatabase(server)
+    await database.sql.unsafe(`alter database ${new URL(database.url).pathname.slice(1)} set deadlock_timeout = '20ms'`)
+  })
+  afterAll(() => database.drop())
+
+  const pending = async () => (await database.sql`select count(*)::int as n from mediadock.inbox`)[0]?.['n']
+  const deadlocks = async () => {
+    await database.sql`select pg_stat_force_next_flush()`
+    const [row] = await database.sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`
+    return Number(row?.['n'])
+  }
+
+  it(`two big batches on the same requests and a tracker in the opposite order, ${rounds} times at one instant`, async () => {
+    const deps = createTestWorker({ databaseUrl: database.url })
+    let unlanded = 0
+    for (let round = 0; round < rounds; round += 1) {
+      const ids = Array.from({ length: requestsPerRound }, () => randomUUID()).toSorted()
+      // Of each request two of each kind: both batches hold something of nearly all of them.
+      const bodies = [...ids, ...ids].flatMap((id) => [failed(id).body, okAudio(id).body])
+      await store(deps.db, bodies.toSorted(() => Math.random() - 0.5))
+      deps.setNow(new Date(Date.now() + 1000))
+      const rows = ids.toReversed().map((request_id) => ({ request_id, key_name: 'live' }))
+      const tracker = async () => {
+        // A service's own transaction, which may be the one that has to give way.
+        await database.sql.begin(async (tx) => {
+          for (let at = 0; at < rows.length; at += 50) {
+            await tx`insert into mediadock.requests ${tx(rows.slice(at, at + 50))} on conflict do nothing`
+            await tx`select pg_sleep(${Math.random() * 0.03})`
+          }
+        }).catch(() => {})
+      }
+      await Promise.allSettled([worker.runOnce(deps, 'direct'), worker.runOnce(deps, 'direct'), tracker()])
+      // What stood in each other's way was put back; nothing else is left.
+      for (let again = 0; again < 5 && (await pending()) > 0; again += 1) await worker.runOnce(deps, 'direct')
+      unlanded += Number(await pending())
+      await database.sql`truncate mediadock.inbox, mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts`
+    }
+    process.stderr.write(`${server}: ${await deadlocks()} deadlocks in ${rounds} rounds, ${unlanded} deliveries left to a lease\n`)
+    expect(unlanded).toBe(0)
+  }, 240_000)
+
+  it('a round that Postgres ended gives back what it took', async () => {
+    const deps = createTestWorker({ databaseUrl: database.url })
+    await store(deps.db, Array.from({ length: 20 }, () => failed().body))
+    deps.setNow(new Date(Date.now() + 1000))
+    let statements = 0
+    const db = new Proxy(deps.db, {
+      get: (target, name) => {
+        // The claim, then the landing, whose connection is ended under it; and so is the first try to give back.
+        if (name === 'execute' && [2, 3].includes((statements += 1))) return () => target.execute(sql`select pg_terminate_backend(pg_backend_pid())`)
+        return Reflect.get(target, name)
+      },
+    })
+    await expect(worker.runOnce({ ...deps, db }, 'direct')).rejects.toThrow()
+    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 20, landed: 20 })
+  })
+})

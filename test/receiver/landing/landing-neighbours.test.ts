@@ -1,0 +1,50 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
+import * as worker from '../../../src/receiver/landing/worker.ts'
+import { testServers, withTestDatabase } from '../../support/database.ts'
+import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
+import { failed } from '../../support/webhooks.ts'
+
+/* One request that cannot be landed now, or has far too many deliveries: who else waits for it. */
+
+describe.each(testServers)('landing beside a request that holds up (%s)', (server) => {
+  it('a row that an open transaction holds is put off without a failure; its neighbours land at once', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const held = failed()
+    const others = Array.from({ length: 7 }, () => failed())
+    const tracker = await sql.reserve()
+    onTestFinished(() => tracker.release())
+    await tracker`begin`
+    await tracker`insert into mediadock.requests (request_id, model) values (${held.requestId}, 'mine') on conflict do nothing`
+    await store(deps.db, [held, ...others].map(({ body }) => body))
+    deps.setNow(new Date(Date.now() + 1000))
+    const started = performance.now()
+    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 7, failed: 1 })
+    expect(performance.now() - started).toBeLessThan(10_000)
+    expect(await sql`select failures, due_at > ${deps.clock()} as later from mediadock.inbox`).toEqual([{ failures: 0, later: true }])
+
+    await tracker`commit`
+    deps.setNow(new Date(Date.now() + 60_000))
+    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 1, landed: 1 })
+    expect(await sql`select status, model from mediadock.requests where request_id = ${held.requestId}`).toEqual([{ status: 'FAILED', model: 'mine' }])
+  })
+
+  it('hundreds of deliveries of one request take turns; what came after them lands in the next round', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const requestId = randomUUID()
+    const before = new Date(Date.now() - 60_000)
+    const flood = Array.from({ length: 600 }, (_, n) => newDelivery(Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'X', message: String(n) } })), before))
+    await storeDeliveries(deps.db, flood.toSorted((a, b) => (a.id < b.id ? -1 : 1)))
+    const innocent = failed()
+    await store(deps.db, [innocent.body])
+    deps.setNow(new Date(Date.now() + 1000))
+    const rounds = [await worker.runOnce(deps, 'direct'), await worker.runOnce(deps, 'direct')]
+    expect(rounds).toMatchObject([{ claimed: 500, landed: 4, deferred: 496 }, { claimed: 101, landed: 5, deferred: 96 }])
+    expect(await sql`select status from mediadock.requests where request_id = ${innocent.requestId}`).toEqual([{ status: 'FAILED' }])
+    // None is lost: each has its turn, and the claim that it was put off with is no failure.
+    expect(await sql`select count(*)::int as n, max(failures) as failures from mediadock.inbox`).toEqual([{ n: 592, failures: 0 }])
+  })
+})

@@ -1,0 +1,154 @@
+import { randomUUID } from 'node:crypto'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
+import * as worker from '../../../src/receiver/landing/worker.ts'
+import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { imageResult } from '../../support/provider-stand.ts'
+import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
+import { failed } from '../../support/webhooks.ts'
+
+/* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
+
+describe.each(testServers)('what a reader refuses (%s)', (server) => {
+  let database: TestDatabase
+  let role: string
+
+  /** A service that lands as a role with no more than it needs. */
+  beforeEach(async () => {
+    database = await createTestDatabase(server)
+    role = `lander_${randomUUID().slice(0, 8)}`
+    await database.sql.unsafe(`
+      create role ${role} login password 'x';
+      grant usage on schema mediadock to ${role};
+      grant select, insert, update, delete on all tables in schema mediadock to ${role};
+      grant usage on all sequences in schema mediadock to ${role};`)
+  })
+  afterEach(async () => {
+    await database.sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`)
+    await database.drop()
+  })
+
+  const asRole = () => {
+    const url = new URL(database.url)
+    url.username = role
+    url.password = 'x'
+    return url.href
+  }
+
+  const trigger = (body: string) => database.sql.unsafe(`
+    create schema if not exists shop;
+    create table if not exists shop.seen (request_id uuid);
+    create or replace function public.take_result() returns trigger language plpgsql as $$ begin ${body} return null; end $$;
+    create trigger take_result after insert or update of status, media_complete on mediadock.requests for each row when (new.landed_at is not null) execute function public.take_result();`)
+
+  const states = async () =>
+    new Map((await database.sql`select request_id, parked_reason, i.delivery_id is not null as pending, i.failures,
+      (select detail from mediadock.attempts a where a.delivery_id = d.id order by attempted_at desc limit 1) as detail
+      from mediadock.deliveries d left join mediadock.inbox i on i.delivery_id = d.id`).map(({ request_id, ...row }) => [String(request_id), row]))
+
+  /** Rounds as the loop makes them, each a minute and a half later than the one before. */
+  const rounds = async (deps: TestWorker, count: number) => {
+    const made: worker.Round[] = []
+    for (let round = 0; round < count; round += 1) {
+      made.push(await worker.runOnce(deps, 'direct'))
+      deps.setNow(new Date(deps.clock().getTime() + 90_000))
+    }
+    return made
+  }
+
+  it('P0001 for one of many: the neighbours land at once, and it is parked after five tries with the words of Postgres', async () => {
+    const samples = Array.from({ length: 40 }, () => failed())
+    const guilty = samples[17]!.requestId
+    await trigger(`if new.request_id = '${guilty}' then raise exception 'shop has no order for %', new.request_id; end if;`)
+    const deps = createTestWorker({ databaseUrl: asRole() })
+    await store(deps.db, samples.map(({ body }) => body))
+    deps.setNow(new Date(Date.now() + 1000))
+
+    expect(await rounds(deps, 1)).toMatchObject([{ claimed: 40, landed: 39, failed: 1 }])
+    const [landed] = await database.sql`select count(*)::int as n from mediadock.results where landed_at is not null`
+    expect(landed?.['n']).toBe(39)
+    expect((await states()).get(guilty)).toMatchObject({ pending: true, failures: 1, parked_reason: null })
+
+    // Another process goes on where this one was.
+    const restarted = createTestWorker({ databaseUrl: asRole() })
+    restarted.setNow(deps.clock())
+    await rounds(restarted, 4)
+    expect((await states()).get(guilty)).toMatchObject({
+      pending: false,
+      parked_reason: 'landing_failed',
+      detail: `landing_failed: shop has no order for ${guilty} (P0001)`,
+    })
+    expect(await rounds(restarted, 1)).toMatchObject([{ claimed: 0 }])
+  })
+
+  it('is found by halves: few statements for one of 500', async () => {
+    const samples = Array.from({ length: 500 }, () => failed())
+    await trigger(`if new.request_id = '${samples[333]!.requestId}' then raise exception 'no'; end if;`)
+    let statements = 0
+    const deps = createTestWorker({ databaseUrl: asRole() })
+    const { db } = deps
+    await store(db, samples.map(({ body }) => body))
+    deps.setNow(new Date(Date.now() + 1000))
+    const counting = new Proxy(db, {
+      get: (target, name) => {
+        if (name === 'execute') statements += 1
+        return Reflect.get(target, name)
+      },
+    })
+    expect(await worker.runOnce({ ...deps, db: counting }, 'direct')).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
+    expect(statements).toBeLessThan(30)
+  })
+
+  it('42501, a schema that the landing role may not use: all is parked after five tries, and nothing goes on for ever', async () => {
+    await trigger('insert into shop.seen values (new.request_id);')
+    const deps = createTestWorker({ databaseUrl: asRole() })
+    const samples = Array.from({ length: 25 }, () => failed())
+    await store(deps.db, samples.map(({ body }) => body))
+    deps.setNow(new Date(Date.now() + 1000))
+
+    expect((await rounds(deps, 5)).map((round) => round.failed)).toEqual([25, 25, 25, 25, 25])
+    for (const { requestId } of samples) {
+      expect((await states()).get(requestId)).toMatchObject({
+        parked_reason: 'landing_failed',
+        detail: 'landing_failed: permission denied for schema shop (42501)',
+      })
+    }
+    expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0, more: false }])
+  }, 30_000)
+
+  it.each(['P0001', '42501'])('%s from a trigger on deliveries: not acknowledged, and one statement is not made into hundreds', async (state) => {
+    await database.sql.unsafe(`
+      create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '${state}'; end $$;
+      create trigger refuse before insert on mediadock.deliveries for each row execute function public.refuse();`)
+    const { db, logger } = createTestWorker({ databaseUrl: database.url })
+    const refused: unknown[] = []
+    const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
+    const acceptor = createAcceptor({ db, logger: noted, onStored: () => {} })
+    const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
+    expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
+    expect(refused).toMatchObject([{ deliveries: 60 }])
+  })
+
+  it('the reconciler polls it again later, and goes on with the others', async () => {
+    const ids = Array.from({ length: 6 }, () => randomUUID())
+    // One of them is known by its webhook already, and its media are missing.
+    await database.sql`insert into mediadock.media (request_id, kind, position, url) values (${ids[3]!}, 'image', 0, 'https://media.test/first.png')`
+    await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at) values (${ids[3]!}, 'live', 'COMPLETED', 'webhook', now(), now() - interval '1 hour')`
+    await trigger(`if new.request_id in ('${ids[2]}', '${ids[3]}') then raise exception 'not this one'; end if;`)
+    await database.sql`insert into mediadock.requests ${database.sql(ids.filter((_id, at) => at !== 3).map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) })))}`
+    const deps = createTestWorker({
+      databaseUrl: asRole(),
+      fetch: async ({ requestId, keyName, onDecided }) => {
+        onDecided?.()
+        const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
+        return { asked: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } }, keyName }
+      },
+    })
+    expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })
+    for (const id of [ids[2]!, ids[3]!]) {
+      const [row] = await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome from mediadock.requests where request_id = ${id}`
+      expect(row).toEqual({ later: true, poll_outcome: 'landing_failed: not this one (P0001)' })
+    }
+  })
+})

@@ -1,0 +1,25 @@
+import fc from 'fast-check'
+import { createTestDatabase } from '../../../support/database.ts'
+import { commands } from './commands.ts'
+import { runSequence } from './sequence.ts'
+import { createWorld } from './world.ts'
+
+/** MODEL_RUNS=100000 for a long run; MODEL_SEED repeats one that failed. */
+const runs = Number(process.env['MODEL_RUNS'] ?? 2000)
+const seed = process.env['MODEL_SEED']
+
+/** A minute, and time enough for a long run on a slow machine. */
+export const timeoutMs = 180_000 + runs * 250
+
+/** Runs half of the sequences; two files, so that two workers share them. */
+export async function runHalf(options: { trouble: number }): Promise<void> {
+  const database = await createTestDatabase()
+  const world = await createWorld(database)
+  try {
+    const property = fc.asyncProperty(commands(options), (sequence) => runSequence(world, sequence))
+    await fc.assert(property, { numRuns: Math.ceil(runs / 2), ...(seed === undefined ? {} : { seed: Number(seed) }) })
+  } finally {
+    await world.close()
+    await database.drop()
+  }
+}

@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict'
+import { createHash, randomUUID } from 'node:crypto'
+import { trackRequest } from '../../../../src/receiver/api/track.ts'
+import { deliveryId, parseNotification } from '../../../../src/receiver/domain/delivery.ts'
+import { claim } from '../../../../src/receiver/landing/inbox.ts'
+import { verifyQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
+import * as reconciler from '../../../../src/receiver/reconciling/reconciler.ts'
+import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
+import * as worker from '../../../../src/receiver/landing/worker.ts'
+import { toleranceSeconds } from '../../../../src/wire/signature.ts'
+import { headersFor } from '../../../support/webhooks.ts'
+import { requestCount, type Command, type Webhook } from './commands.ts'
+import { holdAlways, holdEnd, holdForward, holdQuota, holdTold, type Acknowledged } from './invariants.ts'
+import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
+import { forget, take, type Snapshot } from './snapshot.ts'
+import { stall, type Stalled } from './stall.ts'
+import { allKeys, fewKeys, secrets, type World } from './world.ts'
+
+type Refused = { webhookId: string; body: Buffer; signer: KeyName | 'forger'; inWindow: boolean }
+
+const shapes: readonly { kind: Kind; owner: KeyName }[] = [
+  { kind: 'image', owner: 'live' },
+  { kind: 'video', owner: 'live' },
+  { kind: 'audio', owner: 'sandbox' },
+  { kind: 'image', owner: 'late' },
+]
+
+const outside: ReadonlySet<Command['do']> = new Set(['finish', 'falter', 'wait', 'clock jumps back'])
+
+/** Runs one sequence against a fresh set of requests and holds every invariant after each command. */
+export async function runSequence(world: World, commands: readonly Command[]): Promise<void> {
+  const sequence = startSequence(world)
+  try {
+    for (const command of commands) await sequence.step(command)
+    await sequence.drain()
+  } finally {
+    await sequence.end()
+  }
+}
+
+function startSequence(world: World) {
+  const { receiver, quarantine } = world
+  const requests: Request[] = Array.from({ length: requestCount }, (_, at) => ({ id: randomUUID(), ...(shapes[at] ?? shapes[0]!), truth: { is: 'running' } }))
+  const webhookIds = Array.from({ length: 4 }, () => randomUUID())
+  let trueMs = Date.now()
+  let offsetMs = 0
+  const provider = createProvider(requests, () => trueMs)
+  const now = () => new Date(trueMs + offsetMs)
+  world.use({ keys: fewKeys, now, providerFetch: provider.fetch })
+  world.restart()
+
+  const acknowledged: Acknowledged = new Map()
+  let refused: Refused[] = []
+  let stalled: Stalled[] = []
+  let before: Snapshot = { requests: [], media: [], deliveries: [], inbox: [], attempts: [], quarantine: [] }
+  const known = (signer: KeyName | 'forger') => receiver.keys().secrets.some(({ name }) => name === signer)
+  const store = (webhookId: string, body: Buffer) =>
+    acknowledged.set(deliveryId(webhookId, body), { webhookId, sha: createHash('sha256').update(body).digest('hex') })
+  const isStored = (webhookId: string, body: Buffer) => {
+    const sha = createHash('sha256').update(body).digest('hex')
+    return [...acknowledged.values()].some((one) => one.webhookId === webhookId && one.sha === sha)
+  }
+
+  const webhook = async (command: Webhook) => {
+    const request = requests[command.request]!
+    const webhookId = webhookIds[command.id]!
+    const body = bodyOf(request, command)
+    const signer = command.signer === 'owner' ? request.owner : command.signer
+    const t = Math.floor(trueMs / 1000) - command.ageSeconds
+    const inWindow = Math.abs(Math.floor(now().getTime() / 1000) - t) <= toleranceSeconds
+    const answer = await world.post(body, headersFor(body, { webhookId, secret: secrets[signer], t }))
+    if (!known(signer) || !inWindow) {
+      assert.equal(answer, 'invalid_signature')
+      refused.push({ webhookId, body, signer, inWindow })
+      return
+    }
+    const first = parseNotification(body).ok ? 'accepted' : 'parked'
+    assert.equal(answer, isStored(webhookId, body) ? 'duplicate' : first)
+    store(webhookId, body)
+  }
+
+  const verify = async () => {
+    world.use({ keys: allKeys })
+    await quarantine.runOnce()
+    const authentic = refused.filter(({ signer, inWindow }) => inWindow && known(signer))
+    const verified = await verifyQuarantine({ ...receiver, onStored: () => {} })
+    assert.deepEqual(verified, { checked: refused.length, accepted: authentic.length, refused: refused.length - authentic.length })
+    for (const { webhookId, body } of authentic) store(webhookId, body)
+    refused = refused.filter((one) => !authentic.includes(one))
+  }
+
+  const crash = async (lane: 'direct' | 'fetch', after: 'claim' | 'fetch') => {
+    const claimed = await claim(receiver.db, { lane, limit: worker.claimLimits[lane], maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
+    if (after === 'claim') return
+    for (const one of claimed) {
+      const parsed = parseNotification(one.body)
+      if (parsed.ok) await worker.landingOf(receiver, one, parsed.notification)
+    }
+  }
+
+  const replay = async (at: number, dryRun: boolean) => {
+    const ids = [...acknowledged.keys()]
+    const id = ids[at % ids.length]
+    if (id === undefined) return
+    const replayed = await replayDelivery(receiver, id, { dryRun })
+    assert.equal(replayed?.replayed, 1)
+    if (dryRun) assert.deepEqual(await take(world), before, 'a dry run changed something')
+  }
+
+  const track = async ({ id, owner }: Request, { keyNamed, by }: { keyNamed: boolean; by: 'insert' | 'api' }) => {
+    if (by === 'api') {
+      const environment = keyNamed ? receiver.keys().byName.get(owner)?.environment : undefined
+      const keyNames = environment === undefined ? [] : worker.environmentsOf(receiver.keys())[environment]
+      await trackRequest(receiver.db, { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) }, { environment, keyNames, now: now() })
+      return
+    }
+    await world.sql`insert into mediadock.requests (request_id, model, key_name) values (${id}, 'tracked', ${keyNamed ? owner : null})
+      on conflict do nothing`
+  }
+
+  const perform = async (command: Command): Promise<unknown> => {
+    switch (command.do) {
+      case 'webhook':
+        return webhook(command)
+      case 'finish': {
+        const request = requests[command.request]!
+        // What has ended at the provider has ended for good.
+        if (request.truth.is === 'running') request.truth = command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
+        return undefined
+      }
+      case 'falter':
+        return provider.falter(command.flaw, command.calls)
+      case 'track':
+        return track(requests[command.request]!, command)
+      case 'work':
+        return worker.runOnce(receiver, command.lane)
+      case 'reconcile':
+        return reconciler.runOnce(receiver)
+      case 'crash':
+        return crash(command.lane, command.after)
+      case 'stall':
+        return stalled.push(
+          await stall(receiver.fetch, (fetch) =>
+            command.role === 'fetch' ? worker.runOnce({ ...receiver, fetch }, 'fetch') : reconciler.runOnce({ ...receiver, fetch }),
+          ),
+        )
+      case 'unstall': {
+        const rounds = stalled
+        stalled = []
+        return Promise.all(rounds.map(({ letGo }) => letGo()))
+      }
+      case 'everything at once':
+        return Promise.all([worker.runOnce(receiver, 'direct'), worker.runOnce(receiver, 'fetch'), reconciler.runOnce(receiver), worker.runOnce(receiver, 'fetch')])
+      case 'replay':
+        return replay(command.delivery, command.dryRun)
+      case 'verify quarantine':
+        return verify()
+      case 'wait':
+        trueMs += command.seconds * 1000
+        return undefined
+      case 'clock jumps back':
+        offsetMs -= command.seconds * 1000
+        return undefined
+      default:
+        return command satisfies never
+    }
+  }
+
+  const step = async (...commands: readonly Command[]) => {
+    for (const command of commands) await perform(command)
+    // These touch the world around the receiver, and not the receiver.
+    if (commands.every(({ do: what }) => outside.has(what))) return
+    const after = await take(world)
+    holdAlways(after, { requests, acknowledged })
+    holdForward(before, after)
+    holdTold(before, after, world.heard.splice(0))
+    holdQuota(provider.calls, provider.pauses)
+    before = after
+  }
+
+  const isQuiet = () => before.inbox.length === 0 && before.requests.every((row) => row.landed_at !== null && row.next_poll_at === null)
+
+  /** The provider is well, every request ends there, and there is time: all of it must come to an end. */
+  const drain = async () => {
+    provider.recover()
+    for (const request of requests) if (request.truth.is === 'running') request.truth = { is: 'completed', outputs: 2 }
+    await step({ do: 'unstall' })
+    await step({ do: 'verify quarantine' })
+    for (let round = 0; round < 12 && !isQuiet(); round += 1) {
+      await step({ do: 'work', lane: 'direct' }, { do: 'work', lane: 'fetch' }, { do: 'reconcile' }, { do: 'wait', seconds: 3700 })
+    }
+    holdEnd(before, requests)
+  }
+
+  const end = async () => {
+    await Promise.allSettled(stalled.map(({ letGo }) => letGo()))
+    while ((await quarantine.runOnce()).more);
+    await take(world)
+    await forget(world)
+  }
+  return { step, drain, end }
+}
+
+function bodyOf(request: Request, { says, variant }: Webhook): Buffer {
+  const { id, kind } = request
+  switch (says) {
+    case 'ERROR':
+      return Buffer.from(JSON.stringify({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `no ${variant}` } }))
+    case 'OK': {
+      const media = { url: linkOf(id, kind) }
+      const output = { image: { images: [media] }, video: { video: media }, audio: { audio: media } }[kind]
+      return Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: `a-${kind}`, output, cost: 7 + variant } }))
+    }
+    case 'garbage':
+      return Buffer.from(variant === 0 ? `nonsense ${id}` : JSON.stringify({ request_id: id, status: 'MAYBE' }))
+    default:
+      return says satisfies never
+  }
+}

@@ -1,0 +1,32 @@
+import type { Fetcher } from '../../../../src/receiver/fetching/fetcher.ts'
+
+export type Stalled = { letGo: () => Promise<void> }
+
+/**
+ * Starts a round whose fetches come back and are then held, and answers once it
+ * stalls there, or has ended because there was nothing to fetch.
+ */
+export async function stall(fetch: Fetcher, start: (held: Fetcher) => Promise<unknown>): Promise<Stalled> {
+  const released = Promise.withResolvers<void>()
+  const stalled = Promise.withResolvers<void>()
+  let asking = 0
+  const held: Fetcher = async (ask) => {
+    asking += 1
+    try {
+      return await fetch(ask)
+    } finally {
+      asking -= 1
+      // All of a round ask at the same moment, so the last answer is the last.
+      if (asking === 0) stalled.resolve()
+      await released.promise
+    }
+  }
+  const round = start(held)
+  await Promise.race([stalled.promise, round])
+  return {
+    letGo: async () => {
+      released.resolve()
+      await round
+    },
+  }
+}

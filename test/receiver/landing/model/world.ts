@@ -1,0 +1,117 @@
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import http from 'node:http'
+import express from 'express'
+import { Counter } from 'prom-client'
+import { createAcceptor } from '../../../../src/receiver/intake/accept.ts'
+import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
+import type { Keys } from '../../../../src/receiver/domain/keys.ts'
+import { createProviderClient } from '../../../../src/receiver/fetching/provider-client.ts'
+import { createQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
+import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
+import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
+import { createLogger } from '../../../../src/runtime/logger.ts'
+import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
+import type { TestDatabase } from '../../../support/database.ts'
+import { keysOf } from '../../../support/receiver.ts'
+import type { KeyName } from './provider.ts'
+
+const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live' }
+const sandbox = { name: 'sandbox', api_key: 'service_test_sandbox', signing_secret: 'whsec_sandbox' }
+/** A key that the receiver learns of late: until then its webhooks are refused and go to the quarantine. */
+const late = { name: 'late', api_key: 'service_live_late', signing_secret: 'whsec_late' }
+
+export const secrets: Record<KeyName | 'forger', string> = {
+  live: live.signing_secret,
+  sandbox: sandbox.signing_secret,
+  late: late.signing_secret,
+  forger: 'whsec_forged',
+}
+export const environments: Record<KeyName, 'live' | 'sandbox'> = { live: 'live', sandbox: 'sandbox', late: 'live' }
+
+/** So small that a handful of deliveries spends it. */
+export const callsPerMinute = 2
+export const stuckAfterSeconds = 120
+
+/** What a sequence can replace: the keys that are known, the clock, and the provider. */
+export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch }
+
+export const fewKeys = keysOf(live, sandbox)
+export const allKeys = keysOf(live, sandbox, late)
+
+/** The receiver's parts on a real database and a real socket, driven by hand instead of by loops. */
+export async function createWorld(database: TestDatabase) {
+  const pool = createPool({ url: database.url, max: 8 })
+  const { db } = pool
+  const logger = createLogger('silent')
+  const counter = () => new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
+  let setting: Setting = { keys: fewKeys, now: () => new Date(), providerFetch: globalThis.fetch }
+
+  const keys = () => setting.keys
+  const clock = () => setting.now()
+  const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
+  const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
+  const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
+  const acceptor = createAcceptor({ db, logger, onStored: () => {} })
+  const receiver: ReconcilerDeps = {
+    db,
+    keys,
+    fetch: freshFetcher(),
+    mediaHosts: undefined,
+    stuckAfterSeconds,
+    fetchRatePerMinute: callsPerMinute,
+    clock,
+    logger,
+    cut: new AbortController().signal,
+    onLanded: () => {},
+  }
+
+  const app = express()
+  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onRefused: quarantine.record })
+  const server = http.createServer(app).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const agent = new http.Agent({ keepAlive: true })
+
+  /** Answers the outcome of a delivery: `accepted`, `duplicate`, `parked`, or the code of the refusal. */
+  const post = async (body: Buffer, headers: Record<string, string>): Promise<string> => {
+    const req = http.request({ port, host: '127.0.0.1', path: '/webhooks', method: 'POST', agent, headers: { ...headers, 'content-length': body.length } })
+    req.end(body)
+    const [res] = (await once(req, 'response')) as [http.IncomingMessage]
+    const answer = JSON.parse(Buffer.concat(await res.toArray()).toString())
+    return answer.status ?? answer.error.code
+  }
+
+  const heard: { request_id: string; status: string; media_complete: boolean }[] = []
+  let flushed = 0
+  const listening = await database.sql.listen('mediadock_results', (payload) => {
+    const told = JSON.parse(payload)
+    if (typeof told.flushed === 'number') flushed = told.flushed
+    else heard.push(told)
+  })
+
+  return {
+    sql: database.sql,
+    receiver,
+    quarantine,
+    post,
+    heard,
+    flushed: () => flushed,
+    use: (next: Partial<Setting>) => {
+      setting = { ...setting, ...next }
+    },
+    /** A process that remembers nothing of the provider, as after a start. */
+    restart: () => {
+      receiver.fetch = freshFetcher()
+    },
+    close: async () => {
+      await listening.unlisten()
+      agent.destroy()
+      server.close()
+      await once(server, 'close')
+      await pool.close()
+    },
+  }
+}
+
+export type World = Awaited<ReturnType<typeof createWorld>>

@@ -1,0 +1,29 @@
+import * as worker from '../../../../src/receiver/landing/worker.ts'
+import { createLogger } from '../../../../src/runtime/logger.ts'
+import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
+import { keysOf, liveKey } from '../../../support/receiver.ts'
+
+/** A process of its own that lands what waits in the direct lane until nothing does, and says what it did. */
+const keys = keysOf(liveKey)
+const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
+const deps: worker.WorkerDeps = {
+  db: pool.db,
+  keys: () => keys,
+  fetch: async ({ keyName }) => ({ asked: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
+  mediaHosts: undefined,
+  clock: () => new Date(),
+  logger: createLogger('error'),
+  cut: new AbortController().signal,
+  onLanded: () => {},
+}
+const sum = { rounds: 0, landed: 0, failed: 0, parked: 0 }
+for (;;) {
+  const { claimed, landed, failed, parked } = await worker.runOnce(deps, 'direct')
+  if (claimed === 0) break
+  sum.rounds += 1
+  sum.landed += landed
+  sum.failed += failed
+  sum.parked += parked
+}
+await pool.close()
+process.stdout.write(JSON.stringify({ ...sum, rss_mb: Math.round(process.resourceUsage().maxRSS / 1024) }))

@@ -1,0 +1,109 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { audited, writeAudit } from '../../../src/receiver/upkeep/audit.ts'
+import { writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
+import { listAudit } from '../../../src/receiver/queries/audit.ts'
+import { readParkedCauses, readQuarantineCauses } from '../../../src/receiver/queries/causes.ts'
+import { listGiveUps } from '../../../src/receiver/queries/give-ups.ts'
+import { readKeys } from '../../../src/receiver/queries/keys.ts'
+import { readMinutes } from '../../../src/receiver/queries/minutes.ts'
+import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
+import { listReconcileRuns, readReconciler } from '../../../src/receiver/queries/reconciler.ts'
+import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
+import { readStats } from '../../../src/receiver/queries/stats.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, okImage } from '../../support/webhooks.ts'
+
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+afterAll(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+const options = () => ({
+  now: new Date(),
+  stuckAfterSeconds: 120,
+  fetchRatePerMinute: 100,
+  silentAfterSeconds: 300,
+  startedAt: receiver.deps.startedAt,
+  keys: receiver.deps.keys(),
+})
+
+describe('what the console reads', () => {
+  it('is there for what was delivered, refused and parked', async () => {
+    const { db } = receiver.deps
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const image = okImage()
+    const refused = okImage()
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, image.body)
+    await deliver(receiver.webhookUrl, Buffer.from('nonsense'))
+    await deliver(receiver.webhookUrl, refused.body, { webhookId, secret: 'whsec_nobody' })
+    await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)
+    await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
+    await eventually(async () => (await database.sql`select from mediadock.polls`).length === 1)
+    await eventually(async () => (await database.sql`select from mediadock.requests where landed_at is not null`).length === 1)
+    const now = new Date()
+    await database.sql`truncate mediadock.minutes`
+    await writeMinutes(db, { now, stuckAfterSeconds: 120 })
+
+    expect(await readKeys(db, options())).toMatchObject([
+      { name: 'live', configured: true, environment: 'live', fingerprint: expect.stringMatching(/^[0-9a-f]{8}$/), matches: 2, still_matches: false, calls: 1, quota_left: 99 },
+      { name: 'sandbox', environment: 'sandbox', matches: 0, last_match_at: null, quota_left: 100 },
+    ])
+    expect(await readQuarantineCauses(db)).toMatchObject([{ reason: 'no_matching_secret', count: 1 }])
+    expect(await readParkedCauses(db)).toMatchObject([{ reason: 'not_json', count: 1 }])
+    expect(await listGiveUps(db, new Date())).toMatchObject([
+      { id: webhookId, request_id: refused.requestId, request_status: null, reason: 'no_matching_secret', attempts_seen: 1, attempts_spent: 1, given_up: false },
+    ])
+    const { minutes, process_starts } = await readMinutes(db, {}, new Date(now.getTime() + 60_000))
+    const totals: Record<string, number> = {}
+    for (const { arrivals } of minutes) for (const [what, n] of Object.entries(arrivals)) totals[what] = (totals[what] ?? 0) + n
+    expect(totals).toEqual({ accepted: 1, 'parked/not_json': 1, 'refused/no_matching_secret': 1 })
+    expect(minutes.reduce((sum, { landed }) => sum + landed, 0)).toBe(1)
+    expect(process_starts).toMatchObject([{ pid: process.pid }])
+
+    const timeline = (await readRequest(db, image.requestId, options()))?.timeline ?? []
+    expect(timeline.filter(({ kind }) => kind === 'poll')).toMatchObject([{ poll: { key_name: 'live', outcome: 'result', detail: 'COMPLETED' } }])
+
+    const stats = await readStats(db, options())
+    expect(stats.recent).toMatchObject({ minutes: 5, arrivals: 3 })
+    expect((await readProblems(db, options())).map(({ cause }) => cause)).toEqual(['refused:no_matching_secret', 'parked:not_json'])
+  })
+
+  it('tells of runs of the reconciler, and counts idle ones in one row', async () => {
+    const { db, background } = receiver.deps
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const { requestId } = okImage()
+    await database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
+    const { id, run } = await background.reconcileNow()
+    expect(run).toMatchObject({ scanned: 1, landed: 1 })
+    expect((await listReconcileRuns(db, {})).data).toMatchObject([{ id, trigger: 'manual', outcome: 'ok', scanned: 1, landed: 1, error: null }])
+    expect(await readReconciler(db, options())).toMatchObject({ silent: false, last_run: { id }, last_working_run: { id }, backlog: { due: 0 } })
+    const later = { ...options(), now: new Date(Date.now() + 301_000) }
+    expect(await readReconciler(db, later)).toMatchObject({ silent: true })
+  })
+
+  it('lists the audit by its filters, newest first', async () => {
+    const { db } = receiver.deps
+    const at = new Date()
+    await writeAudit(db, { via: 'cli', actor: 'me@here', action: 'replay', target: failed().requestId, detail: { replayed: 1 }, at })
+    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) }, () => Promise.reject(new Error('it \0 broke')))
+    await expect(work).rejects.toThrow('it \0 broke')
+    expect((await listAudit(db, {})).data).toMatchObject([{ action: 'reconcile', detail: { error: 'it  broke' } }, { action: 'replay', detail: { replayed: 1 } }])
+    expect((await listAudit(db, { via: 'cli' })).data).toHaveLength(1)
+    expect((await listAudit(db, { actor: 'nobody' })).data).toHaveLength(0)
+  })
+})

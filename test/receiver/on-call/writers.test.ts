@@ -1,0 +1,179 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
+import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
+import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
+import { failingSince, readRecent } from '../../../src/receiver/queries/recent.ts'
+import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
+import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
+import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+
+let database: TestDatabase
+let pool: Pool
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  pool = createPool({ url: database.url, max: 4 })
+})
+beforeEach(async () => {
+  await database.sql`truncate mediadock.minutes, mediadock.arrivals, mediadock.reconcile_runs, mediadock.key_uses, mediadock.polls, mediadock.audit, mediadock.process_starts,
+    mediadock.requests, mediadock.deliveries, mediadock.inbox`
+})
+afterAll(async () => {
+  await pool.close()
+  await database.drop()
+})
+
+const idle: ReconcileRun = { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
+const minute = new Date('2026-05-05T05:05:00Z')
+const at = (seconds: number) => new Date(minute.getTime() + seconds * 1000)
+
+describe('runs of the reconciler', () => {
+  const runs = () => database.sql`select id::int, trigger, outcome, idle_runs, scanned, error, started_at, ended_at from mediadock.reconcile_runs order by id`
+  const runAt = (seconds: number, run: Partial<ReconcileRun> = {}, trigger: 'cron' | 'manual' = 'cron') =>
+    recorded({ db: pool.db, clock: () => at(seconds) }, trigger, async () => ({ ...idle, ...run }))
+
+  it('idle ones share a row that tells the first and the last; work begins a new one', async () => {
+    const first = await runAt(0)
+    expect((await runAt(30)).id).toBe(first.id)
+    await runAt(60)
+    await runAt(90, { scanned: 2 })
+    await runAt(120)
+    await runAt(150)
+    expect(await runs()).toMatchObject([
+      { outcome: 'idle', idle_runs: 3, started_at: at(0), ended_at: at(60) },
+      { outcome: 'ok', idle_runs: 0, scanned: 2, ended_at: at(90) },
+      { outcome: 'idle', idle_runs: 2, started_at: at(120), ended_at: at(150) },
+    ])
+  })
+
+  it('one that somebody asked for stands for itself though it found nothing', async () => {
+    await runAt(0)
+    await runAt(10, {}, 'manual')
+    expect(await runs()).toMatchObject([{ trigger: 'cron' }, { trigger: 'manual', outcome: 'ok' }])
+  })
+
+  it('one that failed says why, and fails on', async () => {
+    await expect(recorded({ db: pool.db, clock: () => minute }, 'cron', () => Promise.reject(new Error('the provider is gone')))).rejects.toThrow('the provider is gone')
+    expect(await runs()).toMatchObject([{ outcome: 'error', error: 'the provider is gone' }])
+  })
+})
+
+describe('the minutes', () => {
+  const arrive = (seconds: number, outcome: string, { reason = null, ackMs = 10, folded = 0 }: { reason?: string | null; ackMs?: number; folded?: number } = {}) =>
+    database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, folded)
+      values (${at(seconds)}, ${outcome}, ${reason}, ${outcome === 'refused' ? 401 : 200}, ${ackMs}, ${folded})`
+  const written = () => database.sql`select minute, arrivals, ack_p50_ms, landed, landing_p50_seconds, inbox_pending, overdue from mediadock.minutes order by minute`
+  const write = (seconds: number) => writeMinutes(pool.db, { now: at(seconds), stuckAfterSeconds: 120 })
+
+  it('count what arrived and landed in them, folded rows too, and only then', async () => {
+    await arrive(-1, 'accepted')
+    for (const ackMs of [10, 20, 60]) await arrive(0, 'accepted', { ackMs })
+    await arrive(59.999, 'refused', { reason: 'no_matching_secret', folded: 41, ackMs: 500 })
+    await arrive(60, 'accepted')
+    await database.sql`with links as (insert into mediadock.media (request_id, kind, position, url) values
+        ('00000000-0000-4000-8000-000000000001', 'image', 0, 'https://media.test/1'), ('00000000-0000-4000-8000-000000000002', 'image', 0, 'https://media.test/2'))
+      insert into mediadock.requests (request_id, status, source, tracked_at, landed_at) values
+      ('00000000-0000-4000-8000-000000000001', 'COMPLETED', 'webhook', ${at(1)}, ${at(3)}), ('00000000-0000-4000-8000-000000000002', 'COMPLETED', 'reconciler', ${at(1)}, ${at(9)})`
+    for (const [id, received] of [['1', at(1)], ['2', at(2)]] as const) {
+      await database.sql`insert into mediadock.deliveries (id, webhook_id, request_id, key_name, signed_at, received_at, headers, body)
+        values (${`00000000-0000-4000-8000-00000000000${id}`}, ${id}, '00000000-0000-4000-8000-000000000001', 'live', now(), ${received}, '{}', '')`
+    }
+    await write(90)
+    expect(await written()).toEqual([
+      // The median of 10, 20 and 60 ms; from the first delivery of what a webhook landed.
+      { minute, arrivals: { accepted: 3, 'refused/no_matching_secret': 42 }, ack_p50_ms: 20, landed: 2, landing_p50_seconds: 2, inbox_pending: null, overdue: null },
+      { minute: at(60), arrivals: { accepted: 1 }, ack_p50_ms: 10, landed: 0, landing_p50_seconds: null, inbox_pending: 0, overdue: 0 },
+    ])
+  })
+
+  it('written by several replicas at once say what one alone says', async () => {
+    for (let n = 0; n < 5; n += 1) await arrive(n, 'accepted')
+    await Promise.all([write(20), write(20), write(21), write(22)])
+    expect(await written()).toMatchObject([{ minute: at(-60) }, { minute, arrivals: { accepted: 5 } }])
+  })
+
+  it('take in what is logged late, are then done with, and keep the most that waited', async () => {
+    const id = '00000000-0000-4000-8000-000000000003'
+    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${id}, 'direct', now())`
+    await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body) values (${id}, 'w', 'live', now(), ${at(0)}, '{}', '')`
+    await write(20)
+    await database.sql`truncate mediadock.inbox`
+    await write(50)
+    await arrive(58, 'accepted')
+    await write(62)
+    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({ arrivals: { accepted: 1 }, inbox_pending: 1 })
+    await arrive(59, 'accepted')
+    await write(60 + settledAfterSeconds)
+    await arrive(59.5, 'accepted')
+    await write(110)
+    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({ arrivals: { accepted: 2 } })
+  })
+
+  it('tell of the last five together with what is not written yet, each arrival once', async () => {
+    for (const seconds of [-301, -300, -200, -100, -61, -60, -1, 0, 30]) await arrive(seconds, 'accepted')
+    await arrive(10, 'refused', { reason: 'a/b', folded: 2 })
+    const expected = { minutes: 5, arrivals: 11, by_outcome: [{ outcome: 'accepted', reason: null, arrivals: 8 }, { outcome: 'refused', reason: 'a/b', arrivals: 3 }] }
+    expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
+    // With a gap between the written ones: nobody was there to write it.
+    for (const now of [-225, -105]) await write(now)
+    expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
+    await write(40)
+    expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
+  })
+
+  it('tell since when arrivals fail: a pause of more than five minutes ends it', async () => {
+    for (const [before, what] of [[60, 'refused/x'], [20, 'refused/x'], [18, 'refused/x'], [13, 'refused/x'], [12, 'accepted'], [9, 'refused/x'], [9, 'unavailable/y']] as const) {
+      await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, landed) values (${at(-60 * before)}, ${at(0)}, ${database.sql.json({ [what]: 1 })}, 0)
+        on conflict (minute) do update set arrivals = minutes.arrivals || excluded.arrivals`
+    }
+    expect(await failingSince(pool.db, at(0))).toEqual(new Map([['refused/x', at(-20 * 60).toISOString()], ['unavailable/y', at(-9 * 60).toISOString()]]))
+  })
+})
+
+describe('uses of keys', () => {
+  it('sum up, whatever the order in which they are told', async () => {
+    await noteKeyUses(pool.db, [{ keyName: 'live', at: at(10), matches: 2 }, { keyName: 'sandbox', at: at(5), matches: 1 }, { keyName: 'live', at: at(30), matches: 1 }])
+    await noteKeyUses(pool.db, [{ keyName: 'live', at: at(1), matches: 1 }])
+    await noteKeyUses(pool.db, [])
+    expect(await database.sql`select key_name, first_match_at, last_match_at, matches::int from mediadock.key_uses order by key_name`).toEqual([
+      { key_name: 'live', first_match_at: at(1), last_match_at: at(30), matches: 4 },
+      { key_name: 'sandbox', first_match_at: at(5), last_match_at: at(5), matches: 1 },
+    ])
+  })
+})
+
+describe('the log of polls', () => {
+  it('is bounded while Postgres is away, and keeps hostile details', async () => {
+    let dropped = 0
+    const log = createPollLog({ db: pool.db, dropped: { inc: () => (dropped += 1) } as never, wake: () => {} })
+    for (let n = 0; n < 10_002; n += 1) {
+      log.record({ requestId: '00000000-0000-4000-8000-000000000004', keyName: 'live', polledAt: at(n), outcome: 'invalid', detail: n === 0 ? 'a\0b\ud800' : undefined })
+    }
+    expect([log.waiting(), dropped]).toEqual([10_000, 2])
+    while ((await log.runOnce()).more);
+    const [row] = await database.sql`select count(*)::int as n, max(detail) as detail from mediadock.polls`
+    expect(row).toEqual({ n: 10_000, detail: 'ab\ufffd' })
+  })
+})
+
+describe('retention', () => {
+  it('forgets how things went after as many days, and never whose secret matched last', async () => {
+    const [old, fresh] = [at(-31 * 86_400), at(-29 * 86_400)]
+    for (const when of [old, fresh]) {
+      await database.sql`insert into mediadock.audit (at, via, actor, action) values (${when}, 'cli', 'x', 'y')`
+      await database.sql`insert into mediadock.polls (request_id, polled_at, key_name, outcome) values ('00000000-0000-4000-8000-000000000005', ${when}, 'live', 'result')`
+      await database.sql`insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome) values (${old}, ${when}, 'cron', 'idle')`
+      await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, landed) values (${when}, ${when}, '{}', 0)`
+      await database.sql`insert into mediadock.process_starts values (${when}, 'h', 1, '1')`
+      await database.sql`insert into mediadock.key_uses values (${String(when)}, ${when}, ${when}, 1)`
+    }
+    const pruned = await pruneOnce({ db: pool.db, retentionDays: 30, clock: () => minute, logger: createLogger('silent') }, new AbortController().signal)
+    expect(pruned.notes).toBe(5)
+    const [left] = await database.sql`select (select count(*) from mediadock.audit) + (select count(*) from mediadock.polls) + (select count(*) from mediadock.reconcile_runs)
+      + (select count(*) from mediadock.minutes) + (select count(*) from mediadock.process_starts) as notes, (select count(*) from mediadock.key_uses) as keys`
+    expect(left).toEqual({ notes: '5', keys: '2' })
+  })
+})

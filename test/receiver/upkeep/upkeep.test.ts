@@ -1,0 +1,185 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
+import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
+import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
+import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+
+let database: TestDatabase
+let stand: ProviderStand
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+})
+beforeEach(() => stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2))))
+afterAll(async () => {
+  await receiver.stop()
+  await stand.close()
+  await database.drop()
+})
+
+async function idOf(webhookId: string): Promise<string> {
+  return eventually(async () => {
+    const [row] = await database.sql`select id from mediadock.deliveries d where webhook_id = ${webhookId}
+      and not exists (select from mediadock.inbox where delivery_id = d.id)`
+    return row?.['id']
+  })
+}
+
+/** All that a reader or an on-call could see change. */
+async function state(): Promise<string> {
+  const tables = ['requests', 'media', 'deliveries', 'inbox', 'attempts', 'quarantine']
+  const rows = await Promise.all(tables.map((table) => database.sql`select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) as sum from ${database.sql(`mediadock.${table}`)} t`))
+  return rows.map(([row]) => row?.['sum']).join()
+}
+
+describe('replay', () => {
+  it('of what has landed changes nothing', async () => {
+    const webhookId = randomUUID()
+    await deliver(receiver.webhookUrl, okImage().body, { webhookId })
+    expect(await replayDelivery(receiver.deps.landing, await idOf(webhookId), { dryRun: false })).toEqual({ replayed: 1, changes: [] })
+  })
+
+  it('as a dry run shows the rows that would change, and changes none', async () => {
+    const webhookId = randomUUID()
+    const { body, requestId } = okImage()
+    stand.answer((_id, _req, res) => json(res, 500, {}))
+    await deliver(receiver.webhookUrl, body, { webhookId })
+    const id = await idOf(webhookId)
+    stand.answer((one, _req, res) => json(res, 200, imageResult(one, 2)))
+
+    const heard: string[] = []
+    const listening = await database.sql.listen('mediadock_results', (payload) => heard.push(payload))
+    const before = await state()
+    const preview = await replayDelivery(receiver.deps.landing, id, { dryRun: true })
+    expect(await state()).toBe(before)
+    expect(preview).toMatchObject({
+      replayed: 1,
+      changes: [
+        {
+          request_id: requestId,
+          outcome: 'landed',
+          request: { before: { status: 'COMPLETED', media_complete: false }, after: { status: 'COMPLETED', media_complete: true } },
+          media: { written: [{ position: 0, width: 640 }, { position: 1 }], removed: [] },
+        },
+      ],
+    })
+    const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
+    expect(done?.changes).toMatchObject([{ outcome: 'landed' }])
+    const [row] = await database.sql`select media_complete from mediadock.results where request_id = ${requestId}`
+    expect(row).toEqual({ media_complete: true })
+    await eventually(() => heard.length > 0)
+    expect(heard).toHaveLength(1)
+    await listening.unlisten()
+  })
+
+  it('takes a parked delivery out of the parked ones once it can be landed', async () => {
+    const webhookId = randomUUID()
+    const { body, requestId } = failed()
+    await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
+    await deliver(receiver.webhookUrl, body, { webhookId, secret: sandboxKey.signing_secret })
+    const id = await idOf(webhookId)
+    await eventually(async () => (await database.sql`select from mediadock.deliveries where id = ${id} and parked_reason = 'key_mismatch'`).length > 0)
+    await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
+    const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
+    expect(done?.changes).toMatchObject([{ outcome: 'landed', request: { after: { status: 'FAILED' } } }])
+    const [row] = await database.sql`select parked_reason from mediadock.deliveries where id = ${id}`
+    expect(row).toEqual({ parked_reason: null })
+  })
+
+  it('of an unknown delivery is undefined', async () => {
+    expect(await replayDelivery(receiver.deps.landing, randomUUID(), { dryRun: false })).toBeUndefined()
+  })
+})
+
+describe('quarantine', () => {
+  it('is verified again with a secret that was missing, at the time of arrival, and lands', async () => {
+    const { body, requestId } = okAudio()
+    const webhookId = randomUUID()
+    for (let time = 0; time < 2; time += 1) {
+      expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_new', t: nowSeconds() - 290 })).status).toBe(401)
+    }
+    const forged = randomUUID()
+    await deliver(receiver.webhookUrl, failed().body, { webhookId: forged, secret: 'whsec_nobody' })
+    await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 3)
+
+    const keys = keysOf(liveKey, sandboxKey, { name: 'new', api_key: 'service_live_new', signing_secret: 'whsec_new' })
+    // Long after: the window is judged against the arrival, not against now.
+    const verified = await verifyQuarantine({ ...receiver.deps, keys: () => keys })
+    expect(verified).toEqual({ checked: 3, accepted: 2, refused: 1 })
+    const [row] = await eventually(async () => {
+      const rows = await database.sql`select status from mediadock.results where request_id = ${requestId}`
+      return rows.length > 0 ? rows : undefined
+    })
+    expect(row).toEqual({ status: 'COMPLETED' })
+    const left = await database.sql`select webhook_id from mediadock.quarantine`
+    expect(left.map((one) => one['webhook_id'])).toEqual([forged])
+  })
+})
+
+describe('retention', () => {
+  it('forgets old processed deliveries and days, never what is pending, never a result', async () => {
+    const day = 86_400_000
+    const old = new Date(Date.now() - 40 * day)
+    await ensurePartitions(receiver.deps.db, old)
+    const [done, pending, fresh] = [randomUUID(), randomUUID(), randomUUID()]
+    const { body, requestId } = failed()
+    await deliver(receiver.webhookUrl, body, { webhookId: done })
+    await deliver(receiver.webhookUrl, failed().body, { webhookId: fresh })
+    await idOf(done)
+    await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
+      values (${pending}, ${pending}, 'live', ${old}, ${old}, '{}', '')`
+    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '1 hour')`
+    await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = ${done}`
+    await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
+
+    const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
+    const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
+    expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
+    expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)
+    expect(await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`).toHaveLength(0)
+  })
+
+  it('forgets what was parked because it can never be used, and keeps what a replay may still land', async () => {
+    const old = new Date(Date.now() - 40 * 86_400_000)
+    const requestId = randomUUID()
+    const unusable = {
+      not_utf8: Buffer.from([0xff]),
+      not_json: Buffer.from('nonsense'),
+      not_storable: Buffer.from(failed(requestId).body.toString().replace('"message":"', String.raw`"message":"\u0000`)),
+      unknown_shape: Buffer.from('[]'),
+      no_request_id: Buffer.from('{}'),
+      unknown_status: Buffer.from(`{"request_id":"${requestId}","status":"MAYBE"}`),
+    }
+    const webhookIds = new Map<string, string>()
+    for (const [reason, body] of Object.entries(unusable)) {
+      const webhookId = randomUUID()
+      webhookIds.set(webhookId, reason)
+      expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
+    }
+    for (const reason of ['landing_failed', 'key_mismatch']) {
+      const id = randomUUID()
+      webhookIds.set(id, reason)
+      await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
+        values (${id}, ${id}, 'live', ${old}, ${old}, '{}', '', ${reason})`
+    }
+    const ofThese = () => database.sql`select webhook_id, parked_reason from mediadock.deliveries where webhook_id = any(${[...webhookIds.keys()]})`
+    expect(new Map((await ofThese()).map((row) => [row['webhook_id'], row['parked_reason']]))).toEqual(webhookIds)
+
+    // Not before they are as old as that.
+    const prune = () => pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    expect(await prune()).toMatchObject({ deliveries: 0 })
+    await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = any(${[...webhookIds.keys()]})`
+    expect(await prune()).toMatchObject({ deliveries: Object.keys(unusable).length })
+    expect(new Set((await ofThese()).map((row) => row['parked_reason']))).toEqual(new Set(['landing_failed', 'key_mismatch']))
+  })
+})

@@ -1,0 +1,90 @@
+import { execFile } from 'node:child_process'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { expect, inject, it, onTestFinished } from 'vitest'
+import { createPool, withDeadline, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { eventually } from '../../support/eventually.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
+import type { PackagedPostgres } from '../../support/packaged-postgres.ts'
+import { startCuttingProxy } from '../support/cutting-proxy.ts'
+
+const run = promisify(execFile)
+const replication = ['host all all 127.0.0.1/32 scram-sha-256', 'host replication all 127.0.0.1/32 scram-sha-256']
+
+/** A primary and a standby that follows it. */
+async function withStandby(): Promise<{ primary: PackagedPostgres; standby: PackagedPostgres }> {
+  const primary = await withPackagedPostgres({ hba: replication })
+  const standby = await withPackagedPostgres({
+    hba: replication,
+    // The data that initdb made gives way to a copy of the primary's.
+    prepare: async (dataDir) => {
+      await fs.rm(dataDir, { recursive: true })
+      await run(path.join(inject('packagedBinaries'), 'pg_basebackup'), ['-d', primary.url, '-D', dataDir, '-R', '-c', 'fast', '--no-sync'])
+      await fs.chmod(dataDir, 0o700)
+    },
+  })
+  return { primary, standby }
+}
+
+function poolOver(hosts: readonly string[], attributes: string, max = 10): Pool {
+  const [first = '', ...more] = hosts
+  const url = new URL(first)
+  const list = [url.host, ...more.map((host) => new URL(host).host)].join(',')
+  const pool = createPool({ url: `postgres://${url.username}:${url.password}@${list}/postgres?target_session_attrs=${attributes}`, max })
+  onTestFinished(() => pool.close())
+  return pool
+}
+
+const standbyAsked = async (pool: Pool) => (await pool.client.unsafe('select pg_is_in_recovery() as standby, pg_sleep(0.01)'))[0]?.['standby']
+
+describeOnPackaged('several hosts', () => {
+  it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
+    const { primary, standby } = await withStandby()
+    for (const hosts of [[primary.url, standby.url], [standby.url, primary.url]]) {
+      for (const [attributes, expected] of [['read-write', false], ['primary', false], ['standby', true], ['read-only', true]] as const) {
+        const pool = poolOver(hosts, attributes)
+        const answers = await Promise.all(Array.from({ length: 40 }, () => standbyAsked(pool)))
+        expect(new Set(answers), attributes).toEqual(new Set([expected]))
+      }
+    }
+  }, 60_000)
+
+  it('of which none is what was asked for, or none is there, fail the statement and say so', async () => {
+    const server = await withPackagedPostgres()
+    await expect(withDeadline(standbyAsked(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(/no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/)
+    await server.stop()
+    await expect(withDeadline(standbyAsked(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+  }, 60_000)
+
+  it('of which the first accepts and never answers gives way to the next', async () => {
+    const server = await withPackagedPostgres()
+    const mute = await startCuttingProxy(server.url)
+    mute.cutAfter({ after: 0, how: 'end' })
+    expect(await withDeadline(standbyAsked(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
+  }, 60_000)
+
+  it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
+    const { primary, standby } = await withStandby()
+    const pool = poolOver([primary.url, standby.url], 'read-write', 4)
+    await pool.client.unsafe('create table written (n int)')
+    await eventually(async () => (await standbyAsked(poolOver([standby.url], 'standby', 1))) === true)
+    await primary.stop('immediate')
+    await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
+    await run(path.join(inject('packagedBinaries'), 'psql'), [standby.url, '-c', 'select pg_promote()'])
+    await eventually(async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1, 10_000)
+  }, 60_000)
+
+  it('leave a server that has become read-only after the first statement that it refuses', async () => {
+    const [first, second] = [await withPackagedPostgres(), await withPackagedPostgres()]
+    const pool = poolOver([first.url, second.url], 'read-write', 1)
+    const portAsked = async () => (await pool.client.unsafe('show port'))[0]?.['port']
+    expect(await portAsked()).toBe(String(first.port))
+    const admin = createPool({ url: first.url, max: 1 })
+    onTestFinished(() => admin.close())
+    await admin.client.unsafe('alter system set default_transaction_read_only = on')
+    await admin.client.unsafe('select pg_reload_conf()')
+    await eventually(() => pool.client.unsafe('create table refused ()').then(() => false, (error: unknown) => error instanceof Error && 'code' in error && error.code === '25006'))
+    expect(await eventually(portAsked)).toBe(String(second.port))
+  }, 60_000)
+})
