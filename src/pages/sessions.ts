@@ -3,7 +3,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from 'drizzle-orm'
 import { HttpError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { withDeadline, type Database } from '../runtime/postgres/postgres.ts'
+import { type Database } from '../runtime/postgres/postgres.ts'
+import { withDeadline } from '../runtime/deadline.ts'
 
 export const sessionSeconds = 12 * 3600
 

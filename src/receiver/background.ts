@@ -1,7 +1,7 @@
 import cron from 'node-cron'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
-import { withDeadline } from '../runtime/postgres/postgres.ts'
+import { withDeadline } from '../runtime/deadline.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import type { ReceiverMetrics } from './metrics.ts'

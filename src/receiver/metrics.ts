@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import type { Logger } from '../runtime/logger.ts'
-import { withDeadline, type Database } from '../runtime/postgres/postgres.ts'
+import { type Database } from '../runtime/postgres/postgres.ts'
+import { withDeadline } from '../runtime/deadline.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/inbox.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'

@@ -1,5 +1,6 @@
 import { html } from 'hono/html'
-import { slowAckMs, oldSeconds, type Problem } from '../../receiver/on-call/problems.ts'
+import { slowAckMs, type Problem } from '../../receiver/on-call/problems.ts'
+import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import type { Now } from '../../receiver/on-call/now.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'

@@ -1,5 +1,5 @@
 import { html } from 'hono/html'
-import type { Change } from '../../receiver/landing/fan-out.ts'
+import type { Change } from '../../receiver/landing/land.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { badge, foreign, shortId } from './parts.ts'
 

@@ -1,7 +1,7 @@
 import { isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import { DeadlineError, withDeadline } from '../../runtime/postgres/postgres.ts'
+import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 
 /** Requests that may be worked on at the same time; more would only wait in memory for a connection. */
 const maxInFlight = 2000

@@ -1,4 +1,4 @@
-import type { CatalogModel } from './catalog-data.ts'
+import type { CatalogModel } from './catalog-model.ts'
 
 export const audioModels: readonly CatalogModel[] = [
   {

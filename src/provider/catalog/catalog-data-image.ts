@@ -1,5 +1,5 @@
 import type { InputDescriptor } from '../../wire/schemas.ts'
-import type { CatalogModel } from './catalog-data.ts'
+import type { CatalogModel } from './catalog-model.ts'
 
 const both = ['live', 'sandbox'] as const
 

@@ -1,4 +1,4 @@
-import type { CatalogModel } from '../catalog/catalog-data.ts'
+import type { CatalogModel } from '../catalog/catalog-model.ts'
 import type { Engine } from './engine.ts'
 import type { EngineSettings } from './engine-settings.ts'
 import { createLocalAudioEngine } from './local-audio.ts'

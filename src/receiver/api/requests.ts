@@ -1,7 +1,7 @@
 import { HttpError } from '../../runtime/http/http.ts'
+import { environmentsOf } from '../domain/keys.ts'
 import { isStorable } from '../domain/delivery.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { environmentsOf } from '../landing/worker.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters, requestListSchema } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'

@@ -64,3 +64,11 @@ function environmentOf(apiKey: string | undefined): Environment | undefined {
   if (apiKey?.startsWith('service_test_')) return 'sandbox'
   return undefined
 }
+
+/** The names of the keys of each environment; a key whose environment is not known is in neither. */
+export type Environments = { live: readonly string[]; sandbox: readonly string[] }
+
+export function environmentsOf(keys: Keys): Environments {
+  const named = (environment: string) => keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
+  return { live: named('live'), sandbox: named('sandbox') }
+}

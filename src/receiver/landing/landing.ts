@@ -1,9 +1,43 @@
 import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Landing, MediaItem } from './fan-out.ts'
 import type { Environment } from '../domain/keys.ts'
 
-/** What a landing needs besides what was said: where it came from and when. */
+export type MediaItem = {
+  kind: 'image' | 'video' | 'audio'
+  position: number
+  url: string
+  original_url?: string | undefined
+  width?: number | undefined
+  height?: number | undefined
+  duration_seconds?: number | undefined
+}
+
+/** A terminal state of one request, with all that is known of it, as it is to be written. */
+export type Landing = {
+  requestId: string
+  status: 'COMPLETED' | 'FAILED' | 'CANCELED'
+  model: string | undefined
+  output: unknown
+  media: readonly MediaItem[]
+  /** False while only what the webhook carried is known. */
+  mediaComplete: boolean
+  cost: number | undefined
+  error: { code: string; message: string } | undefined
+  createdAt: string | undefined
+  completedAt: string | undefined
+  source: 'webhook' | 'reconciler'
+  /** Whether the provider's own result says so, which overrules a webhook. */
+  confirmed: boolean
+  keyName: string
+  environment: Environment | undefined
+  /** When to ask the provider; undefined when nothing is left to ask. */
+  nextPollAt: Date | undefined
+  flags: readonly string[]
+  /** The delivery that brought it here, settled by the same statement if the claim still holds; a replay needs none. */
+  delivery: { id: string; claims: number | undefined; first: string; last: string } | undefined
+}
+
+/** What a landing needs besides what the webhook or the result says: where it came from and when. */
 export type Origin = {
   source: 'webhook' | 'reconciler'
   keyName: string
@@ -15,8 +49,8 @@ export type Origin = {
 
 const completionPause = { baseMs: 15_000, capMs: 3_600_000 }
 
-/** A webhook's own word: all there is to an ERROR and to audio, the first link of a picture or video. */
-export function landNotification(notification: Notification, origin: Origin): Landing {
+/** What a webhook carries: all there is to an ERROR and to audio, the first link of a picture or video. */
+export function landingOfNotification(notification: Notification, origin: Origin): Landing {
   const common = {
     requestId: notification.request_id,
     createdAt: undefined,
@@ -43,24 +77,24 @@ export function landNotification(notification: Notification, origin: Origin): La
   }
   const { model, output, cost } = notification.payload
   const media = mediaOf(output)
-  const told = 'audio' in output
+  const isWhole = 'audio' in output
   return {
     ...common,
     status: 'COMPLETED',
     model,
     output,
     media,
-    mediaComplete: told,
+    mediaComplete: isWhole,
     cost,
     error: undefined,
-    // Audio is told in full; only the provider's times are still worth a call.
-    nextPollAt: told ? origin.now : new Date(origin.now.getTime() + jitteredPauseMs(1, completionPause, Math.random)),
+    // The webhook carries all there is of audio; only the provider's times are still worth a call.
+    nextPollAt: isWhole ? origin.now : new Date(origin.now.getTime() + jitteredPauseMs(1, completionPause, Math.random)),
     flags: flagsOf(media, origin),
   }
 }
 
-/** The provider's own result (spec, Endpoints: result), which overrules what a webhook said. */
-export function landResult(result: Result, origin: Origin): Landing {
+/** The provider's own result (spec, Endpoints: result), which overrules a webhook's. */
+export function landingOfResult(result: Result, origin: Origin): Landing {
   const media = result.status === 'COMPLETED' ? mediaOf(result.output) : []
   return {
     requestId: result.request_id,
@@ -84,7 +118,7 @@ export function landResult(result: Result, origin: Origin): Landing {
   }
 }
 
-/** A video as a webhook tells it, or whole. */
+/** A video as a webhook carries it, or whole. */
 type AnyOutput = Output | Extract<Notification, { status: 'OK' }>['payload']['output']
 
 /** One item per output; positions count from 0 within a kind. */
@@ -110,31 +144,4 @@ function flagsOf(media: readonly MediaItem[], { mediaHosts }: Origin): string[] 
 
 function hostOf(link: string): string {
   return URL.canParse(link) ? new URL(link).host : ''
-}
-
-/** A landing as the statement of fan-out.ts takes it: the names of the columns, and nothing nested but JSON. */
-export function toItem({ delivery, error, environment, ...landing }: Landing) {
-  return {
-    request_id: landing.requestId,
-    status: landing.status,
-    model: landing.model,
-    output: landing.output,
-    media: landing.media,
-    media_complete: landing.mediaComplete,
-    cost: landing.cost,
-    error_code: error?.code,
-    error_message: error?.message,
-    created_at: landing.createdAt,
-    completed_at: landing.completedAt,
-    source: landing.source,
-    confirmed: landing.confirmed,
-    key_name: landing.keyName,
-    sandbox: environment === undefined ? undefined : environment === 'sandbox',
-    next_poll_at: landing.nextPollAt?.toISOString(),
-    flags: landing.flags,
-    delivery_id: delivery?.id,
-    claims: delivery?.claims,
-    first_id: delivery?.first,
-    last_id: delivery?.last,
-  }
 }

@@ -1,8 +1,9 @@
 import { sql } from 'drizzle-orm'
+import { environmentsOf } from '../domain/keys.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { parseNotification } from '../domain/delivery.ts'
-import { fanOutExplained, type Change } from './fan-out.ts'
-import { environmentsOf, landingOf, type Identified, type WorkerDeps } from './worker.ts'
+import { landExplained, type Change } from './land.ts'
+import { landingOf, type Identified, type WorkerDeps } from './worker.ts'
 
 export type Replay = { replayed: number; changes: Change[] }
 
@@ -23,7 +24,7 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
 
   const landing = await landingOf(deps, delivery, parsed.notification)
   for (let tries = 1; ; tries += 1) {
-    const change = await fanOutExplained(deps.db, landing, { now: deps.clock(), environments: environmentsOf(deps.keys()), dryRun })
+    const change = await landExplained(deps.db, landing, { now: deps.clock(), environments: environmentsOf(deps.keys()), dryRun })
     if (change.outcome === 'raced' && tries < maxTries) continue
     if (!dryRun) {
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')

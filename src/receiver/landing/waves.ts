@@ -1,4 +1,4 @@
-import type { Landing } from './fan-out.ts'
+import type { Landing } from './landing.ts'
 
 /** How much one statement is given to land: the driver and Postgres each hold it a few times over. */
 const maxWaveBytes = 8 * 1024 * 1024

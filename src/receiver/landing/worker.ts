@@ -5,11 +5,11 @@ import { isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Notification } from '../../wire/schemas.ts'
 import { deliveryIdRange, laneOf, parseNotification } from '../domain/delivery.ts'
-import { fanOut, type Environments, type Landing, type LandingOutcome } from './fan-out.ts'
+import { land, type LandingOutcome } from './land.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { claim, giveBack, park, retryOrPark, type Claimed, type Lane } from './inbox.ts'
-import type { Environment, Keys } from '../domain/keys.ts'
-import { landNotification, landResult, type Origin } from './landing.ts'
+import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
+import { landingOfNotification, landingOfResult, type Landing, type Origin } from './landing.ts'
 import { inTurns, wavesOf } from './waves.ts'
 
 export type WorkerDeps = {
@@ -56,7 +56,7 @@ export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
     const ready = prepared.flatMap((one) => (one === 'parked' ? [] : [one]))
     const { now, later } = inTurns(ready)
     let failed = 0
-    for (const wave of wavesOf(now)) failed += await land(deps, wave)
+    for (const wave of wavesOf(now)) failed += await landWave(deps, wave)
     if (later.length > 0) await defer(deps, later)
     const bytes = claimed.reduce((sum, { body }) => sum + body.length, 0)
     return { claimed: claimed.length, landed: now.length - failed, parked: prepared.length - ready.length, failed, deferred: later.length, more: claimed.length === limit || bytes >= maxClaimBytes }
@@ -100,12 +100,12 @@ async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise
 /** What is to be written for a delivery: from the full result where one is needed and to be had, else from the webhook. */
 export async function landingOf(deps: WorkerDeps, delivery: Identified, notification: Notification): Promise<Landing> {
   const origin = originOf(deps, delivery)
-  if (laneOf(notification) === 'direct') return landNotification(notification, origin)
+  if (laneOf(notification) === 'direct') return landingOfNotification(notification, origin)
   const { asked, keyName } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, purpose: 'landing', signal: deps.cut })
   // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
-  if (asked.kind !== 'result') return landNotification(notification, origin)
+  if (asked.kind !== 'result') return landingOfNotification(notification, origin)
   // A retired key may have signed, whose environment nobody knows; that of the key which knows the result is known.
-  return landResult(asked.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
+  return landingOfResult(asked.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
 }
 
 function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Identified): Origin {
@@ -124,10 +124,10 @@ function environmentNamed({ keys }: WorkerDeps, keyName: string | undefined): En
 }
 
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
-async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
+async function landWave(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
   const now = deps.clock()
   try {
-    const outcomes = await fanOut(
+    const outcomes = await land(
       deps.db,
       wave.map(({ landing }) => landing),
       { now, environments: environmentsOf(deps.keys()) },
@@ -140,7 +140,7 @@ async function land(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
     const [first] = wave
     if (wave.length === 1 && first) return metALock(error) ? putOff(deps, first) : fail(deps, first, error)
     const half = Math.ceil(wave.length / 2)
-    return (await land(deps, wave.slice(0, half))) + (await land(deps, wave.slice(half)))
+    return (await landWave(deps, wave.slice(0, half))) + (await landWave(deps, wave.slice(half)))
   }
 }
 
@@ -173,9 +173,4 @@ function report(deps: WorkerDeps, { claimed, landing, outcome }: Ready & { outco
     'delivery processed',
   )
   deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
-}
-
-export function environmentsOf(keys: Keys): Environments {
-  const named = (environment: string) => keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
-  return { live: named('live'), sandbox: named('sandbox') }
 }

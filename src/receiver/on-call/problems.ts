@@ -1,3 +1,4 @@
+import { oldSeconds } from '../upkeep/minutes.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
@@ -32,7 +33,6 @@ export type Numbers = {
 
 /** The provider gives up on an answer after 10 s. */
 export const slowAckMs = 2000
-export const oldSeconds = 60
 const refusedShare = 0.02
 const soonMinutes = 10
 

@@ -1,6 +1,7 @@
 import { is, SQL, sql } from 'drizzle-orm'
 import type postgres from 'postgres'
-import { clientOf, DeadlineError, statementOf, withDeadline, type Database } from '../../runtime/postgres/postgres.ts'
+import { clientOf, statementOf, type Database } from '../../runtime/postgres/postgres.ts'
+import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000

@@ -1,7 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { settledAfterSeconds } from '../upkeep/minutes.ts'
-import { oldSeconds } from '../on-call/problems.ts'
+import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 
 export const recentMinutes = 5

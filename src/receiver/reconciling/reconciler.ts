@@ -4,11 +4,10 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
-import { fanOut, type Landing, type LandingOutcome } from '../landing/fan-out.ts'
+import { land, type LandingOutcome } from '../landing/land.ts'
 import type { Asked, Fetcher } from '../fetching/fetcher.ts'
-import type { Environment, Keys } from '../domain/keys.ts'
-import { landResult } from '../landing/landing.ts'
-import { environmentsOf } from '../landing/worker.ts'
+import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
+import { landingOfResult, type Landing } from '../landing/landing.ts'
 
 export type ReconcilerDeps = {
   db: Database
@@ -175,7 +174,7 @@ type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
 /** A result that Postgres refuses holds up no other: it is asked for again later. */
 async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered): Promise<void> {
   try {
-    await land(deps, told)
+    await landAnswer(deps, told)
     run.landed += 1
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
@@ -185,9 +184,9 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered):
   }
 }
 
-async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
+async function landAnswer(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
   const now = deps.clock()
-  const landing = landResult(result, {
+  const landing = landingOfResult(result, {
     source: 'reconciler',
     keyName,
     environment: deps.keys().byName.get(keyName)?.environment,
@@ -195,7 +194,7 @@ async function land(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; 
     mediaHosts: deps.mediaHosts,
     now,
   })
-  const outcome = (await fanOut(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
+  const outcome = (await land(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
   deps.logger.info({ request_id: one.requestId, key_name: keyName, status: landing.status, outcome }, 'request reconciled')

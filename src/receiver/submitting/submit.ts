@@ -10,9 +10,8 @@ import { pauseAfter } from '../fetching/fetcher.ts'
 import { isStorable } from '../domain/delivery.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
-import type { GenerationKey, Keys } from '../domain/keys.ts'
+import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
-import { environmentsOf } from '../landing/worker.ts'
 
 export const generationBodySchema = z.strictObject({
   model: z.string().min(1).max(255),

@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
-import { withDeadline, type Database } from '../../runtime/postgres/postgres.ts'
+import { type Database } from '../../runtime/postgres/postgres.ts'
+import { withDeadline } from '../../runtime/deadline.ts'
 
 export const auditChannels = ['console', 'api', 'cli'] as const
 

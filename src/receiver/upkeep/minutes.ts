@@ -5,6 +5,9 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
 import { countOverdue } from '../reconciling/reconciler.ts'
 
+/** From here on the oldest delivery that waits is a problem. */
+export const oldSeconds = 60
+
 /** A minute is written for the last time when the logs have certainly caught up with it. */
 export const settledAfterSeconds = 15
 /** Of a busy minute the newest so many tell how long things took: it has to cost the same whatever comes in. */

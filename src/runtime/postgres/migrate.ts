@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import postgres from 'postgres'
 import { parsePostgresUrl } from './url.ts'
-import { withDeadline } from './postgres.ts'
+import { withDeadline } from '../deadline.ts'
 
 export type Migrations = { url: string; schema: string; folder: string }
 

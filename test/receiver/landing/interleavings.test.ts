@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { environmentsOf } from '../../../src/receiver/domain/keys.ts'
 import { setImmediate as turn } from 'node:timers/promises'
 import { sql } from 'drizzle-orm'
 import { Counter } from 'prom-client'
@@ -6,13 +7,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
-import { fanOut, type Landing } from '../../../src/receiver/landing/fan-out.ts'
+import { land } from '../../../src/receiver/landing/land.ts'
+import type { Landing } from '../../../src/receiver/landing/landing.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
-import { landNotification, landResult } from '../../../src/receiver/landing/landing.ts'
+import { landingOfNotification, landingOfResult } from '../../../src/receiver/landing/landing.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
-import { environmentsOf } from '../../../src/receiver/landing/worker.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { createPool, type Database, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import type { Result } from '../../../src/wire/schemas.ts'
@@ -80,8 +81,12 @@ type Ended = {
 type Webhook = { sample: Sample; webhookId?: string; keyName?: string; result?: Result }
 
 /** Stores a delivery as the listener would, and answers what its worker would then do. */
+/** Two that arrive in one millisecond would have no order. */
+let lastReceived = 0
+
 async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', result }: Webhook): Promise<Act> {
-  const now = new Date()
+  lastReceived = Math.max(Date.now(), lastReceived + 1)
+  const now = new Date(lastReceived)
   const id = deliveryId(webhookId, sample.body)
   const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds: Math.floor(now.getTime() / 1000), receivedAt: now, headers: {}, body: sample.body })
   await storeDeliveries(pool.db, [delivery])
@@ -89,12 +94,12 @@ async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', res
   if (!parsed.ok) throw new Error('the sample is no notification')
   const environment = keys.byName.get(keyName)?.environment
   const origin = { source: 'webhook' as const, keyName, environment, delivery: { id, claims: 0, ...deliveryIdRange(webhookId) }, mediaHosts: undefined, now }
-  const landing = result ? landResult(result, origin) : landNotification(parsed.notification, origin)
-  return (db) => land(db, landing)
+  const landing = result ? landingOfResult(result, origin) : landingOfNotification(parsed.notification, origin)
+  return (db) => landOne(db, landing)
 }
 
-function land(db: Database, landing: Landing): Promise<unknown> {
-  return fanOut(db, [landing], { now: new Date(), environments })
+function landOne(db: Database, landing: Landing): Promise<unknown> {
+  return land(db, [landing], { now: new Date(), environments })
 }
 
 /** The reconciler, stopped with the provider's answer in its hand. */
@@ -410,7 +415,7 @@ it('one that waits for another which dies finds nothing of it', async () => {
   const requestId = randomUUID()
   await track(requestId)
   const lost = await webhook({ sample: okImage(requestId) })
-  await secondWaits(lost, (db) => land(db, resultLanding(requestId)), 'rollback')
+  await secondWaits(lost, (db) => landOne(db, resultLanding(requestId)), 'rollback')
   await flushTold()
   expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, told: ['CANCELED true'], pending: 1 })
   await lost(pool.db)
@@ -428,5 +433,5 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
 
 function resultLanding(requestId: string): Landing {
   const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now: new Date() }
-  return landResult({ request_id: requestId, status: 'CANCELED' }, origin)
+  return landingOfResult({ request_id: requestId, status: 'CANCELED' }, origin)
 }

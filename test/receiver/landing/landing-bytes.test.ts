@@ -4,7 +4,7 @@ import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { claim } from '../../../src/receiver/landing/inbox.ts'
 import { wavesOf } from '../../../src/receiver/landing/waves.ts'
-import { landNotification } from '../../../src/receiver/landing/landing.ts'
+import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
 import { parseNotification } from '../../../src/receiver/domain/delivery.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { createTestWorker } from '../../support/worker.ts'
@@ -70,7 +70,7 @@ describe('what one statement lands', () => {
   const landing = (requestId?: string) => {
     const parsed = parseNotification(okAudio(requestId).body)
     if (!parsed.ok) throw new Error('the sample is no notification')
-    return { landing: landNotification(parsed.notification, { source: 'webhook', keyName: 'live', environment: 'live', delivery: undefined, mediaHosts: undefined, now: new Date() }) }
+    return { landing: landingOfNotification(parsed.notification, { source: 'webhook', keyName: 'live', environment: 'live', delivery: undefined, mediaHosts: undefined, now: new Date() }) }
   }
 
   it('is bounded in bytes, names no request twice, and keeps the order of what is said of one', () => {

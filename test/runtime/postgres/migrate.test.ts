@@ -4,7 +4,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { isMigrated, migrate } from '../../../src/runtime/postgres/migrate.ts'
-import { withDeadline } from '../../../src/runtime/postgres/postgres.ts'
+import { withDeadline } from '../../../src/runtime/deadline.ts'
 import { withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 

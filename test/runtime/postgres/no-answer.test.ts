@@ -8,10 +8,10 @@ import { createStatusReader } from '../../../src/provider/queue/status-reader.ts
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
-import { fanOut, fanOutExplained } from '../../../src/receiver/landing/fan-out.ts'
+import { land, landExplained } from '../../../src/receiver/landing/land.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
-import { landResult } from '../../../src/receiver/landing/landing.ts'
+import { landingOfResult } from '../../../src/receiver/landing/landing.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
@@ -27,7 +27,7 @@ const claimed = { deliveryId: id, claims: 1, failures: 0, webhookId: 'w', keyNam
 const failure = { claimed, reason: 'landing_failed', detail: 'x', now }
 const running: requests.ClaimedRequest = { id, token: id, keyId: id, environment: 'live', model: 'm', input: {}, cost: '1', webhookUrl: null, faults: null, attempt: 1 }
 const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now }
-const landing = landResult({ request_id: id, status: 'CANCELED' }, origin)
+const landing = landingOfResult({ request_id: id, status: 'CANCELED' }, origin)
 const at = { now, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
@@ -37,8 +37,8 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => inbox.depth(db, now)],
   ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
-  ['a landing is not "raced"', (db) => fanOut(db, [landing], at)],
-  ['an explained landing', (db) => fanOutExplained(db, landing, { ...at, dryRun: false })],
+  ['a landing is not "raced"', (db) => land(db, [landing], at)],
+  ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   ['a replay is not "there is no such delivery"', (_db, databaseUrl) => replayDelivery(createTestWorker({ databaseUrl }), id, { dryRun: false })],
   ['a run of the reconciler is not "nothing is due"', (_db, databaseUrl) => reconciler.runOnce(createTestWorker({ databaseUrl }))],
   ['polling one request is not "nobody tracks it"', (_db, databaseUrl) => reconciler.reconcileOne(createTestWorker({ databaseUrl }), id)],

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createHash, randomUUID } from 'node:crypto'
 import { trackRequest } from '../../../../src/receiver/api/track.ts'
 import { deliveryId, parseNotification } from '../../../../src/receiver/domain/delivery.ts'
+import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
 import { verifyQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import * as reconciler from '../../../../src/receiver/reconciling/reconciler.ts'
@@ -110,7 +111,7 @@ function startSequence(world: World) {
   const track = async ({ id, owner }: Request, { keyNamed, by }: { keyNamed: boolean; by: 'insert' | 'api' }) => {
     if (by === 'api') {
       const environment = keyNamed ? receiver.keys().byName.get(owner)?.environment : undefined
-      const keyNames = environment === undefined ? [] : worker.environmentsOf(receiver.keys())[environment]
+      const keyNames = environment === undefined ? [] : environmentsOf(receiver.keys())[environment]
       await trackRequest(receiver.db, { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) }, { environment, keyNames, now: now() })
       return
     }

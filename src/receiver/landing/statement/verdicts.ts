@@ -1,16 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Environments } from './fan-out.ts'
+import type { Environments } from '../../domain/keys.ts'
 
 /**
- * What each `item` of the landing statement comes to, beside the rows as they
- * are: the CTEs `seen`, `before` and `verdict`. docs/orders.md is the table.
- *
- * Who decides the environment of a request, from the strongest: the provider,
- * by a result that it gave to a key; the key that it was tracked with, where it
- * is configured; a webhook signed with a live key; one signed with a sandbox
- * key. A key without a known environment says nothing of it.
+ * `seen` and `before`: the requests of the items as this statement's snapshot
+ * has them, and as they are once they are locked. Reads `item`.
  */
-export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
+export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
   return sql`
     -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
     seen as (
@@ -23,7 +18,15 @@ export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
                   when key_name = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
       from mediadock.requests where request_id in (select request_id from item)
       order by request_id for update
-    ),
+    )`
+}
+
+/**
+ * `known`: each item beside what is known of its request, and whose word that
+ * is. Reads `item`, `seen` and `before`.
+ */
+export function whatIsKnown(): SQL {
+  return sql`
     known as (
       select item.*, before.request_id is not null as is_known, before.status as old_status, before.landed_at as old_landed_at, before.confirmed_at as old_confirmed_at,
              before.next_poll_at as old_next_poll_at,
@@ -37,7 +40,20 @@ export function verdicts({ live, sandbox }: Environments, at: SQL): SQL {
                   when before.key_source is distinct from 'landed' and before.key_sandbox is not null then before.key_sandbox
                   when before.landed_at is null then before.sandbox end as own
       from item left join before using (request_id) left join seen using (request_id)
-    ),
+    )`
+}
+
+/**
+ * `verdict`: what each item comes to, beside the rows as they are;
+ * docs/orders.md is the table. Reads `known`.
+ *
+ * Who decides the environment of a request, from the strongest: the provider,
+ * by a result that it gave to a key; the key that it was tracked with, where it
+ * is configured; a webhook signed with a live key; one signed with a sandbox
+ * key. A key without a known environment says nothing of it.
+ */
+export function verdicts(at: SQL): SQL {
+  return sql`
     verdict as (
       select known.*,
         -- What was due to be asked, for one by a webhook of the other environment, still is; and so is what another

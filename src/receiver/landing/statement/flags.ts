@@ -1,11 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Environments } from './fan-out.ts'
+import type { Environments } from '../../domain/keys.ts'
 
 /**
- * What a landing says of deliveries, its own and the others of its request, as a
- * part of the statement in fan-out.ts: it reads `outcome` there.
+ * `flag` and `flagged`: what a landing says of deliveries, its own and the others
+ * of its request. Reads `outcome`.
  */
-export function flagging(environments: Environments): SQL {
+export function flags(environments: Environments): SQL {
   const live = sql`${sql.param([...environments.live])}::text[]`
   const sandbox = sql`${sql.param([...environments.sandbox])}::text[]`
   return sql`

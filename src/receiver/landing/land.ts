@@ -1,0 +1,101 @@
+import { sql, type SQL } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
+import type { Environments } from '../domain/keys.ts'
+import type { Landing } from './landing.ts'
+import { flags } from './statement/flags.ts'
+import { items } from './statement/items.ts'
+import { writeMedia } from './statement/media.ts'
+import { outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
+import { notifyReaders, settle } from './statement/settling.ts'
+import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
+
+/**
+ * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
+ * - `confirmed`: the provider's result was taken over where the webhook had carried all of it
+ * - `no_effect`: it says what is known already
+ * - `contradiction`: another terminal state stands; flagged, not applied
+ * - `key_mismatch`: signed with a key of the other environment; parked
+ * - `raced`: the row appeared or landed in the same moment; nothing was written, try again
+ */
+export type LandingOutcome = 'landed' | 'confirmed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'raced'
+
+/** What a landing wrote, row by row. */
+export type Change = {
+  request_id: string
+  outcome: LandingOutcome
+  request: { before: object | null; after: object | null }
+  media: { written: object[]; removed: object[] }
+}
+
+/** Another landing of the same request came between our look and our write; the next look sees it. */
+const maxTries = 5
+
+/**
+ * Writes results in one statement: the requests' states, their media, the
+ * deliveries' flags and ends, and the NOTIFY for readers. States never go back:
+ * the first terminal state stays, except that a confirmed one overrules a
+ * webhook's. At most one landing per request in a call.
+ */
+export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
+  const landed = new Map<string, LandingOutcome>()
+  let open = landings
+  for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
+    const statement = sql`${landing(open, at)} select request_id, outcome from outcome, ${everyNotification}`
+    const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+    // Each landing has an outcome, whatever it is.
+    if (rows.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
+    for (const { request_id, outcome } of rows) landed.set(request_id, outcome)
+    open = open.filter(({ requestId }) => landed.get(requestId) === 'raced')
+  }
+  return landed
+}
+
+/** The same for one landing, with what changed; with `dryRun` the statement ends in a rollback and nothing has. */
+export async function landExplained(db: Database, written: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
+  const statement = sql`
+    ${landing([written], at)}
+    select ${dryRun ? sql`mediadock.rolled_back(change)` : sql`change`} as change from (
+      select jsonb_build_object(
+        'request_id', outcome.request_id, 'outcome', outcome.outcome,
+        'request', jsonb_build_object(
+          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r where r.request_id = outcome.request_id),
+          'after', (select to_jsonb(w) from written w)),
+        'media', jsonb_build_object(
+          'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
+          'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
+      from outcome, ${everyNotification}) as c`
+  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [{ change: rolledBack(error) }])
+  return one(rows, `landing request ${written.requestId}`).change
+}
+
+/** The result that a dry run carried out of its rollback; any other error goes on. */
+function rolledBack(error: unknown): Change {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  if (cause instanceof Error && 'code' in cause && cause.code === 'MD001' && 'detail' in cause) return JSON.parse(String(cause.detail))
+  throw error
+}
+
+type At = { now: Date; environments: Environments }
+
+/** Reads `notified` to its end (see there). */
+const everyNotification = sql`(select count(*) from notified) as every_notification`
+
+/** The WITH of the one statement, in the order in which its parts read one another. */
+function landing(landings: readonly Landing[], { now, environments }: At): SQL {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const parts = [
+    items(landings),
+    rowsAsTheyAre(environments),
+    whatIsKnown(),
+    verdicts(at),
+    writeRequests(at),
+    writeMedia(),
+    outcomes(),
+    pollTheContradicted(at),
+    settle(at),
+    flags(environments),
+    notifyReaders(),
+  ]
+  return sql`with ${sql.join(parts, sql`, `)}`
+}

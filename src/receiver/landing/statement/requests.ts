@@ -1,0 +1,57 @@
+import { sql, type SQL } from 'drizzle-orm'
+
+/**
+ * `written`: the requests that landed or were confirmed, as they are now. Reads
+ * `verdict` and `before`. A row that came up since `before` locked what it found
+ * is not written over, and is missing here.
+ */
+export function writeRequests(at: SQL): SQL {
+  return sql`
+    written as (
+      insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost, error_code, error_message,
+        created_at, completed_at, source, confirmed_at, key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
+      select request_id, status, model, output, media_complete, new_cost, error_code, error_message,
+        created_at, completed_at, new_source, case when confirmed then ${at} end, new_key_name, new_key_source, new_sandbox, poll_at, ${at}, ${at}
+      from verdict where verdict in ('landed', 'confirmed') order by request_id
+      on conflict (request_id) do update set
+        status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
+        media_complete = excluded.media_complete, cost = excluded.cost,
+        error_code = excluded.error_code, error_message = excluded.error_message,
+        created_at = coalesce(excluded.created_at, r.created_at), completed_at = coalesce(excluded.completed_at, r.completed_at),
+        source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
+        sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
+        landed_at = coalesce(r.landed_at, excluded.landed_at),
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
+      where r.request_id in (select request_id from before) and r.confirmed_at is null
+      returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
+        coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
+    )`
+}
+
+/**
+ * `outcome`: what came of each item (LandingOutcome), the state that stands now,
+ * and whether the provider has confirmed it. Reads `verdict` and `written`.
+ */
+export function outcomes(): SQL {
+  return sql`
+    outcome as (
+      select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
+             coalesce(written.status, verdict.old_status) as final_status,
+             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
+      from verdict left join written using (request_id)
+    )`
+}
+
+/**
+ * `due_to_poll`: two webhooks that contradict each other, or keys of two
+ * environments, make the reconciler ask at once, as the provider's own result
+ * decides. Reads `outcome`.
+ */
+export function pollTheContradicted(at: SQL): SQL {
+  return sql`
+    due_to_poll as (
+      update mediadock.requests r set next_poll_at = ${at}
+      from outcome where r.request_id = outcome.request_id and outcome in ('contradiction', 'key_mismatch') and r.confirmed_at is null
+    )`
+}

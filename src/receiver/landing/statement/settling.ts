@@ -1,0 +1,40 @@
+import { sql, type SQL } from 'drizzle-orm'
+
+/**
+ * Ends the work on each delivery: out of the inbox if the claim still holds,
+ * due again at once if its request raced, with a row in `attempts`. A replay
+ * has no claim and settles whatever waits. Reads `outcome`.
+ */
+export function settle(at: SQL): SQL {
+  return sql`
+    settled as (
+      delete from mediadock.inbox using outcome
+      where inbox.delivery_id = outcome.delivery_id and outcome <> 'raced'
+        and (inbox.claims = outcome.claims or outcome.claims is null)
+      returning inbox.delivery_id
+    ),
+    released as (
+      update mediadock.inbox set due_at = ${at} from outcome
+      where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome = 'raced'
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${at}, outcome, case when claims is null then 'replay' end from outcome
+      where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
+      on conflict do nothing
+    )`
+}
+
+/**
+ * `notified`: one NOTIFY for each request that landed. It is a SELECT, which
+ * Postgres runs only as far as somebody reads it, unlike the writes above: the
+ * end of the statement has to count its rows.
+ */
+export function notifyReaders(): SQL {
+  return sql`
+    notified as (
+      select pg_notify('mediadock_results', json_build_object(
+        'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
+      from written where request_id = any(array(select request_id from verdict where verdict = 'landed'))
+    )`
+}
