@@ -1,0 +1,94 @@
+/**
+ * Which room may import which. In each list a room imports what stands below
+ * it, never what stands above or beside it; docs/architecture.md draws it.
+ */
+
+/** The programs and what they share, from the top. */
+const house = [
+  ['src/main.ts', 'src/cli.ts'],
+  ['src/commands'],
+  ['src/start'],
+  ['src/laptop'],
+  ['src/config', 'src/console'],
+  ['src/receiver', 'src/provider'],
+  ['src/pages'],
+  ['src/runtime', 'src/wire'],
+]
+
+/** Readers first, then the way of a delivery: landing and fetching, and intake, which meet in Postgres alone. */
+const receiver = [
+  ['api'],
+  ['on-call'],
+  ['program.ts'],
+  ['queries', 'background.ts'],
+  ['upkeep', 'metrics.ts'],
+  ['reconciling', 'submitting'],
+  ['landing'],
+  ['fetching', 'intake', 'settings.ts'],
+  ['domain'],
+].map((floor) => floor.map((room) => `src/receiver/${room}`))
+
+const provider = [
+  ['program.ts'],
+  ['developer-console'],
+  ['api', 'operating'],
+  ['submit'],
+  ['queue', 'settings.ts'],
+  ['engines'],
+  ['webhooks', 'catalog'],
+  ['accounts'],
+  ['domain'],
+].map((floor) => floor.map((room) => `src/provider/${room}`))
+
+const console = [
+  ['router.ts'],
+  ['now', 'keys-page.ts'],
+  ['parked', 'requests'],
+  ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
+  ['parts'],
+].map((floor) => floor.map((room) => `src/console/${room}`))
+
+const inside = (rooms) => `^(${rooms.map((room) => room.replaceAll('.', String.raw`\.`)).join('|')})(/|$)`
+
+/** One rule for each room: it imports itself and the floors below. */
+function order(floors, name) {
+  return floors.flatMap((floor, at) =>
+    floor.map((room) => ({
+      name: `${name}: ${room} imports only what stands below it`,
+      severity: 'error',
+      from: { path: inside([room]) },
+      to: { path: inside(floors.slice(0, at + 1).flat().filter((other) => other !== room)) },
+    })),
+  )
+}
+
+const everyRoom = (floors, folder) => ({
+  name: `${folder}: each file and folder has a floor`,
+  severity: 'error',
+  from: { path: `^${folder}/`, pathNot: inside(floors.flat()) },
+  to: {},
+})
+
+export default {
+  forbidden: [
+    { name: 'no circles', severity: 'error', from: {}, to: { circular: true } },
+    { name: 'src imports nothing of test and bench', severity: 'error', from: { path: '^src/' }, to: { path: '^(test|bench)/' } },
+    { name: 'what runs is no development dependency', severity: 'error', from: { path: '^src/' }, to: { dependencyTypes: ['npm-dev'] } },
+    ...order(house, 'house'),
+    ...order(receiver, 'receiver'),
+    ...order(provider, 'provider'),
+    ...order(console, 'console'),
+    everyRoom(house, 'src'),
+    everyRoom(receiver, 'src/receiver'),
+    everyRoom(provider, 'src/provider'),
+    everyRoom(console.concat([['src/console/assets']]), 'src/console'),
+    { name: 'the console shows the receiver alone', severity: 'error', from: { path: '^src/console/' }, to: { path: '^src/provider/' } },
+    {
+      name: 'intake and landing meet in Postgres alone',
+      severity: 'error',
+      from: { path: '^src/receiver/(landing|fetching|reconciling)/' },
+      to: { path: '^src/receiver/intake/' },
+    },
+  ],
+  options: { doNotFollow: { path: 'node_modules' }, parser: 'swc' },
+}
