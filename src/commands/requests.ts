@@ -19,7 +19,7 @@ Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
   filters: requestFiltersSchema,
   list: (db, query, env) => listRequests(db, query, { now: new Date(), stuckAfterSeconds: stuckAfterSeconds(env) }),
   headings: ['tracked', 'status', 'overdue', 'media', 'key', 'model', 'request', 'last poll'],
-  row: ({ tracked_at, status, overdue, media_items, media_complete, key_name, model, request_id, poll_outcome }) => [
+  row: ({ tracked_at, status, overdue, media_items, media_complete, key_name, model, request_id, poll_outcome, poll_detail }) => [
     tracked_at,
     status,
     overdue ? 'yes' : 'no',
@@ -27,7 +27,7 @@ Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
     key_name,
     model,
     request_id,
-    poll_outcome,
+    [poll_outcome, poll_detail].filter((part) => part !== null).join(': '),
   ],
 })
 

@@ -34,6 +34,7 @@ const open: Request = {
   polls: 0,
   polled_at: null,
   poll_outcome: null,
+  poll_detail: null,
   next_poll_at: null,
 }
 const landed: Request = { ...open, status: 'COMPLETED', landed_at: '2026-01-01T00:59:30.000Z', source: 'webhook', media_items: 1, cost: 4 }
@@ -46,17 +47,17 @@ describe('what was heard of the provider', () => {
     ['that it runs, though a webhook said that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
     ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any key of ours'],
     ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not asked again by itself'],
-    ['an error', { poll_outcome: 'unreachable: answered 503' }, 'unreachable', 'answered 503'],
-    ['nonsense', { poll_outcome: 'invalid: no status\nat all' }, 'unreadable', 'at all'],
-    ['of the other environment', { poll_outcome: 'key_mismatch' }, 'key mismatch', 'nothing was taken over'],
-    ['that it was not asked', { poll_outcome: 'postponed: quota' }, 'not asked', "calls of this minute are spent"],
-    ['that it was not asked, for a reason that has no words', { poll_outcome: 'postponed: moon' }, 'not asked', 'moon'],
+    ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
+    ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],
+    ['a result that Postgres refused', { poll_outcome: 'landing_failed', poll_detail: 'no such column (42703)' }, 'not landed', 'no such column'],
+    ['that it was not asked', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'not asked', "calls of this minute are spent"],
+    ['that it was not asked, for a reason that has no words', { poll_outcome: 'postponed', poll_detail: 'moon' }, 'not asked', 'moon'],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
     ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
     ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', 'its own result says so'],
     ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
-    ['an outcome named like a method', { poll_outcome: 'constructor' }, 'not asked', 'nothing was heard'],
+    ['that it was not asked, for a reason named like a method', { poll_outcome: 'postponed', poll_detail: 'constructor' }, 'not asked', 'constructor'],
   ])('%s', (_what, known, word, text) => {
     const heard = heardOf({ ...open, ...known })
     expect(heard.word).toBe(word)
@@ -117,7 +118,6 @@ describe('what came of asking', () => {
     ['the rest of its media', got, landed, { ...whole, media_items: 4 }, 'completed'],
     ['only its times', got, { ...landed, media_complete: true }, whole, 'confirmed'],
     ['nothing new', got, whole, whole, 'unchanged'],
-    ['the other environment', got, open, { ...open, poll_outcome: 'key_mismatch' }, 'mismatch'],
     ['it runs', { ...run, running: 1 }, open, open, 'running'],
     ['nobody knows it', { ...run, notFound: 1 }, open, open, 'not_found'],
     ['an error', { ...run, failed: 1 }, open, open, 'failed'],

@@ -4,7 +4,7 @@ import { heardOf, wholeMedia } from './request-words.ts'
 
 // What came of asking the provider by hand: it stands in the address, so that it can be shown and sent on.
 
-const ends = ['landed', 'completed', 'confirmed', 'unchanged', 'running', 'not_found', 'failed', 'postponed', 'mismatch', 'busy'] as const
+const ends = ['landed', 'completed', 'confirmed', 'unchanged', 'running', 'not_found', 'failed', 'postponed', 'busy'] as const
 export type AskedEnd = (typeof ends)[number]
 
 /** What changed; `run` is undefined where another was asking at the same moment. */
@@ -14,7 +14,6 @@ export function endOf(run: ReconcileRun | undefined, before: Request, after: Req
   if (run.running > 0) return 'running'
   if (run.notFound > 0) return 'not_found'
   if (run.failed > 0) return 'failed'
-  if (after.poll_outcome === 'key_mismatch') return 'mismatch'
   if (after.status !== before.status || before.landed_at === null) return 'landed'
   if (after.confirmed_at === before.confirmed_at) return 'unchanged'
   return before.media_complete && after.media_items === before.media_items ? 'confirmed' : 'completed'
@@ -45,8 +44,6 @@ export function askedWords(end: AskedEnd, request: Request): AskedWords {
       return { good: false, text: `Nothing changed: ${heard}. Look at the provider's status; it is asked again by itself.` }
     case 'postponed':
       return { good: false, text: `Nothing changed, and the provider gave no answer: ${heard}. The page of keys shows until when; then ask again.` }
-    case 'mismatch':
-      return { good: false, text: `Nothing changed: ${heard}. Look at the keys: live and sandbox seem to be mixed up.` }
     case 'busy':
       return { good: false, text: 'Nothing was asked: another process is asking for it at this moment. Reload this page in a few seconds.' }
     default:

@@ -1,3 +1,4 @@
+import type { PollOutcome } from '../../receiver/domain/schema.ts'
 import type { Request } from '../../receiver/queries/requests.ts'
 import { duration, type Tone } from '../parts/parts.ts'
 
@@ -8,12 +9,13 @@ export type When = { now: Date; stuckAfterSeconds: number }
 /** A word for a badge, and what it means. */
 export type Heard = { word: string; tone?: Tone; text: string }
 
-const pollWords: Record<string, Heard> = {
+const pollWords: Partial<Record<PollOutcome, Heard>> = {
+  not_found_yet: { word: 'not found', tone: 'warn', text: 'the keys that were tried do not know it, and others that could were not tried yet' },
   not_found: { word: 'not found', tone: 'warn', text: 'the provider does not know it under any key of ours; it may be new to it, or belong to another account' },
   lost: { word: 'lost', tone: 'bad', text: 'the provider did not know it for a day and is not asked again by itself; a late webhook still lands' },
   unreachable: { word: 'unreachable', tone: 'bad', text: 'no usable answer came from the provider' },
   invalid: { word: 'unreadable', tone: 'bad', text: 'the provider answered something that is not in its own specification' },
-  key_mismatch: { word: 'key mismatch', tone: 'bad', text: 'a key of the other environment than its own knows it; nothing was taken over' },
+  landing_failed: { word: 'not landed', tone: 'bad', text: 'it gave its result, and Postgres refused to store it' },
 }
 
 const postponedWords: Record<string, string> = {
@@ -30,15 +32,14 @@ export function postponedBecause(reason: string): string {
 }
 
 /** What the provider said of it last, as far as we know. */
-export function heardOf({ confirmed_at, poll_outcome, status, source, landed_at }: Request): Heard {
+export function heardOf({ confirmed_at, poll_outcome, poll_detail, status, source, landed_at }: Request): Heard {
   if (confirmed_at !== null) return { word: status, text: 'its own result says so' }
-  const [, kind = '', detail] = /^([a-z_]+)(?:: (.*))?$/s.exec(poll_outcome ?? '') ?? []
-  if (kind === 'postponed') return { word: 'not asked', tone: 'warn', text: postponedBecause(detail ?? '') }
-  if (Object.hasOwn(postponedWords, kind)) return { word: 'no answer', tone: 'warn', text: postponedBecause(kind) }
-  if (kind === 'running') return { word: landed_at === null ? status : 'running', text: 'not ended, when it was asked last' }
-  if (kind === 'result') return { word: 'answered', tone: 'warn', text: 'it gave a result that was not taken over' }
-  const known = Object.hasOwn(pollWords, kind) ? pollWords[kind] : undefined
-  if (known) return detail === undefined ? known : { ...known, text: `${known.text}: ${detail}` }
+  if (poll_outcome === 'postponed') return { word: 'not asked', tone: 'warn', text: postponedBecause(poll_detail ?? '') }
+  if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited') return { word: 'no answer', tone: 'warn', text: postponedBecause(poll_outcome) }
+  if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'not ended, when it was asked last' }
+  if (poll_outcome === 'result') return { word: 'answered', tone: 'warn', text: 'it gave a result that was not taken over' }
+  const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
+  if (known) return poll_detail === null ? known : { ...known, text: `${known.text}: ${poll_detail}` }
   if (landed_at !== null && source === 'webhook') return { word: status, text: 'its webhook says so; its own result was not taken over yet' }
   return { word: 'not asked', tone: '', text: 'nothing was heard of it yet' }
 }

@@ -7,6 +7,28 @@ export const instant = (name: string) => timestamp(name, { withTimezone: true, m
 export const mediadock = pgSchema('mediadock')
 
 /**
+ * What came of asking the provider for a request: its `result`, that it is
+ * `running`, `not_found` (`lost` after a day of that; `not_found_yet` while a key
+ * that could know it was not asked), no usable answer (`unreachable`, `invalid`,
+ * `unauthorized`, `rate_limited`), a result that could not be written
+ * (`landing_failed`), or that it was not asked now (`postponed`). The detail says more.
+ */
+export const pollOutcomes = [
+  'result',
+  'running',
+  'not_found',
+  'not_found_yet',
+  'lost',
+  'unreachable',
+  'invalid',
+  'unauthorized',
+  'rate_limited',
+  'landing_failed',
+  'postponed',
+] as const
+export type PollOutcome = (typeof pollOutcomes)[number]
+
+/**
  * The inbox's memory: one row per unique delivery, written before it is
  * acknowledged and hardly ever touched again. What is still to be done with it
  * stands in `inbox`.
@@ -156,7 +178,8 @@ export const requests = mediadock.table(
     nextPollAt: instant('next_poll_at'),
     polls: integer('polls').notNull().default(0),
     polledAt: instant('polled_at'),
-    pollOutcome: text('poll_outcome'),
+    pollOutcome: text('poll_outcome', { enum: pollOutcomes }),
+    pollDetail: text('poll_detail'),
   },
   (table) => [
     check('requests_metadata_size', sql`pg_column_size(metadata) <= 8388608`), // more than lists and readers can hold

@@ -113,7 +113,7 @@ type Known = {
 }
 
 function timelineOf(request: Request, { submit, media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {
-  const { created_at, completed_at, polled_at, poll_outcome, landed_at, confirmed_at } = request
+  const { created_at, completed_at, polled_at, poll_outcome, poll_detail, landed_at, confirmed_at } = request
   const entries: TimelineEntry[] = submit === null ? [] : [{ at: submit.created_at, kind: 'submit' }]
   entries.push({ at: request.tracked_at, kind: 'tracked' })
   if (created_at !== null) entries.push({ at: created_at, kind: 'provider_created' })
@@ -121,9 +121,8 @@ function timelineOf(request: Request, { submit, media, deliveries, arrivals, att
   for (const arrival of arrivals) entries.push({ at: arrival.arrived_at, kind: 'arrival', arrival })
   for (const delivery of deliveries) entries.push({ at: delivery.received_at, kind: 'delivery', delivery })
   for (const { polled_at: at, ...poll } of polls) entries.push({ at: isoAlways(at), kind: 'poll', poll })
-  const [, whyPostponed] = /^postponed: (.*)$/s.exec(poll_outcome ?? '') ?? []
-  if (polled_at !== null && whyPostponed !== undefined) {
-    entries.push({ at: polled_at, kind: 'poll', poll: { key_name: null, outcome: 'postponed', detail: whyPostponed } })
+  if (polled_at !== null && poll_outcome === 'postponed') {
+    entries.push({ at: polled_at, kind: 'poll', poll: { key_name: null, outcome: 'postponed', detail: poll_detail } })
   }
   for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
   if (landed_at !== null) entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })

@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
+import { pollOutcomes } from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import { afterCursor, allOf, iso, isoAlways, limitOf, maxPageBytes, maxUrlLength, microsOf, toPage, within, type Order, type Page } from './page.ts'
@@ -35,7 +36,8 @@ export const requestSchema = z
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
     polled_at: z.iso.datetime().nullable().meta({ description: 'When the provider was asked for it last.' }),
-    poll_outcome: z.string().nullable().meta({ description: 'What came of that.' }),
+    poll_outcome: z.enum(pollOutcomes).nullable().meta({ description: 'What came of that.' }),
+    poll_detail: z.string().nullable().meta({ description: 'What more there is to say of that.' }),
     next_poll_at: z.iso.datetime().nullable(),
   })
   .meta({ id: 'Request' })
@@ -77,7 +79,8 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
       r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
       r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.next_poll_at, r.cut,
       greatest(r.polled_at, asked.polled_at) as polled_at,
-      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.outcome else r.poll_outcome end as poll_outcome
+      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.outcome else r.poll_outcome end as poll_outcome,
+      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.detail else r.poll_detail end as poll_detail
     from chosen r
     left join lateral (
       select min(d.received_at) as webhook_at, coalesce(bool_or('contradiction' = any(d.flags)), false) as contradiction
@@ -89,7 +92,7 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
     ) first on true
     left join lateral (
       -- What landing asked besides the reconciler.
-      select p.polled_at, case when p.outcome in ('unreachable', 'invalid') then concat_ws(': ', p.outcome, p.detail) else p.outcome end as outcome
+      select p.polled_at, p.outcome, case when p.outcome in ('unreachable', 'invalid') then p.detail end as detail
       from mediadock.polls p where p.request_id = r.request_id order by p.polled_at desc limit 1
     ) asked on true
     ${newestFirst}`

@@ -7,6 +7,7 @@ import type { Result } from '../../wire/schemas.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import type { Asked, Fetcher } from '../fetching/fetcher.ts'
 import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
+import type { PollOutcome } from '../domain/schema.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
 
 export type ReconcilerDeps = {
@@ -33,6 +34,7 @@ const leaseSeconds = 60
 const maxPolls = 2000
 const pollPause = { baseMs: 30_000, capMs: 3_600_000 }
 const lostAfterSeconds = 86_400
+const maxDetail = 500
 
 /**
  * One run: polls what is overdue, the longest overdue first, until nothing is,
@@ -151,11 +153,11 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
     case 'unreachable':
     case 'invalid':
       run.failed += 1
-      await reschedule(deps, one, { outcome: `${asked.kind}: ${asked.detail}` })
+      await reschedule(deps, one, { outcome: asked.kind, detail: asked.detail })
       return 'polled'
     case 'not_found_yet':
       run.postponed += 1
-      await reschedule(deps, one, { outcome: `postponed: ${asked.reason}` })
+      await reschedule(deps, one, { outcome: 'postponed', detail: asked.reason })
       return 'polled'
     case 'unauthorized':
     case 'rate_limited':
@@ -180,7 +182,7 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered):
     if (!isAboutTheRow(error)) throw error
     run.failed += 1
     deps.logger.error({ err: error, request_id: told.one.requestId }, 'a result could not be landed, it is asked for again later')
-    await reschedule(deps, told.one, { outcome: `landing_failed: ${postgresMessage(error)}` })
+    await reschedule(deps, told.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
   }
 }
 
@@ -201,16 +203,16 @@ async function landAnswer(deps: ReconcilerDeps, { one, keyName, result }: { one:
   deps.onLanded({ landing, outcome, receivedAt: undefined })
 }
 
-type Again = { outcome: string; status?: string }
+type Again = { outcome: PollOutcome; detail?: string; status?: string }
 
 /** Later each time, up to an hour; a request that is lost is not asked for again, but a late webhook still lands. */
-async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, status }: Again): Promise<void> {
+async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, detail, status }: Again): Promise<void> {
   const now = clock()
   const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
   // Only where it may change: a reader's trigger on the status need not run for a poll.
   const started = status === 'IN_PROGRESS' ? sql`, status = case when status = 'IN_QUEUE' then 'IN_PROGRESS' else status end` : sql``
   await db.execute(sql`
-    update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome.slice(0, 500)},
+    update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, maxDetail) ?? null},
       next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
@@ -221,13 +223,13 @@ async function giveBack({ db, clock }: ReconcilerDeps, one: Due, asked: Asked): 
   const dueAt = asked.kind === 'not_asked' && asked.reason === 'unauthorized' ? asked.retryAt.toISOString() : one.dueAt
   await db.execute(sql`
     update mediadock.requests set next_poll_at = ${dueAt}::timestamptz, polls = polls - 1,
-      polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = ${`postponed: ${reason}`}
+      polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = 'postponed', poll_detail = ${reason}
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
 
 async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
   await db.execute(sql`
-    update mediadock.requests set next_poll_at = null, polled_at = ${now.toISOString()}::timestamptz, poll_outcome = 'result'
+    update mediadock.requests set next_poll_at = null, polled_at = ${now.toISOString()}::timestamptz, poll_outcome = 'result', poll_detail = null
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
 

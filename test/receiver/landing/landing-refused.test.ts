@@ -147,8 +147,8 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })
     for (const id of [ids[2]!, ids[3]!]) {
-      const [row] = await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome from mediadock.requests where request_id = ${id}`
-      expect(row).toEqual({ later: true, poll_outcome: 'landing_failed: not this one (P0001)' })
+      const [row] = await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome, poll_detail from mediadock.requests where request_id = ${id}`
+      expect(row).toEqual({ later: true, poll_outcome: 'landing_failed', poll_detail: 'not this one (P0001)' })
     }
   })
 })

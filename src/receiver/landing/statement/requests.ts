@@ -22,7 +22,8 @@ export function writeRequests(at: SQL): SQL {
         sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
         landed_at = coalesce(r.landed_at, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, r.polled_at),
-        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
+        poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
       where r.request_id in (select request_id from before) and r.confirmed_at is null
       returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
         coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox

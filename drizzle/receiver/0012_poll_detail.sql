@@ -1,0 +1,1 @@
+ALTER TABLE "mediadock"."requests" ADD COLUMN "poll_detail" text;
