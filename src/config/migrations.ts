@@ -1,10 +1,6 @@
-import path from 'node:path'
+import { migrations as provider } from '../provider/domain/migrations.ts'
+import { migrations as receiver } from '../receiver/domain/migrations.ts'
 import type { Program } from './config.ts'
 
-const folder = (program: Program) => path.resolve(import.meta.dirname, '../../drizzle', program)
-
 /** Each program's schema and the folder of its history. */
-export const migrationsOf = {
-  receiver: { schema: 'mediadock', folder: folder('receiver') },
-  provider: { schema: 'provider', folder: folder('provider') },
-} as const satisfies Record<Program, { schema: string; folder: string }>
+export const migrationsOf = { receiver, provider } as const satisfies Record<Program, { schema: string; folder: string }>

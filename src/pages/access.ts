@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { Router, urlencoded, type Request, type RequestHandler, type Response } from 'express'
+import { Router, type Request, type RequestHandler, type Response } from 'express'
 import { html } from 'hono/html'
 import { page, sendPage } from './console-page.ts'
+import { readForm } from './form.ts'
 import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
 import { HttpError, sendError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
@@ -46,13 +47,6 @@ export function guardAccess(options: AccessOptions): Router {
   router.post('/sign-out', signOut(secured))
   router.use(requireToken(secured))
   return router
-}
-
-const parseForm = urlencoded({ extended: false, limit: '4kb' })
-
-/** A form that cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
-const readForm: RequestHandler = (req, res, next) => {
-  parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
 }
 
 type Secured = AccessOptions & { token: string; cookie: string; sessions: Sessions; guesses: GuessLimit; noted: (address: string | undefined) => void }

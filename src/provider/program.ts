@@ -1,5 +1,4 @@
 import os from 'node:os'
-import path from 'node:path'
 import packageJson from '../../package.json' with { type: 'json' }
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
 import { listen, type Listener } from '../runtime/http/http.ts'
@@ -20,6 +19,7 @@ import { attemptsPerHost } from './webhooks/fair-lanes.ts'
 import { runHousekeepingOnce } from './operating/housekeeping.ts'
 import { createQueueWorker } from './queue/queue-worker.ts'
 import { resolve } from './webhooks/resolver.ts'
+import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createStatusReader } from './queue/status-reader.ts'
@@ -27,7 +27,6 @@ import { createPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
-const migrations = { schema: 'provider', folder: path.resolve(import.meta.dirname, '../../drizzle/provider') }
 
 /** Between looks at the queue when nobody in this process has submitted anything. */
 const queuePollMs = 500

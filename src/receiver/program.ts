@@ -1,4 +1,3 @@
-import path from 'node:path'
 import express, { type Express, type Router } from 'express'
 import type { Registry } from 'prom-client'
 import { errorHandler, listen, notFound, type Listener } from '../runtime/http/http.ts'
@@ -14,6 +13,7 @@ import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { requestLogger } from '../runtime/http/request-log.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
+import { migrations } from './domain/migrations.ts'
 import type { Keys } from './domain/keys.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createPressure } from './intake/pressure.ts'
@@ -58,7 +58,6 @@ export type ReceiverOptions = {
   fetch?: typeof globalThis.fetch
 }
 
-const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
 /** Acknowledging has connections of its own: no page and no landing can make it wait. */
 const acceptConnections = 2
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */

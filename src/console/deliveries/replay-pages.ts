@@ -8,7 +8,7 @@ import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryF
 import { actorOf } from '../../pages/access.ts'
 import { sendPage, type Markup } from '../../pages/console-page.ts'
 import { changesView } from '../parts/diff.ts'
-import { fieldsOf, readForm } from '../parts/form.ts'
+import { fieldsOf, readForm } from '../../pages/form.ts'
 import { badge, confirmation, duration, facts, foreign, notice, number, problem, shortId, time } from '../parts/parts.ts'
 import { createReplayJobs, type ReplayJob } from './replay-jobs.ts'
 import { failuresView, mayTryByItself, previewView, tryForm, trySample } from './replay-preview.ts'

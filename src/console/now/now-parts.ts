@@ -6,7 +6,7 @@ import type { Markup } from '../../pages/console-page.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
-import { causeWords } from '../parts/cause-words.ts'
+import { causeWords } from '../../receiver/on-call/cause-words.ts'
 
 /** What to press, by the kind of problem: its first word, or the whole cause. */
 const acts: Record<string, string> = {

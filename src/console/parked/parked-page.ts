@@ -4,7 +4,7 @@ import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiv
 import { listGiveUps } from '../../receiver/queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
 import type { Markup } from '../../pages/console-page.ts'
-import { wordsOf, type Place } from '../parts/cause-words.ts'
+import { wordsOf, type Place } from '../../receiver/on-call/cause-words.ts'
 import { giveUpCard } from './give-up-card.ts'
 import { causeView } from './parked-rows.ts'
 import { card, emptyState, number, time } from '../parts/parts.ts'

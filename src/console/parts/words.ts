@@ -1,4 +1,4 @@
-import { causesOf, causeWords } from './cause-words.ts'
+import { causesOf, causeWords } from '../../receiver/on-call/cause-words.ts'
 
 /** What our other codes mean, for someone who does not know them by heart. */
 const meanings: Record<string, string> = {

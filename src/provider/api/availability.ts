@@ -1,4 +1,4 @@
-import { isNoAnswer } from '../../runtime/postgres/errors.ts'
+import { isOutage } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
@@ -7,9 +7,6 @@ import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
-
-/** What Postgres or the way to it says when nothing is wrong with the request: 08 connection, 53 resources, 55P03 and 57014 waited too long, 57P shutdown, 25006 read-only. */
-const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
 
 /** Runs the work behind an answer under a bound and a deadline; what is not the caller's fault is 503 with Retry-After. */
 export function createAvailability(logger: Logger) {
@@ -21,19 +18,11 @@ export function createAvailability(logger: Logger) {
     try {
       await withDeadline(running, deadlineMs, 'the answer')
     } catch (error) {
-      if (!isOutage(error)) throw error
+      if (!(error instanceof DeadlineError || isOutage(error))) throw error
       logger.warn({ err: error }, 'answered 503: the database did not answer')
       throw unavailable('the service cannot be reached at this moment')
     }
   }
-}
-
-function isOutage(error: unknown): boolean {
-  if (error instanceof DeadlineError || isNoAnswer(error)) return true
-  if (!(error instanceof Error)) return false
-  if ('code' in error && typeof error.code === 'string' && outageCodes.test(error.code)) return true
-  if (error instanceof AggregateError) return error.errors.some(isOutage)
-  return error.cause !== undefined && isOutage(error.cause)
 }
 
 function unavailable(message: string): HttpError {

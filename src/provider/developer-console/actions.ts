@@ -1,5 +1,6 @@
-import { type Request, type RequestHandler, type Response, Router, urlencoded } from 'express'
+import { type Request, type RequestHandler, type Response, Router } from 'express'
 import { z } from 'zod'
+import { readForm } from '../../pages/form.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
@@ -10,12 +11,6 @@ import { environments } from '../domain/schema.ts'
 import type { ProviderSettings } from '../settings.ts'
 
 export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; logger: Logger }
-
-const parseForm = urlencoded({ extended: false, limit: '16kb' })
-
-const readForm: RequestHandler = (req, res, next) => {
-  parseForm(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read')))
-}
 
 const scopeSchema = z.enum(scopes)
 const newKeySchema = z.object({

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { generationBodySchema } from '../submitting/submit.ts'
@@ -43,8 +42,7 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
-      const wanted = { ...given, idempotency_key: given.idempotency_key ?? randomUUID() }
-      const { status, body } = await submitter.submit(wanted)
+      const { status, body } = await submitter.submit(given)
       res.status(status).json(body)
     },
   }

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto'
+import { sql, type SQL } from 'drizzle-orm'
 import { notificationSchema, type Notification } from '../../wire/schemas.ts'
 
 /** An authentic delivery, ready to be made durable. */
@@ -130,6 +131,12 @@ export function deliveryId(webhookId: string, body: Uint8Array): string {
 export function deliveryIdRange(webhookId: string): { first: string; last: string } {
   const prefix = sha256Hex(webhookId).slice(0, idBytes * 2)
   return { first: toUuid(prefix.padEnd(32, '0')), last: toUuid(prefix.padEnd(32, 'f')) }
+}
+
+/** Whether a delivery's id is in that range of a webhook id, both columns of a statement. */
+export function isInIdRange(id: SQL, webhookId: SQL): SQL {
+  const prefix = sql`left(encode(sha256(convert_to(${webhookId}, 'UTF8')), 'hex'), ${sql.raw(String(idBytes * 2))})`
+  return sql`${id} between rpad(${prefix}, 32, '0')::uuid and rpad(${prefix}, 32, 'f')::uuid`
 }
 
 export function sha256Hex(data: string | Uint8Array): string {

@@ -1,4 +1,5 @@
 import { oldSeconds } from '../upkeep/minutes.ts'
+import { causeClause } from './cause-words.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
@@ -35,19 +36,6 @@ export type Numbers = {
 export const slowAckMs = 2000
 const refusedShare = 0.02
 const soonMinutes = 10
-
-const reasonsInWords: Record<string, string> = {
-  no_matching_secret: 'no secret matches',
-  timestamp_too_old: 'the signed time is too old',
-  timestamp_in_future: 'the signed time is in the future',
-  malformed_header: 'the signature header is malformed',
-  missing_header: 'there is no signature header',
-  invalid_webhook_id: 'the webhook id is not usable',
-  postgres_failed: 'Postgres fails',
-  postgres_too_slow: 'Postgres is too slow',
-  too_much_waiting: 'too much is waiting for Postgres',
-  internal_error: 'an error of our own, see the log',
-}
 
 /** What is wrong now, the worst first, in words that say what it means; an empty list is good news. */
 export function problemsOf(numbers: Numbers): Problem[] {
@@ -151,7 +139,7 @@ function parkedProblem({ reason, count: parked }: Cause): Problem {
 }
 
 function inWords(reason: string): string {
-  return reasonsInWords[reason] ?? reason.replaceAll('_', ' ')
+  return causeClause(reason).replaceAll('_', ' ')
 }
 
 function href(path: string, query: Record<string, string | null>): string {

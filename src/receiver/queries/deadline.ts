@@ -1,6 +1,7 @@
 import { is, SQL, sql } from 'drizzle-orm'
 import type postgres from 'postgres'
 import { clientOf, statementOf, type Database } from '../../runtime/postgres/postgres.ts'
+import { isConnectionLost } from '../../runtime/postgres/errors.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
@@ -33,8 +34,6 @@ export async function readWithin<T>(db: Database, read: (tx: Database) => Promis
   }
 }
 
-const connectionLost = /^(CONNECTION_|E[A-Z_]+$|57P0)/
-
 /** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
 async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Promise<T>, state: { late: boolean }): Promise<T> {
   const connection = await clientOf(db).reserve()
@@ -54,7 +53,7 @@ async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Prom
     return await read(tx)
   } catch (error) {
     // A lost connection has gone back to the pool by itself, to be opened again.
-    usable = !connectionLost.test(codeOf(error) ?? '')
+    usable = !isConnectionLost(error)
     throw error
   } finally {
     if (usable) await giveBack(connection)

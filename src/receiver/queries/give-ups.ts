@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { isInIdRange } from '../domain/delivery.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
@@ -62,15 +63,14 @@ export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
     ),
     webhooks as (
       select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome, (array_agg(reason order by arrived_at desc))[1] as reason,
-        count(*)::int as attempts, min(arrived_at) as first_seen, max(arrived_at) as last_seen, (array_agg(request_id) filter (where request_id is not null))[1] as request_id,
-        left(encode(sha256(convert_to(webhook_id, 'UTF8')), 'hex'), 12) as prefix
+        count(*)::int as attempts, min(arrived_at) as first_seen, max(arrived_at) as last_seen, (array_agg(request_id) filter (where request_id is not null))[1] as request_id
       from failed group by webhook_id
     ),
     open as (
       select * from webhooks w
-      -- The range of deliveryIdRange(). Not "not exists": for that the planner reads all deliveries.
+      -- Not "not exists": for that the planner reads all deliveries.
       where (select 1 from mediadock.deliveries d
-        where d.webhook_id = w.webhook_id and d.id between rpad(w.prefix, 32, '0')::uuid and rpad(w.prefix, 32, 'f')::uuid limit 1) is null
+        where d.webhook_id = w.webhook_id and ${isInIdRange(sql`d.id`, sql`w.webhook_id`)} limit 1) is null
       order by last_seen desc limit ${maxGiveUps}
     )
     select o.webhook_id, o.outcome, o.reason, o.attempts, o.first_seen, o.last_seen, o.request_id, kept.body

@@ -2,11 +2,12 @@ import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts'
+import type { StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
 import { isoAlways } from './page.ts'
-import { findRequest, mediaKindSchema, requestSchema, type Overdue, type Request } from './requests.ts'
+import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
 export const mediaSchema = z
   .object({
@@ -75,7 +76,7 @@ export type RequestDetail = z.infer<typeof requestDetailSchema>
 const maxRows = 200
 
 /** One request with its deliveries, arrivals, polls and media as one timeline; undefined when nobody tracks it. */
-export async function readRequest(db: Database, requestId: string, overdue: Overdue): Promise<RequestDetail | undefined> {
+export async function readRequest(db: Database, requestId: string, overdue: StuckAfter): Promise<RequestDetail | undefined> {
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined

@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { pollOutcomes } from '../domain/schema.ts'
+import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import { afterCursor, allOf, iso, isoAlways, limitOf, maxPageBytes, maxUrlLength, microsOf, toPage, within, type Order, type Page } from './page.ts'
@@ -45,22 +46,19 @@ export type Request = z.infer<typeof requestSchema>
 
 type RequestRow = Omit<Request, 'id' | 'cost'> & { id: string; micros: string; cost: string | null; cut: boolean }
 
-/** What decides whether a request is overdue: the clock's time and STUCK_AFTER_SECONDS. */
-export type Overdue = { now: Date; stuckAfterSeconds: number }
-
 const order: Order = { at: sql`r.tracked_at`, id: sql`r.request_id`, idType: 'uuid' }
 
 const newestFirst = sql`order by r.tracked_at desc nulls last, r.request_id desc nulls last`
 
 /** Newest first, by when they were tracked. */
-export async function listRequests(db: Database, { limit, cursor, ...filters }: RequestFilters & Paging, overdue: Overdue): Promise<Page<Request>> {
+export async function listRequests(db: Database, { limit, cursor, ...filters }: RequestFilters & Paging, overdue: StuckAfter): Promise<Page<Request>> {
   const chosen = allOf([...matching(filters, overdue), afterCursor(cursor, order)])
   const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`, overdue)))
   return toPage(rows, { limit }, toRequest)
 }
 
 /** One request; undefined when nobody tracks it. */
-export async function findRequest(tx: Database, requestId: string, overdue: Overdue): Promise<Request | undefined> {
+export async function findRequest(tx: Database, requestId: string, overdue: StuckAfter): Promise<Request | undefined> {
   const [row] = await tx.execute<RequestRow>(selectRequests(sql`where r.request_id = ${requestId}::uuid`, overdue))
   return row && toRequest(row)
 }
@@ -69,7 +67,7 @@ export async function findRequest(tx: Database, requestId: string, overdue: Over
 const bytes = sql`(coalesce(octet_length(r.metadata::text), 0) + coalesce(octet_length(r.error_message), 0) + coalesce(octet_length(r.model), 0))`
 
 /** What stands beside a request is only looked up for the rows that are shown. */
-function selectRequests(which: SQL, overdue: Overdue): SQL {
+function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
     with wanted as (select r.* from mediadock.requests r ${which}),
     weighed as (select r.*, sum(${bytes}) over (${newestFirst}) - ${bytes} as bytes_before, count(*) over () as rows_wanted from wanted r),
@@ -98,12 +96,7 @@ function selectRequests(which: SQL, overdue: Overdue): SQL {
     ${newestFirst}`
 }
 
-/** As reconciler.ts counts them. */
-function isOverdue({ now, stuckAfterSeconds }: Overdue): SQL {
-  return sql`(r.landed_at is null and r.tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
-}
-
-function matching({ status, model, key_name, overdue, q, since, until }: RequestFilters, when: Overdue): (SQL | undefined)[] {
+function matching({ status, model, key_name, overdue, q, since, until }: RequestFilters, when: StuckAfter): (SQL | undefined)[] {
   return [
     status && statusIs(status),
     model === undefined ? undefined : sql`r.model = ${model}`,

@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { callsFor } from '../fetching/call-budget.ts'
+import { isDue, type StuckAfter } from './due.ts'
 
 export type Backlog = {
   /** Requests whose next call to the provider is due. */
@@ -12,13 +13,11 @@ export type Backlog = {
 /** What the reconciler still has to ask for, and how long that will take. */
 export async function readBacklog(
   db: Database,
-  { now, stuckAfterSeconds, fetchRatePerMinute }: { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number },
+  { now, stuckAfterSeconds, fetchRatePerMinute }: StuckAfter & { fetchRatePerMinute: number },
 ): Promise<Backlog> {
-  const at = sql`${now.toISOString()}::timestamptz`
   const rows = await db.execute<{ due: number }>(sql`
     select count(*)::int as due from mediadock.requests
-    where (landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
-      and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds}))
+    where ${isDue({ now, stuckAfterSeconds })}
     group by key_name`)
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {

@@ -7,6 +7,7 @@ import type { Result } from '../../wire/schemas.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import type { Asked, Fetcher } from '../fetching/fetcher.ts'
 import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
+import { isDue, isOverdue, type StuckAfter } from './due.ts'
 import type { PollOutcome } from '../domain/schema.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
 
@@ -90,11 +91,9 @@ function lineOf(keys: Keys, keyName: string | undefined): string {
 }
 
 function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<Due[]> {
-  const now = sql`${deps.clock().toISOString()}::timestamptz`
   return claimWhere(
     deps,
-    sql`(landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${now}
-        and (next_poll_at is not null or tracked_at <= ${now} - make_interval(secs => ${deps.stuckAfterSeconds}))
+    sql`${isDue({ now: deps.clock(), stuckAfterSeconds: deps.stuckAfterSeconds })}
         and case when key_name = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[]) then key_name else '' end <> all(${sql.param([...resting])}::text[])`,
   )
 }
@@ -234,9 +233,8 @@ async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
 }
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
-export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
+export async function countOverdue(db: Database, when: StuckAfter): Promise<number> {
   const rows = await db.execute<{ n: string }>(sql`
-    select count(*) as n from mediadock.requests
-    where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
+    select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
   return Number(one(rows, 'counting what is overdue').n)
 }

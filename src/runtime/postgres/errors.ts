@@ -30,6 +30,27 @@ export function metALock(error: unknown): boolean {
   return refusalOf(error)?.code === '55P03'
 }
 
+/**
+ * What Postgres or the way to it says when nothing is wrong with what was asked: 08 connection, 53 resources,
+ * 55P03 and 57014 waited too long, 57P shutdown, 25006 read-only, and the codes of sockets, of DNS and of the driver.
+ */
+const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
+
+/** Whether the database could not be reached or could not answer at this moment. */
+export function isOutage(error: unknown): boolean {
+  if (isNoAnswer(error)) return true
+  if (!(error instanceof Error)) return false
+  if ('code' in error && typeof error.code === 'string' && outageCodes.test(error.code)) return true
+  if (error instanceof AggregateError) return error.errors.some(isOutage)
+  return error.cause !== undefined && isOutage(error.cause)
+}
+
+/** Whether the connection itself is gone, with whatever ran on it. */
+export function isConnectionLost(error: unknown): boolean {
+  const cause = causeOf(error)
+  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' && /^(?:CONNECTION_|E[A-Z_]+$|57P0)/.test(cause.code)
+}
+
 const maxTries = 5
 const maxPauseMs = 50
 

@@ -1,4 +1,4 @@
-import type { ParkReason } from '../../receiver/domain/delivery.ts'
+import type { ParkReason } from '../domain/delivery.ts'
 import type { RefusalCause } from '../../wire/signature.ts'
 
 export type CauseWords = {
@@ -9,37 +9,51 @@ export type CauseWords = {
 
 export type Place = 'quarantine' | 'parked'
 
-const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', CauseWords> = {
+const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', CauseWords & { clause: string }> = {
   no_matching_secret: {
+    clause: 'no secret matches',
     title: 'No secret matches',
     means: 'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
     todo: 'Add the secret of the key to the keys (the old one may stay, retired), reload with SIGHUP (GENERATION_KEYS_FILE) or a restart (GENERATION_KEYS), then verify these again.',
   },
   timestamp_too_old: {
+    clause: 'the signed time is too old',
     title: 'Signed too long ago',
     means: 'A secret of ours matches, but the signed time lay more than 5 minutes before the arrival: our clock is ahead, theirs is behind, or an old webhook was sent again.',
     todo: 'Compare our clock with a time server. The window is judged against the arrival, so verifying again accepts none of them; the reconciler fetches their results.',
   },
   timestamp_in_future: {
+    clause: 'the signed time is in the future',
     title: 'Signed in the future',
     means: 'A secret of ours matches, but the signed time lay more than 5 minutes after the arrival: our clock is behind, or theirs is ahead.',
     todo: 'Compare our clock with a time server. The window is judged against the arrival, so verifying again accepts none of them; the reconciler fetches their results.',
   },
   malformed_header: {
+    clause: 'the signature header is malformed',
     title: 'Signature header cannot be read',
     means: 'X-Service-Signature is not of the form t=…,v1=…, or it was sent more than once. The provider does not write it so.',
     todo: 'From unknown senders: nothing to do, nothing of it is trusted. From the provider: a proxy between us changes headers.',
   },
   missing_header: {
+    clause: 'there is no signature header',
     title: 'No signature at all',
     means: 'X-Service-Signature was not sent: a scanner or somebody who tries, or a proxy between us that drops headers.',
     todo: 'From unknown senders: nothing to do, nothing of it is trusted. From the provider: let the proxy pass the X-Service-… headers.',
   },
   invalid_webhook_id: {
+    clause: 'the webhook id is not usable',
     title: 'No usable webhook id',
     means: 'X-Service-Webhook-Id is absent, repeated, too long or not visible ASCII. Without an id there is no delivery, even if it is authentic.',
     todo: 'Verifying again cannot accept it. If it came from the provider, its result is fetched by the reconciler; tell the provider.',
   },
+}
+
+/** Why an arrival could not be acknowledged; the sender tries again. */
+const unavailable: Readonly<Record<string, string>> = {
+  postgres_failed: 'Postgres fails',
+  postgres_too_slow: 'Postgres is too slow',
+  too_much_waiting: 'too much is waiting for Postgres',
+  internal_error: 'an error of our own, see the log',
 }
 
 const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords> = {
@@ -72,6 +86,13 @@ export function wordsOf(place: Place, reason: string): CauseWords {
   // Too large, compressed or cut off: refused before there was anything to keep.
   const todo = place === 'parked' ? 'Look at one of them: its attempts tell more.' : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
   return { title: reason, means: 'A cause that this version has no words for.', todo }
+}
+
+/** A cause as a part of a sentence: `no secret matches`. */
+export function causeClause(reason: string): string {
+  const clauses: Readonly<Record<string, { clause: string }>> = refused
+  if (Object.hasOwn(clauses, reason)) return clauses[reason]?.clause ?? reason
+  return Object.hasOwn(unavailable, reason) ? (unavailable[reason] ?? reason) : reason
 }
 
 /** The same wherever it lies; undefined for what is no cause that we know. */

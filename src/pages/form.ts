@@ -1,9 +1,9 @@
 import { urlencoded, type Request, type RequestHandler } from 'express'
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../runtime/http/http.ts'
 
 const parse = urlencoded({ extended: false, limit: '64kb' })
 
-/** The body of an action. What cannot be read is the sender's mistake. */
+/** The body of a form. What cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
 export const readForm: RequestHandler = (req, res, next) => {
   parse(req, res, (error?: unknown) => next(error === undefined ? undefined : new HttpError(400, 'invalid_form', 'the form cannot be read: go back, reload the page and try again')))
 }

@@ -1,0 +1,20 @@
+import { sql, type SQL } from 'drizzle-orm'
+
+/** What decides what is due and what is overdue: the clock's time and STUCK_AFTER_SECONDS. */
+export type StuckAfter = { now: Date; stuckAfterSeconds: number }
+
+/**
+ * Whether the provider is to be asked for a request now (a row of `requests`):
+ * it is open or not complete, and its next poll is due; a tracked one without a
+ * next poll is due once it should have ended. As in the index requests_open.
+ */
+export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
+  const at = sql`${now.toISOString()}::timestamptz`
+  return sql`((landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
+    and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
+}
+
+/** Whether a request (the row `r`) has no terminal state for longer than it should. */
+export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
+  return sql`(r.landed_at is null and r.tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+}
