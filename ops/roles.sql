@@ -38,6 +38,9 @@ alter role mediadock_run set statement_timeout = '60s';
 alter role mediadock_run set idle_in_transaction_session_timeout = '60s';
 alter role mediadock_provider_run set statement_timeout = '60s';
 alter role mediadock_provider_run set idle_in_transaction_session_timeout = '60s';
+-- No JIT, for the same reason: compiling a statement takes far longer than running it.
+alter role mediadock_run set jit = off;
+alter role mediadock_provider_run set jit = off;
 
 -- The receiver: rows of its tables, and the two functions that make and drop days of the arrival log.
 grant usage on schema mediadock to mediadock_run, mediadock_read;

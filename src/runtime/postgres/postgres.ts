@@ -39,7 +39,11 @@ const driverPatch = 'mediadock-1'
  * - `max_pipeline: 0`: a statement waits for a free connection, never behind a slow one.
  * - Two deadlines. A connection on which a statement gets no byte of answer is cut, so that a
  *   frozen server holds nobody; and the server ends a statement that takes too long, so that what
- *   was cut does not run on there and fill its connections. A pooler may refuse to pass the second on.
+ *   was cut does not run on there and fill its connections.
+ * - No JIT: the planner cannot know how small a batch is, and compiling a statement for it takes
+ *   longer than running it a hundred times.
+ *
+ * A pooler may refuse to pass on the server's deadline and the setting of JIT; ops/roles.sql sets JIT for the role.
  */
 export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
@@ -60,6 +64,7 @@ export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 3
     optional_parameters: {
       statement_timeout: `${statementSeconds * 1000}`,
       idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
+      jit: 'off',
     },
   }
   const client = postgres(address.url, options)

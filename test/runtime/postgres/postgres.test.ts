@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { DeadlineError, withDeadline } from '../../../src/runtime/deadline.ts'
-import { withTestDatabase } from '../../support/database.ts'
+import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProcess } from '../support/processes.ts'
 import { startPostgresProxy } from '../support/postgres-proxy.ts'
@@ -19,6 +19,13 @@ async function poolBehindProxy({ max = 1 } = {}) {
 }
 
 const cut = /postgres sent nothing for 1 s, connection cut|CONNECTION_CLOSED/
+
+it.each(testServers)('no statement is compiled on the %s server', async (server) => {
+  const database = await withTestDatabase(server)
+  const pool = createPool({ url: database.url, max: 1 })
+  onTestFinished(() => pool.close())
+  expect(await pool.client`show jit`).toEqual([{ jit: 'off' }])
+})
 
 describe('a server that stops answering', () => {
   it('is cut, and the pool is whole again as soon as the server is', async () => {
