@@ -1,11 +1,12 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
+import { answered, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Environments } from '../domain/keys.ts'
 import type { Landing } from './landing.ts'
 import { flags } from './statement/flags.ts'
 import { items } from './statement/items.ts'
 import { writeMedia } from './statement/media.ts'
+import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
 import { notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
@@ -38,8 +39,8 @@ const maxTries = 5
  * webhook's. At most one landing per request in a call.
  */
 export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
-  const landed = new Map<string, LandingOutcome>()
-  let open = landings
+  const landed = await landOrdinary(db, landings, at.now)
+  let open = landings.filter(({ requestId }) => !landed.has(requestId))
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
     const statement = sql`${landing(open, at)} select request_id, outcome from outcome, ${everyNotification}`
     const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
@@ -49,6 +50,15 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
     open = open.filter(({ requestId }) => landed.get(requestId) === 'raced')
   }
   return landed
+}
+
+/** The short way (ordinary.ts): what it did not take has no outcome here. */
+async function landOrdinary(db: Database, landings: readonly Landing[], now: Date): Promise<Map<string, LandingOutcome>> {
+  const ordinary = landings.filter(mayBeOrdinary)
+  if (ordinary.length === 0) return new Map()
+  const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`)} select request_id, outcome from outcome, ${everyNotification}`
+  const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+  return new Map(answered(rows, `landing ${ordinary.length} ordinary results`).map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
 /** The same for one landing, with what changed; with `dryRun` the statement ends in a rollback and nothing has. */
