@@ -125,7 +125,8 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
         leave()
         release(one.buffer)
         one.buffer = nothing
-        // What still comes is dropped as it comes.
+        // What still comes is dropped as it comes; thousands of pieces are in the parser already.
+        if (code === 'too_many_chunks') Reflect.set(req, '_dumped', true)
         req.resume()
         reject(new BodyError(code))
       }
