@@ -16,6 +16,7 @@ import { serveMedia } from './media-files.ts'
 import { catalogQuerySchema, estimateBodySchema } from './openapi-schemas.ts'
 import { priceOf } from './pricing.ts'
 import { applyRateLimit } from './rate-limit.ts'
+import { proveConnection } from '../runtime/connections.ts'
 import { requestLogger } from '../runtime/request-log.ts'
 import { cancelRequest } from './requests.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
@@ -82,6 +83,7 @@ function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
     const apiKey = readApiKey(req.headers)
     const identified = apiKey === undefined ? null : await deps.identify(apiKey)
     if (identified === null) throw invalidApiKey()
+    proveConnection(req.socket)
     const { caller, rate } = identified
     applyRateLimit(res, rate)
     if (scope && !caller.scopes.includes(scope)) {

@@ -7,8 +7,21 @@ const maxRequestsPerTurn = 64
 /** A balancer hardly sends a second one before the answer to the first, and then the connection is proven soon. */
 const maxUnprovenRequests = 8
 
-/** Requests of connections that have proved nothing are begun so many a turn of the event loop, which takes in one new connection. */
-const unprovenPerTurn = 32
+/** Of connections that have proved nothing so many requests are begun in a turn of the event loop. */
+const unprovenPerTurn = 16
+
+/** Connections are being taken in while the last one came no longer ago than this. */
+const acceptingMs = 20
+let acceptedAt = -Infinity
+
+/**
+ * How much of work that can wait is done in this turn of the event loop. A turn
+ * takes in one connection, so while they come turns are kept short: whoever is
+ * new waits for all those before him.
+ */
+export function shareOfTurn(usual: number): number {
+  return performance.now() - acceptedAt < acceptingMs ? 1 : usual
+}
 
 /** When so many of them wait for their turn, no connection may have a second one among them. */
 const maxWaiting = 1024
@@ -42,6 +55,7 @@ export function boundConnections(server: http.Server, { max = maxConnections, on
   }
   server.on('connection', (socket) => {
     open += 1
+    acceptedAt = performance.now()
     socket.once('close', () => {
       open -= 1
       unproven.delete(socket)
@@ -98,8 +112,9 @@ export function createRequestTurns(onClosed: (socket: Socket) => void): (handler
     return inThisTurn <= maxRequestsPerTurn
   }
   const beginWaiting = () => {
-    const now = waiting.slice(0, unprovenPerTurn)
-    waiting = waiting.slice(unprovenPerTurn)
+    const share = shareOfTurn(unprovenPerTurn)
+    const now = waiting.slice(0, share)
+    waiting = waiting.slice(share)
     begun = now.length
     if (begun > 0) setImmediate(beginWaiting)
     now.forEach((begin) => begin())

@@ -76,6 +76,9 @@ export type Listener = {
   close: (graceMs: number) => Promise<void>
 }
 
+/** As many as Linux lets wait for their turn, which takes in one connection each: who is turned away there tries again after seconds. */
+const maxBacklog = 4096
+
 /** The listener cannot have its address; the message says why and which setting moves it. */
 export class ListenError extends Error {
   override name = 'ListenError'
@@ -129,7 +132,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   if (continues) server.on('checkContinue', requests)
   boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {
-    server.listen(port, host)
+    server.listen({ port, host, backlog: maxBacklog })
     await once(server, 'listening')
   } catch (error) {
     const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined
