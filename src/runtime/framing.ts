@@ -86,6 +86,8 @@ function pathOfUrl(url: string): string | undefined {
 }
 
 const lingerMs = 2000
+/** Answers that come later than this are not waited for: a stream of events has no end. */
+const answersMs = 30_000
 const refused = new WeakSet<Socket>()
 
 /** Answers what the parser cannot read, or what did not come in time, after everything that was complete before it. */
@@ -94,6 +96,7 @@ export function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, o
   // What follows is as little to be read, and the parser says so for each piece of it.
   if (refused.has(socket)) return
   refused.add(socket)
+  closeWithin(socket, answersMs)
   afterCompleteRequests(socket, () => {
     if (isAnsweredAlready(socket)) return endSoon(socket)
     const given = framingErrors[error.code ?? ''] ?? answers.malformed
@@ -106,6 +109,7 @@ export function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, o
 export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
   if (!isSocket(socket)) return void socket.destroy()
   socket.on('error', () => socket.destroy()).resume()
+  closeWithin(socket, answersMs)
   afterCompleteRequests(socket, () => {
     onRefused(answers.connect, socket, undefined)
     endSoon(socket, answers.connect)
@@ -120,6 +124,11 @@ function isSocket(stream: Duplex): stream is Socket {
 function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
   const message: unknown = Reflect.get(socket, '_httpMessage')
   return message instanceof http.ServerResponse ? message : undefined
+}
+
+function closeWithin(socket: Socket, ms: number): void {
+  const timer = setTimeout(() => socket.destroy(), ms)
+  socket.once('close', () => clearTimeout(timer))
 }
 
 function afterCompleteRequests(socket: Socket, then: () => void): void {
@@ -140,8 +149,7 @@ function isAnsweredAlready(socket: Socket): boolean {
 
 /** The sender has a moment to read the answer, whether or not it closes its side. */
 function endSoon(socket: Socket, given?: FramingAnswer): void {
-  const timer = setTimeout(() => socket.destroy(), lingerMs)
-  socket.once('close', () => clearTimeout(timer))
+  closeWithin(socket, lingerMs)
   if (!given) return void socket.end()
   const { headers, body } = headersAndBody(given)
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
