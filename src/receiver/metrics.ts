@@ -104,6 +104,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     providerCalls: counter('mediadock_provider_calls_total', 'Calls to the provider', ['operation', 'outcome']),
     reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', ['outcome']),
     timestampMismatches: counter('mediadock_timestamp_mismatch_total', 'Deliveries whose X-Service-Timestamp differs from the signed t', []),
+    connectionsClosed: counter('mediadock_connections_closed_total', 'Connections to the public listener that were closed on their senders', ['reason']),
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
     signInsRefused: counter('mediadock_sign_ins_refused_total', 'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones', ['reason']),

@@ -167,7 +167,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
   }
   try {
-    listeners.push(await listen({ handler: withHealth(publicApp, isReady), host: settings.host, port: settings.port, setting: 'PORT', logger, continues: true }))
+    const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
+    const outer = { host: settings.host, port: settings.port, setting: 'PORT', logger }
+    listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }))
     listeners.push(await listen({ handler: withHealth(internalApp, isReady), host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }

@@ -32,7 +32,8 @@ export function sign(body: Uint8Array, signingSecret: string, timestampSeconds: 
  * Every secret is compared with every candidate in constant time, with no early
  * exit, so that the time taken tells nothing of which secret came close. The
  * signature is judged before the window: a wrong clock is only ever reported
- * for a sender who holds a secret.
+ * for a sender who holds a secret. A header that is malformed is refused before
+ * anything is hashed: its form is public, and its sender knows it.
  */
 export function verify(body: Uint8Array, header: string, secrets: readonly Secret[], nowSeconds: number): Verification {
   const steps = verifyInSteps(body, header, secrets, nowSeconds)

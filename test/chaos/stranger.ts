@@ -11,6 +11,10 @@ type Row = {
   connections: number
   /** What each connection sends, again after each answer. */
   message: () => readonly (string | Buffer)[]
+  /** All connections are open before the first of them sends; then, once they are cut, again. */
+  together?: boolean
+  /** Each connection sends its message that often a second, answered or not. */
+  perSecond?: number
 }
 
 function head(headers: Record<string, string | number>, { method = 'POST', path = '/webhooks' } = {}): string {
@@ -24,6 +28,9 @@ function forgedHeaders(): Record<string, string> {
 
 const filler = 'x'.repeat(8000)
 const large = Buffer.alloc(mebibyte, 'x')
+/** What one read takes in. */
+const inOneWrite = (request: string) => [request.repeat(Math.floor(65_536 / request.length))]
+const withoutHost = 'GET / HTTP/1.1\r\n\r\n'
 const pieces = Buffer.from('1\r\nx\r\n'.repeat(10_000))
 
 export const strangerRows: Readonly<Record<string, Row>> = {
@@ -34,6 +41,16 @@ export const strangerRows: Readonly<Record<string, Row>> = {
   readyz: { connections: 32, message: () => [head({}, { method: 'GET', path: '/readyz' })] },
   'pipelined readyz': { connections: 16, message: () => [head({}, { method: 'GET', path: '/readyz' }).repeat(500)] },
   'pipelined forgeries': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': 0 }).repeat(500)] },
+  'pipelines without Host': { connections: 1000, together: true, message: () => inOneWrite(withoutHost) },
+  'pipelined healthz': { connections: 1000, together: true, message: () => inOneWrite(head({}, { method: 'GET', path: '/healthz' })) },
+  'pipelined Expect': { connections: 1000, together: true, message: () => inOneWrite(head({ expect: 'x' }, { method: 'GET', path: '/' })) },
+  'pipelined forgeries, opened first': { connections: 1000, together: true, message: () => inOneWrite(head({ ...forgedHeaders(), 'content-length': 0 })) },
+  'pipelines of 60 at 5 Mbit/s': { connections: 200, perSecond: 2, message: () => [head({}, { method: 'GET', path: '/' }).repeat(60)] },
+  'pipelines of 8': { connections: 200, message: () => [head({}, { method: 'GET', path: '/' }).repeat(8)] },
+  'no proper requests': { connections: 100, message: () => ['GET http://[bad/ HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n'] },
+  CONNECT: { connections: 100, message: () => ['CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n'] },
+  'garbage after a forgery': { connections: 100, message: () => [`${head({ ...forgedHeaders(), 'content-length': 0 })}no HTTP\r\n\r\n`] },
+  'health with a body that never comes': { connections: 500, message: () => [head({ 'content-length': 5 }, { method: 'GET', path: '/healthz' })] },
   'held bodies of 1 MiB': { connections: 2000, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large.subarray(1)] },
   'forged bodies of 1 MiB': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large] },
   'Expect with 1 GB': { connections: 50, message: () => [head({ expect: '100-continue', 'content-length': 1_000_000_000 })] },
@@ -52,19 +69,31 @@ async function run(url: string, row: Row, seconds: number): Promise<number> {
   let answers = 0
   let isOver = false
 
+  const ready: (() => void)[] = []
+  const sendTogether = () => ready.splice(0).forEach((send) => send())
+
   const open = () => {
     if (isOver) return
     const socket = net.connect({ port: Number(port), host: hostname, noDelay: true })
     sockets.add(socket)
     const send = () => row.message().forEach((part) => socket.writable && socket.write(part))
     socket.on('error', () => {})
-    socket.once('connect', send)
+    const ticking = row.perSecond === undefined ? undefined : setInterval(send, 1000 / row.perSecond)
+    socket.once('connect', () => {
+      if (!row.together) return send()
+      // The listener has it when it has its first answer.
+      socket.write(head({}, { method: 'GET', path: '/healthz' }))
+      socket.once('data', () => {
+        if (ready.push(send) === row.connections) sendTogether()
+      })
+    })
     socket.on('data', () => {
       answers += 1
-      if (socket.writableLength === 0) send()
+      if (socket.writableLength === 0 && !row.together && row.perSecond === undefined) send()
     })
     socket.once('close', () => {
       sockets.delete(socket)
+      clearInterval(ticking)
       setTimeout(open, reconnectMs)
     })
   }

@@ -18,6 +18,7 @@ import { priceOf } from '../catalog/pricing.ts'
 import { applyRateLimit } from '../accounts/rate-limit.ts'
 import { requestLogger } from '../../runtime/http/request-log.ts'
 import { cancelRequest } from '../queue/requests.ts'
+import { proveConnection } from '../../runtime/http/connections.ts'
 import { readResult, readStatus, unknownRequest } from './results.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { submit, type SubmitDeps } from '../submit/submit.ts'
@@ -82,6 +83,7 @@ function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
     const apiKey = readApiKey(req.headers)
     const identified = apiKey === undefined ? null : await deps.identify(apiKey)
     if (identified === null) throw invalidApiKey()
+    proveConnection(req.socket)
     const { caller, rate } = identified
     applyRateLimit(res, rate)
     if (scope && !caller.scopes.includes(scope)) {

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import getRawBody from 'raw-body'
+import { waitForTurn } from './read-turns.ts'
 
 /** Bodies being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
@@ -8,8 +9,6 @@ const freeBytes = 16 * 1024
 /** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
 const freeChunks = 1024
 const bytesPerChunk = 64
-/** Large bodies are read on so many at a time: a turn of the event loop, which takes in one new connection, stays short. */
-const readsPerTurn = 4
 /** Slow is what comes on by less than this while it is read, once it has had time to show its pace. */
 const slowBytesPerMs = 64
 const graceMs = 2000
@@ -94,27 +93,15 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     if (one.chunks > 1 || bytes > freeBytes) noteProgress(one, chunk.length)
   }
 
-  const paused: { req: IncomingMessage; one: Receiving }[] = []
-  const readOn = () => {
-    for (const { req, one } of paused.splice(0, readsPerTurn)) {
-      one.isPaused = false
-      req.resume()
-    }
-    if (paused.length > 0) setImmediate(readOn)
-  }
-  const waitForTurn = (req: IncomingMessage, one: Receiving) => {
-    one.isPaused = true
-    req.pause()
-    if (paused.push({ req, one }) === 1) setImmediate(readOn)
-  }
-
   const receive = (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> =>
     new Promise((resolve, reject) => {
       const now = performance.now()
       const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, isPaused: false, came: 0, cameAt: now, refuse: (code) => refuse(code) }
       const onData = (chunk: Buffer) => {
         append(one, chunk, declared)
-        if (one.bytes > freeBytes && receiving.has(one)) waitForTurn(req, one)
+        if (one.bytes <= freeBytes || !receiving.has(one)) return
+        one.isPaused = true
+        waitForTurn(req, () => (one.isPaused = false))
       }
       const leave = () => {
         receiving.delete(one)
@@ -125,7 +112,8 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
         leave()
         release(one.buffer)
         one.buffer = nothing
-        // What still comes is dropped as it comes.
+        // What still comes is dropped as it comes; thousands of pieces are in the parser already.
+        if (code === 'too_many_chunks') Reflect.set(req, '_dumped', true)
         req.resume()
         reject(new BodyError(code))
       }

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { errorBody, HttpError } from '../../runtime/http/http.ts'
 import { UnavailableError, type Acceptance } from './accept.ts'
 import { BodyError, type BodyRefusal } from './body-reader.ts'
+import { waitForTurn } from './read-turns.ts'
 
 const retryAfterSeconds = '5'
 
@@ -60,6 +61,8 @@ const tooManyChunks: BodyRefusal = 'too_many_chunks'
 const drainMs = 2000
 const drainBytes = 4 * 1024 * 1024
 const drainChunks = 1024
+/** So much of it is read at once; the rest in turns with all other large bodies. */
+const freeBytes = 16 * 1024
 
 /**
  * Answers a refusal. While the body is still on its way, the connection is
@@ -91,6 +94,7 @@ function drain(req: IncomingMessage, end: () => void): void {
     bytes += chunk.length
     chunks += 1
     if (bytes > drainBytes || chunks > drainChunks) stop()
+    else if (bytes > freeBytes) waitForTurn(req)
   }
   const timer = setTimeout(stop, drainMs)
   req.on('data', count).on('end', stop).on('close', stop)

@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
-import { boundConnections, refusePipelines } from './connections.ts'
-import { createLineBudget, type LineBudget } from '../line-budget.ts'
+import { boundConnections, createRequestTurns } from './connections.ts'
+import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
+import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 
 /** The spec's error envelope (Errors): one shape for every answer that is not a success. */
 export type ErrorBody = { error: { type: string; code: string; message: string } }
@@ -75,6 +76,9 @@ export type Listener = {
   close: (graceMs: number) => Promise<void>
 }
 
+/** As many as Linux lets wait for their turn, which takes in one connection each: who is turned away there tries again after seconds. */
+const maxBacklog = 4096
+
 /** The listener cannot have its address; the message says why and which setting moves it. */
 export class ListenError extends Error {
   override name = 'ListenError'
@@ -96,25 +100,39 @@ export type ListenOptions = {
   logger: Logger
   /** The handler itself sends `100 Continue`, when it wants the body; else it is sent before the handler is called. */
   continues?: boolean
+  /** A sender that has ended its side still gets its answer; not for handlers that wait long for the sake of somebody who may have gone. */
+  halfOpen?: boolean
+  /** Called with why, for each connection that is closed on its sender. */
+  onClosed?: (reason: string) => void
 }
 
 /**
  * Headers within 10 s, the whole request within 30 s. Keep-alive outlasts the
  * 60 s of the usual load balancer, so that it is never we who close first.
  */
-export async function listen({ handler, host, port, setting, logger, continues = false }: ListenOptions): Promise<Listener> {
-  const bounded = refusePipelines(handler)
-  const server = http.createServer(
-    { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500 },
-    bounded,
-  )
+export async function listen(options: ListenOptions): Promise<Listener> {
+  const { handler, host, port, setting, logger, continues = false, halfOpen = false, onClosed } = options
   const mayTell = createLineBudget({ logger, what: 'malformed or slow requests' })
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, { logger, mayTell }))
-  server.on('checkExpectation', (_req, res) => answerUnknownExpectation(res))
-  if (continues) server.on('checkContinue', bounded)
-  boundConnections(server)
+  const closing = (reason: string, socket: Socket, message: string, facts: object) => {
+    if (mayTell()) logger.info({ ...facts, remote: socket.remoteAddress }, message)
+    onClosed?.(reason)
+  }
+  const onRefused: OnRefused = ({ status, code }, socket, reason = code) =>
+    closing(code, socket, 'malformed or slow request refused', { status, reason })
+  const inTurns = createRequestTurns((socket) => closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}))
+  const requests = inTurns(properRequests(handler, onRefused))
+  const server = http.createServer(
+    { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500, requireHostHeader: false },
+    requests,
+  )
+  Object.assign(server, { httpAllowHalfOpen: halfOpen })
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, onRefused))
+  server.on('connect', (_req, socket) => answerConnect(socket, onRefused))
+  server.on('checkExpectation', inTurns(refuseExpectation(onRefused)))
+  if (continues) server.on('checkContinue', requests)
+  boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {
-    server.listen(port, host)
+    server.listen({ port, host, backlog: maxBacklog })
     await once(server, 'listening')
   } catch (error) {
     const why = error instanceof Error && 'code' in error ? listenFailures[String(error.code)] : undefined
@@ -125,29 +143,6 @@ export async function listen({ handler, host, port, setting, logger, continues =
   const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address
   const url = `http://${host === '0.0.0.0' || host === '::' ? 'localhost' : shown}:${bound.port}`
   return { url, port: bound.port, server, close: (graceMs) => close(server, graceMs) }
-}
-
-const framingAnswers: Record<string, [number, string, string]> = {
-  ERR_HTTP_REQUEST_TIMEOUT: [408, 'request_timeout', 'the request did not arrive in time'],
-  HPE_HEADER_OVERFLOW: [431, 'headers_too_large', 'the request headers are too large'],
-}
-
-function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, { logger, mayTell }: { logger: Logger; mayTell: LineBudget }): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
-  const [status, code, message] = framingAnswers[error.code ?? ''] ?? [400, 'bad_request', 'the request is not valid HTTP']
-  if (mayTell()) logger.info({ status, reason: error.code, remote: socket.remoteAddress }, 'malformed or slow request refused')
-  const body = JSON.stringify(errorBody({ type: 'invalid_request_error', code, message }))
-  socket.end(
-    `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nConnection: close\r\nContent-Type: application/json\r\n` +
-      `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
-  )
-}
-
-/** Its body is not read, so the connection ends with the answer. */
-function answerUnknownExpectation(res: http.ServerResponse): void {
-  const error = { type: 'invalid_request_error', code: 'expectation_failed', message: 'of Expect only 100-continue is understood' }
-  const body = JSON.stringify(errorBody(error))
-  res.writeHead(417, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body), connection: 'close' }).end(body)
 }
 
 async function close(server: http.Server, graceMs: number): Promise<void> {

@@ -137,5 +137,7 @@ export function withHealth(handler: http.RequestListener, isReady: () => boolean
 }
 
 function send(req: http.IncomingMessage, res: http.ServerResponse, { status, headers, body }: ReturnType<typeof healthAnswer>): void {
+  // Nobody reads a body here: what is still to come of one would be waited for, and answered again.
+  if (req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0) res.shouldKeepAlive = false
   res.writeHead(status, headers).end(req.method === 'HEAD' ? undefined : body)
 }

@@ -118,3 +118,34 @@ describe('senders that hold large bodies open', () => {
     await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 15_000)
   })
 })
+
+describe('an authentic delivery is answered, whatever its sender does next', () => {
+  const message = () => {
+    const { body } = failed()
+    return head({ 'content-length': String(body.length), ...headersFor(body) }) + body.toString()
+  }
+
+  it('ends its side of the connection', async () => {
+    const { came, socket } = await connection()
+    socket.end(message())
+    await eventually(() => socket.destroyed)
+    expect(came.text).toMatch(/^HTTP\/1.1 200 [\s\S]*"accepted"/)
+  })
+
+  it('sends garbage: that has an answer of its own, after it, and is counted', async () => {
+    const { came, send, socket } = await connection()
+    send(`${message()}no HTTP at all\r\n\r\n`)
+    await eventually(() => socket.destroyed)
+    expect(came.text.match(/HTTP\/1.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
+    expect(await receiver.deps.registry.metrics()).toMatch(/mediadock_connections_closed_total\{reason="bad_request"\} [1-9]/)
+  })
+
+  it('is sent to a whole URL, and what is no URL has the envelope', async () => {
+    const whole = await connection()
+    whole.send(message().replace('/webhooks', 'http://x/webhooks'))
+    await eventually(() => whole.came.text.includes('"accepted"'))
+    const bad = await connection()
+    bad.send(message().replace('/webhooks', 'http://[bad/webhooks'))
+    await eventually(() => bad.came.text.includes('"bad_request"'))
+  })
+})

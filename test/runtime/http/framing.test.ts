@@ -1,0 +1,219 @@
+import { once } from 'node:events'
+import type http from 'node:http'
+import net from 'node:net'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { pino } from 'pino'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { proveConnection } from '../../../src/runtime/http/connections.ts'
+import { listen, type ListenOptions } from '../../../src/runtime/http/http.ts'
+import { withHealth } from '../../../src/runtime/http/readiness.ts'
+import { eventually } from '../../support/eventually.ts'
+
+type Handled = { urls: string[]; held: (() => void)[]; closed: string[]; port: number }
+
+/** Answers each path with itself; `/held` when it is let go, `/body` after its body, `/proven` is wanted. */
+async function startListener(more: Partial<ListenOptions> = {}): Promise<Handled> {
+  const handled: Handled = { urls: [], held: [], closed: [], port: 0 }
+  const handler: http.RequestListener = (req, res) => {
+    const { url = '' } = req
+    handled.urls.push(url)
+    const answer = () => res.end(`<${url}>`)
+    if (url.startsWith('/proven')) proveConnection(req.socket)
+    if (url.startsWith('/held')) handled.held.push(answer)
+    else if (url === '/body') req.on('end', answer).resume()
+    else answer()
+  }
+  const listener = await listen({
+    handler: withHealth(handler, () => true),
+    host: '127.0.0.1',
+    port: 0,
+    setting: 'PORT',
+    logger: pino({ level: 'silent' }),
+    onClosed: (reason) => handled.closed.push(reason),
+    ...more,
+  })
+  onTestFinished(() => listener.close(0))
+  return { ...handled, port: listener.port }
+}
+
+async function connect(port: number) {
+  const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true }).on('error', () => {})
+  const came = { text: '', isOver: false }
+  socket.on('data', (chunk) => (came.text += chunk.toString())).on('end', () => (came.isOver = true)).on('close', () => (came.isOver = true))
+  onTestFinished(() => void socket.destroy())
+  await once(socket, 'connect')
+  return { socket, came }
+}
+
+async function exchange(port: number, text: string): Promise<string> {
+  const { socket, came } = await connect(port)
+  socket.write(text)
+  await eventually(() => came.isOver)
+  return came.text
+}
+
+const get = (url: string) => `GET ${url} HTTP/1.1\r\nhost: x\r\n\r\n`
+const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status))
+
+describe('more requests than anybody waits for', () => {
+  // What it counts is the work of Node's own parser: a version that hands over what follows is seen here.
+  const writes: Record<string, string> = {
+    'well-formed': get('/any'),
+    'without Host': 'GET /any HTTP/1.1\r\n\r\n',
+    'with an unknown Expect': 'GET /any HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n',
+    'with Expect: 100-continue': 'GET /any HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n',
+    'answered at once': get('/healthz'),
+  }
+  it.each(Object.entries(writes))('of one write %s nothing is looked at once the connection is closed', async (_name, request) => {
+    const { port, urls, closed } = await startListener()
+    const { socket, came } = await connect(port)
+    socket.write(request.repeat(1000))
+    await eventually(() => came.isOver)
+    expect(urls.length).toBeLessThanOrEqual(8)
+    expect(statuses(came.text).length).toBeLessThanOrEqual(9)
+    expect(closed.filter((reason) => reason === 'pipelining')).toEqual(['pipelining'])
+  })
+
+  it('a connection that has proved itself may send 64 in one turn, and no more', async () => {
+    const { port, urls } = await startListener()
+    const { socket, came } = await connect(port)
+    socket.write(get('/proven'))
+    await eventually(() => came.text.includes('</proven>'))
+    socket.write(get('/any').repeat(60))
+    await eventually(() => came.text.split('</any>').length === 61)
+    socket.write(get('/more').repeat(1000))
+    await eventually(() => came.isOver)
+    expect(urls.filter((url) => url === '/more').length).toBeLessThanOrEqual(64)
+  })
+
+  it('one that has proved nothing may have 8 under way, however slowly they are answered', async () => {
+    const { port, urls, held } = await startListener()
+    const { socket, came } = await connect(port)
+    for (let n = 1; n <= 8; n += 1) {
+      socket.write(get(`/held${n}`))
+      await eventually(() => urls.length === n)
+    }
+    held.forEach((answer) => answer())
+    await eventually(() => came.text.includes('</held8>'))
+    for (let n = 9; n <= 16; n += 1) {
+      socket.write(get(`/held${n}`))
+      await eventually(() => urls.length === n)
+    }
+    socket.write(get('/held17'))
+    await eventually(() => came.isOver)
+    expect(urls.length).toBe(16)
+  })
+
+  it('of connections that have proved nothing a turn begins a few, and none is forgotten', async () => {
+    let turn = 0
+    let isOver = false
+    const count = () => {
+      turn += 1
+      if (!isOver) setImmediate(count)
+    }
+    onTestFinished(() => void (isOver = true))
+    const begunIn: number[] = []
+    const handler: http.RequestListener = (_req, res) => {
+      begunIn.push(turn)
+      res.end('.')
+    }
+    const { port } = await startListener({ handler })
+    const many = await Promise.all(Array.from({ length: 100 }, () => connect(port)))
+    // A turn takes in one connection: all are to be there before the requests are.
+    many.forEach(({ socket }) => socket.write(get('/any')))
+    await eventually(() => many.every(({ came }) => statuses(came.text).length === 1))
+    begunIn.length = 0
+    count()
+    many.forEach(({ socket }) => socket.write(get('/any').repeat(8)))
+    await eventually(() => many.every(({ came }) => statuses(came.text).length === 9))
+    const perTurn = [...Map.groupBy(begunIn, (at) => at).values()].map((group) => group.length)
+    // What is handed over and what waited for it may fall between the same two counts.
+    expect(Math.max(...perTurn)).toBeLessThanOrEqual(64)
+    expect(begunIn.length).toBe(800)
+  })
+})
+
+describe('what was complete is answered first', () => {
+  it('when its sender has ended its side', async () => {
+    const { port, held } = await startListener({ halfOpen: true })
+    const { socket, came } = await connect(port)
+    socket.end(get('/held'))
+    await eventually(() => held.length === 1)
+    await turns()
+    held.forEach((answer) => answer())
+    await eventually(() => came.isOver)
+    expect(came.text).toContain('</held>')
+  })
+
+  it.each([
+    ['garbage', 'no HTTP at all\r\n\r\n', 400],
+    ['CONNECT', 'CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n', 405],
+    ['an incomplete body that is garbage', 'POST /body HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n', 400],
+  ])('when %s follows', async (_name, text, status) => {
+    const { port, held } = await startListener()
+    const { socket, came } = await connect(port)
+    socket.write(get('/held1') + get('/held2') + text)
+    await eventually(() => held.length === 2)
+    await turns()
+    socket.write('and more of it')
+    await turns()
+    held.forEach((answer) => answer())
+    await eventually(() => came.isOver)
+    expect(statuses(came.text)).toEqual([200, 200, status])
+    expect(came.text.indexOf('</held2>')).toBeLessThan(came.text.indexOf(`HTTP/1.1 ${status}`))
+  })
+})
+
+describe('what is no proper request is answered in the envelope, and the connection closed', () => {
+  it.each([
+    ['a target that is no URL', 'POST http://[bad/webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n', 400, 'bad_request'],
+    ['a target of another scheme', 'GET ftp://x/any HTTP/1.1\r\nhost: x\r\n\r\n', 400, 'bad_request'],
+    ['no Host', 'GET /healthz HTTP/1.1\r\n\r\n', 400, 'bad_request'],
+    ['two Hosts', 'GET /healthz HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n', 400, 'bad_request'],
+    ['HTTP/0.9', 'GET /healthz\r\n\r\n', 400, 'bad_request'],
+    ['HTTP/2.0', 'GET /healthz HTTP/2.0\r\nhost: x\r\n\r\n', 400, 'bad_request'],
+    ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, 'bad_request'],
+    ['another Expect', 'GET /healthz HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n', 417, 'expectation_failed'],
+    ['CONNECT', 'CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n', 405, 'method_not_allowed'],
+  ])('%s', async (_name, text, status, code) => {
+    const { port, urls } = await startListener()
+    const answer = await exchange(port, text)
+    const [head = '', body = ''] = answer.split('\r\n\r\n')
+    expect(statuses(head)).toEqual([status])
+    expect(head.toLowerCase()).toContain('content-type: application/json')
+    expect(JSON.parse(body)).toEqual({ error: { type: 'invalid_request_error', code, message: expect.any(String) } })
+    expect(urls).toEqual([])
+  })
+
+  it('whole URLs are taken for their paths, as they were written', async () => {
+    const { port } = await startListener()
+    const { socket, came } = await connect(port)
+    socket.write(get('http://x/healthz') + get('HTTP://x:80/a/../b%2f?c=[d]') + get('https://x?q') + get('http://x'))
+    await eventually(() => statuses(came.text).length === 4)
+    expect(statuses(came.text)).toEqual([200, 200, 200, 200])
+    for (const path of ['{"status":"ok"}', '</a/../b%2f?c=[d]>', '</?q>', '</>']) expect(came.text).toContain(path)
+  })
+
+  it('HTTP/1.0 needs no Host', async () => {
+    const { port } = await startListener()
+    expect(statuses(await exchange(port, 'GET /healthz HTTP/1.0\r\n\r\n'))).toEqual([200])
+  })
+
+  it('one request has one answer: what comes after that of health is not waited for', async () => {
+    const { port } = await startListener()
+    const { socket, came } = await connect(port)
+    socket.write('GET /any HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n')
+    await eventually(() => came.text.includes('</any>'))
+    const closing = await connect(port)
+    closing.socket.write('GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n')
+    await eventually(() => closing.came.isOver)
+    expect(statuses(closing.came.text)).toEqual([200])
+    await eventually(() => came.isOver, 40_000)
+    expect(statuses(came.text)).toEqual([200])
+  }, 50_000)
+})
+
+/** Lets the event loop turn so often that what was sent has come. */
+async function turns(): Promise<void> {
+  for (let n = 0; n < 50; n += 1) await nextTurn()
+}
