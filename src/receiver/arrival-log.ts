@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
 import { notingKeyUses } from './on-call/key-uses.ts'
+import type { KnownSenders } from './known-senders.ts'
 import type { Arrival } from './webhook.ts'
 import { createWriteBehind } from './write-behind.ts'
 
@@ -32,6 +33,8 @@ export type ArrivalLogDeps = {
   dropped: Counter
   clock: () => Date
   wake: () => void
+  /** Learns from what is written whose deliveries were authentic. */
+  senders?: Pick<KnownSenders, 'note'>
   /** Called for each folded row: how many arrivals of a cause it stands for. */
   onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
 }
@@ -42,8 +45,8 @@ export type ArrivalLogDeps = {
  * rows, and of refused arrivals those beyond a pace, and beyond a number for
  * the day, are folded into one row for each cause and minute.
  */
-export function createArrivalLog({ db, dropped, clock, wake, onFolded }: ArrivalLogDeps): ArrivalLog {
-  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
+export function createArrivalLog({ db, dropped, clock, wake, senders, onFolded }: ArrivalLogDeps): ArrivalLog {
+  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch, senders), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
   const mayHaveOwnRow = createRefusedBudget(clock())
   const folds = new Map<string, Row>()
 
@@ -102,7 +105,7 @@ function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
   }
 }
 
-async function write(db: Database, rows: readonly Row[]): Promise<void> {
+async function write(db: Database, rows: readonly Row[], senders?: Pick<KnownSenders, 'note'>): Promise<void> {
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
@@ -112,6 +115,7 @@ async function write(db: Database, rows: readonly Row[]): Promise<void> {
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
       remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`)
+  for (const { arrival: { keyName, remote, arrivedAt: at } } of rows) if (keyName !== undefined) senders?.note({ keyName, remote, at })
 }
 
 function toItem({ arrival, folded }: Row): Record<string, unknown> {

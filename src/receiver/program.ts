@@ -13,6 +13,7 @@ import { createArrivalLog, type ArrivalLogDeps } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
+import { createKnownSenders } from './known-senders.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import type { Keys } from './keys.ts'
 import { createPollLog } from './on-call/poll-log.ts'
@@ -123,9 +124,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     calls: metrics.providerCalls,
     cut: cut.signal,
   })
-  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
+  const senders = createKnownSenders({ db, clock })
+  const arrivalLog = createArrivalLog({ db, senders, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
   const quarantine = createQuarantine({
     db,
+    senders,
     dropped: metrics.quarantineDropped,
     maxRows: settings.quarantineMaxRows,
     maxBytes: settings.quarantineMaxBytes,

@@ -7,6 +7,7 @@ import { createAcceptor } from '../../../src/receiver/accept.ts'
 import { createFetcher } from '../../../src/receiver/fetcher.ts'
 import type { Keys } from '../../../src/receiver/keys.ts'
 import { createProviderClient } from '../../../src/receiver/provider-client.ts'
+import { createKnownSenders } from '../../../src/receiver/known-senders.ts'
 import { createQuarantine } from '../../../src/receiver/quarantine.ts'
 import type { ReconcilerDeps } from '../../../src/receiver/reconciler.ts'
 import { mountWebhooks } from '../../../src/receiver/webhook.ts'
@@ -51,7 +52,7 @@ export async function createWorld(database: TestDatabase) {
   const clock = () => setting.now()
   const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
   const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
-  const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
+  const quarantine = createQuarantine({ db, senders: createKnownSenders({ db, clock }), dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
   const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,
