@@ -1,5 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { callsFor } from './call-budget.ts'
 
 export type Backlog = {
@@ -20,6 +21,7 @@ export async function readBacklog(
     where (landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
       and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds}))
     group by key_name`)
+  answered(rows, 'reading the backlog')
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {
     due: rows.reduce((sum, { due }) => sum + due, 0),

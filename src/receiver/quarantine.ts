@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../runtime/postgres.ts'
+import { answered } from '../runtime/postgres-errors.ts'
 import { verify } from '../wire/signature.ts'
 import { bytesOf, storeDeliveries } from './accept.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from './delivery.ts'
@@ -189,7 +190,7 @@ async function nextRows(db: Database, { after, reason }: { after: number; reason
         ) as page window oldest as (order by id)
       ) as summed where place = 1 or total <= ${pageBytes}
     ) order by id`)
-  return rows.map(toKept)
+  return answered(rows, 'reading the quarantine').map(toKept)
 }
 
 /** The delivery that it is with today's secrets; undefined while it is not authentic. */

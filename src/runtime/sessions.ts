@@ -4,6 +4,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { HttpError } from './http.ts'
 import type { Logger } from './logger.ts'
 import { withDeadline, type Database } from './postgres.ts'
+import { answered } from './postgres-errors.ts'
 
 export const sessionSeconds = 12 * 3600
 
@@ -62,7 +63,7 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
       const rows = await run<{ id: string; name: string; expires_at: string }>(sql`
         select id, name, expires_at from ${table} where expires_at > ${clock().toISOString()}::timestamptz order by expires_at desc limit ${maxSessions}`)
       failed = false
-      if (before === changes) known = new Map(rows.map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
+      if (before === changes) known = new Map(answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
       else begunAt = -Infinity
     } catch (error) {
       failed = true

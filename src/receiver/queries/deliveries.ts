@@ -1,6 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres.ts'
+import { one } from '../../runtime/postgres-errors.ts'
 import { deliveryIdRange } from '../delivery.ts'
 import { whenKeyMatched } from '../on-call/key-uses.ts'
 import { readWithin } from './deadline.ts'
@@ -73,8 +74,8 @@ async function deliveryRows(db: Database, { limit, cursor, ...filters }: Deliver
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
-  const [row] = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
-  return Number(row?.n ?? 0)
+  const rows = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
+  return Number(one(rows, 'counting deliveries').n)
 }
 
 const seldom = 500
