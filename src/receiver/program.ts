@@ -2,6 +2,7 @@ import path from 'node:path'
 import express, { type Express, type Router } from 'express'
 import type { Registry } from 'prom-client'
 import { errorHandler, listen, notFound, type Listener } from '../runtime/http.ts'
+import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import { prepareSchema } from '../runtime/await-postgres.ts'
@@ -142,12 +143,17 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness
+  const mayTellFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
     maxBodyBytes: settings.maxBodyBytes,
     clock,
     onRefused: quarantine.record,
+    // Counted as an arrival like any other; a bug that each delivery meets must not fill the disk of the log.
+    onFault: (error, { webhookId, deliveryId }) => {
+      if (mayTellFault()) logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+    },
     onArrival: (arrival) => {
       if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
       metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })

@@ -68,7 +68,7 @@ export async function createWorld(database: TestDatabase) {
   }
 
   const app = express()
-  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onRefused: quarantine.record })
+  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onFault: (error) => { throw error }, onRefused: quarantine.record })
   const server = http.createServer(app).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
