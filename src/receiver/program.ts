@@ -14,7 +14,7 @@ import { createArrivalLog, type ArrivalLogDeps } from './arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetcher.ts'
 import { requestLogger } from '../runtime/request-log.ts'
-import { createKnownSenders } from './known-senders.ts'
+import { createKnownSenders, type KnownSenders } from './known-senders.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import type { Keys } from './keys.ts'
 import { createPollLog } from './on-call/poll-log.ts'
@@ -126,7 +126,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     cut: cut.signal,
   })
   const senders = createKnownSenders({ db, clock })
-  const arrivalLog = createArrivalLog({ db, senders, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
+  const arrivalLog = createArrivalLog({ db, onWritten: noteAuthentic(senders, metrics), dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
   const quarantine = createQuarantine({
     db,
     senders,
@@ -196,6 +196,15 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
     if (outcome !== 'landed') return
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
+}
+
+/** What authentic deliveries tell of their senders and keys. */
+function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): NonNullable<ArrivalLogDeps['onWritten']> {
+  return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
+    if (keyName === undefined) return
+    senders.note({ keyName, remote, at })
+    if (outcome === 'accepted' || outcome === 'parked') metrics.storedBytes.inc({ key_name: keyName }, bytes)
   }
 }
 
