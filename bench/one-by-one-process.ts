@@ -26,5 +26,6 @@ mountWebhooks(app, {
   clock: () => new Date(),
   onArrival: (arrival) => logger.info(logLine(arrival), 'webhook answered'),
   onRefused: () => {},
+  onFault: (error) => logger.error({ err: error }, 'a delivery was not acknowledged'),
 })
 serve(app)

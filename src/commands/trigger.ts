@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
-import { isProduction } from '../config/config.ts'
+import { ConfigError, isProduction } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
-import { parseKeys } from '../receiver/domain/keys.ts'
-import type { Environment } from '../runtime/settings.ts'
+import { type Environment, settingsReader } from '../runtime/settings.ts'
+import { readKeys } from '../receiver/settings.ts'
 import { sign } from '../wire/signature.ts'
 import { UsageError, type Command } from './usage.ts'
 
@@ -80,10 +80,14 @@ async function send({ body, secret: kind, ageSeconds = 0, times = 1, expected }:
   return asExpected ? 0 : 1
 }
 
+/** Of the keys as the receiver reads them, or those of this laptop. */
 async function firstSecret(env: Environment): Promise<string> {
-  const text = env['GENERATION_KEYS'] || (isProduction(env) ? undefined : (await readLocalSecrets()).defaults.keys)
-  if (!text) throw new UsageError('give --secret, or set GENERATION_KEYS')
-  const [key] = parseKeys(text).all
-  if (!key) throw new UsageError('GENERATION_KEYS holds no key')
+  const file = env['GENERATION_KEYS_FILE'] || undefined
+  const local = isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
+  if (!file && !env['GENERATION_KEYS'] && !local) throw new UsageError('give --secret, or set GENERATION_KEYS or GENERATION_KEYS_FILE')
+  const reader = settingsReader(env)
+  const [key] = readKeys(reader, file, local).all
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  if (!key) throw new UsageError('the keys that are configured are none: give --secret')
   return key.signingSecret
 }

@@ -3,8 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL } from 'drizzle-orm'
 import { HttpError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
-import { type Database } from '../runtime/postgres/postgres.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
 import { withDeadline } from '../runtime/deadline.ts'
+import { answered } from '../runtime/postgres/errors.ts'
 
 export const sessionSeconds = 12 * 3600
 
@@ -63,7 +64,7 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
       const rows = await run<{ id: string; name: string; expires_at: string }>(sql`
         select id, name, expires_at from ${table} where expires_at > ${clock().toISOString()}::timestamptz order by expires_at desc limit ${maxSessions}`)
       failed = false
-      if (before === changes) known = new Map(rows.map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
+      if (before === changes) known = new Map(answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
       else begunAt = -Infinity
     } catch (error) {
       failed = true

@@ -94,6 +94,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
       registers,
     }),
+    storedBytes: counter('mediadock_stored_bytes_total', 'Bodies of deliveries that were stored, by the key that signed them', ['key_name']),
     landed: counter('mediadock_landed_total', 'Results that became terminal or complete', ['status', 'source']),
     landingSeconds: new Histogram({
       name: 'mediadock_landing_seconds',

@@ -1,6 +1,7 @@
 import express, { type Express, type Router } from 'express'
 import type { Registry } from 'prom-client'
-import { errorHandler, listen, notFound, type Listener } from '../runtime/http/http.ts'
+import { errorHandler, listen, type Listener, notFound } from '../runtime/http/http.ts'
+import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
@@ -12,6 +13,7 @@ import { createArrivalLog, type ArrivalLogDeps } from './intake/arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { requestLogger } from '../runtime/http/request-log.ts'
+import { createKnownSenders, type KnownSenders } from './intake/known-senders.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Keys } from './domain/keys.ts'
@@ -122,9 +124,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     calls: metrics.providerCalls,
     cut: cut.signal,
   })
-  const arrivalLog = createArrivalLog({ db, dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
+  const senders = createKnownSenders({ db, clock })
+  const arrivalLog = createArrivalLog({ db, onWritten: noteAuthentic(senders, metrics), dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
   const quarantine = createQuarantine({
     db,
+    senders,
     dropped: metrics.quarantineDropped,
     maxRows: settings.quarantineMaxRows,
     maxBytes: settings.quarantineMaxBytes,
@@ -138,12 +142,17 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness
+  const mayTellFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
     maxBodyBytes: settings.maxBodyBytes,
     clock,
     onRefused: quarantine.record,
+    // Counted as an arrival like any other; a bug that each delivery meets must not fill the disk of the log.
+    onFault: (error, { webhookId, deliveryId }) => {
+      if (mayTellFault()) logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+    },
     onArrival: (arrival) => {
       if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
       metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
@@ -188,6 +197,15 @@ function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['o
     if (outcome !== 'landed') return
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
+}
+
+/** What authentic deliveries tell of their senders and keys. */
+function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): NonNullable<ArrivalLogDeps['onWritten']> {
+  return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
+    if (keyName === undefined) return
+    senders.note({ keyName, remote, at })
+    if (outcome === 'accepted' || outcome === 'parked') metrics.storedBytes.inc({ key_name: keyName }, bytes)
   }
 }
 

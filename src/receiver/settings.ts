@@ -66,7 +66,8 @@ export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
 
 const noKeys: Keys = { all: [], secrets: [], byName: new Map() }
 
-function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
+/** The keys of the file or of GENERATION_KEYS, or those that stand in for them; what is wrong is noted. */
+export function readKeys(reader: SettingsReader, file: string | undefined, fallback: string | undefined): Keys {
   if (file !== undefined && reader.optional('GENERATION_KEYS', setting.nonEmpty) !== undefined) {
     reader.problems.push({ name: 'GENERATION_KEYS and GENERATION_KEYS_FILE', message: 'are both given: leave one out' })
   }

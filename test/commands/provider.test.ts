@@ -21,3 +21,43 @@ it('what is well said but cannot be done is exit 1', async () => {
   const { code, stderr } = await mediadock({ DATABASE_URL: url }, 'provider', 'faults', 'set', randomUUID(), 'failed=1')
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: there is no key /) })
 })
+
+it('every action does what it says, to the database and on stdout', { timeout: 120_000 }, async () => {
+  const { url, sql } = await withTestDatabase()
+  const env = { DATABASE_URL: url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }
+  const provider = async (...args: string[]) => {
+    const { code, stdout, stderr } = await mediadock(env, 'provider', ...args)
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+    return stdout
+  }
+  const created = JSON.parse(await provider('keys', 'create', '--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json'))
+  expect(created).toMatchObject({ account: 'acme', name: 'ci', environment: 'sandbox', scopes: ['read'], api_key: expect.stringMatching(/^service_test_/), signing_secret: expect.stringMatching(/^whsec_/) })
+  expect(await provider('keys', 'create', '--account', 'other', '--name', 'ci', '--environment', 'live')).toMatch(/^api_key +service_live_\S+$/m)
+  const listed = await provider('keys', 'list', '--account', 'acme')
+  expect(listed).toContain(created.id)
+  expect(listed).toMatch(/valid/)
+  expect(listed).not.toContain('other')
+
+  expect(JSON.parse(await provider('credits', 'grant', '--account', 'acme', '--credits', '12.5', '--json'))).toMatchObject({ account: 'acme', balance: 12.5 })
+  expect((await sql`select available::float8 from provider.accounts where id = 'acme'`)[0]).toEqual({ available: 12.5 })
+
+  const model = async () => JSON.parse(await provider('models', 'list', '--json')).find(({ slug }: { slug: string }) => slug === 'aurora-image')
+  await provider('models', 'disable', 'aurora-image', '--environment', 'live')
+  expect(await model()).toMatchObject({ live: false, sandbox: true })
+  await provider('models', 'enable', 'aurora-image', '--environment', 'live')
+  expect(await model()).toMatchObject({ live: true, sandbox: true })
+
+  const faults = async () => (await sql`select faults from provider.api_keys where id = ${created.id}`)[0]?.['faults']
+  await provider('faults', 'set', created.id, 'failed=0.5', 'late_seconds=2')
+  expect(await faults()).toEqual({ failed: 0.5, late_seconds: 2 })
+  await provider('faults', 'clear', created.id)
+  expect(await faults()).toBeNull()
+
+  await provider('keys', 'revoke', created.id)
+  expect(await provider('keys', 'list')).toMatch(/revoked/)
+  expect(await mediadock(env, 'provider', 'cancel', randomUUID())).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no request') })
+  expect(JSON.parse(await provider('ledger', 'check', '--json'))).toMatchObject({ ok: true })
+  await sql`update provider.accounts set available = available + 1 where id = 'acme'`
+  expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({ code: 1, stdout: expect.stringContaining('acme') })
+  expect(await mediadock(env, 'provider', 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('unknown action') })
+})

@@ -73,6 +73,8 @@ describe('npm start without any setting', () => {
     const secrets: Record<string, { signing_secret?: string; api_key?: string }> = JSON.parse(await fs.readFile(path.join(laptop.dataDir, 'demo-keys.json'), 'utf8'))
     const logged = program.output().split('\n').filter((line) => line.startsWith('{')).join('\n')
     expect(logged).toContain('"msg":"stopped"')
+    // Whoever pipes the log into a program gets JSON lines and nothing else.
+    expect(program.stdout().trim().split('\n').filter((line) => !line.startsWith('{'))).toEqual([])
     for (const { signing_secret: secret, api_key: key } of [secrets['live'], secrets['sandbox']].flatMap((one) => one ?? [])) {
       expect(program.output()).not.toContain(secret)
       expect(logged).not.toContain(key)

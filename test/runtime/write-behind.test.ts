@@ -13,7 +13,7 @@ function heldWrites() {
     writes.push({ rows: JSON.stringify(batch.map(({ n }) => n)), end: resolve, fail: () => reject(new Error('away')) })
     return promise
   }
-  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, maxWeight: 4, dropped, wake: () => {} })
+  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, maxRows: 4, dropped, wake: () => {} })
   const add = (...ns: number[]) => ns.forEach((n) => rows.add({ n, folded: 0 }))
   const droppedRows = async () => (await dropped.get()).values[0]?.value
   return { rows, add, writes, droppedRows }

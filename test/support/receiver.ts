@@ -3,7 +3,7 @@ import { internalRouter } from '../../src/console/router.ts'
 import { parseKeys, type Keys } from '../../src/receiver/domain/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
+import { createLogger, type Logger } from '../../src/runtime/logger.ts'
 import { settingsReader } from '../../src/runtime/settings.ts'
 
 export const liveKey = { name: 'live', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_live_secret' }
@@ -24,6 +24,7 @@ export type TestReceiverOptions = {
   providerUrl?: string
   settings?: Partial<ReceiverSettings>
   logLevel?: string
+  logger?: Logger
 }
 
 /** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when it is asked to. */
@@ -46,7 +47,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
   let setKeys: (keys: Keys) => void = () => {}
   const program = await startReceiver({
     settings: testSettings(options),
-    logger: createLogger(options.logLevel ?? 'silent'),
+    logger: options.logger ?? createLogger(options.logLevel ?? 'silent'),
     clock: () => now ?? new Date(),
     onKeysReload: (replace) => {
       setKeys = replace

@@ -104,6 +104,18 @@ export const keyUses = mediadock.table('key_uses', {
   matches: bigint('matches', { mode: 'number' }).notNull(),
 })
 
+/** From where deliveries came that were authentic, lately: see known-senders.ts. */
+export const knownSenders = mediadock.table(
+  'known_senders',
+  {
+    keyName: text('key_name').notNull(),
+    /** As in the quarantine, see sourceOf(). */
+    source: text('source').notNull(),
+    lastAt: instant('last_at').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.keyName, table.source] })],
+)
+
 /** Who is signed in to the console, by the HMAC of their cookie under INTERNAL_TOKEN: see sessions.ts. */
 export const sessions = mediadock.table('sessions', {
   id: text('id').primaryKey(),

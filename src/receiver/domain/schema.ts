@@ -59,10 +59,7 @@ export const deliveries = mediadock.table(
   ],
 )
 
-/**
- * The work queue: narrow, beside the wide row, so that claiming and finishing
- * write a few bytes. `claims` fences: only the claimant of the last claim settles.
- */
+/** The work queue: narrow, so that claiming and finishing write a few bytes. `claims` fences: only the last claimant settles. */
 export const inbox = mediadock.table(
   'inbox',
   {
@@ -71,8 +68,10 @@ export const inbox = mediadock.table(
     dueAt: instant('due_at').notNull(),
     claims: integer('claims').notNull().default(0),
     failures: smallint('failures').notNull().default(0),
+    /** Whose turn it is: what has to be fetched first is claimed from each key in turn. */
+    keyName: text('key_name').notNull().default(''),
   },
-  (table) => [index('inbox_due').on(table.lane, table.dueAt)],
+  (table) => [index('inbox_due').on(table.lane, table.dueAt), index('inbox_turns').on(table.keyName, table.dueAt).where(sql`lane = 'fetch'`)],
 )
 
 /** What each round of processing did with a delivery: for the on-call, pruned with the delivery. */

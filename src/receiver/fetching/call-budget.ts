@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { one } from '../../runtime/postgres/errors.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
 
 export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
 
@@ -96,7 +96,7 @@ export async function callBudgets(db: Database, now: Date): Promise<Map<string, 
       select sum(calls) from unnest(slots) with ordinality as s(calls, i) where slots_until - (i - 1) > ${oldest}::bigint), 0)::int as used
     from mediadock.call_budgets`)
   return new Map(
-    rows.map(({ key_name, used, blocked_until, blocked_reason }) => [
+    answered(rows, 'reading the budgets of calls').map(({ key_name, used, blocked_until, blocked_reason }) => [
       key_name,
       { calls: used, blockedUntil: blocked_until === null ? undefined : new Date(blocked_until), blockedReason: blocked_reason ?? undefined },
     ]),

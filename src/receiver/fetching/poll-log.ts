@@ -17,7 +17,7 @@ export type PollLog = {
 
 /** What was asked of the provider, for the timelines of requests; written in batches, off the way of landing, and bounded. */
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
-  const rows = createWriteBehind<Poll>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
+  const rows = createWriteBehind<Poll>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
   return { record: rows.add, runOnce: rows.writeSome, waiting: rows.waiting }
 }
 

@@ -179,8 +179,8 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
       returning id
     ),
     queued as (
-      insert into mediadock.inbox (delivery_id, lane, due_at)
-      select id, lane, to_timestamp(received_at) from stored join arrived using (id) where parked_reason is null
+      insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
+      select id, lane, to_timestamp(received_at), key_name from stored join arrived using (id) where parked_reason is null
     )
     select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`)
   if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)

@@ -32,6 +32,8 @@ export type ArrivalLogDeps = {
   dropped: Counter
   clock: () => Date
   wake: () => void
+  /** Called for each arrival that has a row of its own, once that is written: for what need not be known at once. */
+  onWritten?: (arrival: Arrival) => void
   /** Called for each folded row: how many arrivals of a cause it stands for. */
   onFolded: (folded: { outcome: string; reason: string | undefined; arrivals: number; since: Date }) => void
 }
@@ -42,8 +44,8 @@ export type ArrivalLogDeps = {
  * rows, and of refused arrivals those beyond a pace, and beyond a number for
  * the day, are folded into one row for each cause and minute.
  */
-export function createArrivalLog({ db, dropped, clock, wake, onFolded }: ArrivalLogDeps): ArrivalLog {
-  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch), rowsPerWrite: flushRows, maxWeight: maxWaitingRows, dropped, wake })
+export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps): ArrivalLog {
+  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch, onWritten), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
   const mayHaveOwnRow = createRefusedBudget(clock())
   const folds = new Map<string, Row>()
 
@@ -102,7 +104,7 @@ function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
   }
 }
 
-async function write(db: Database, rows: readonly Row[]): Promise<void> {
+async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: Arrival) => void): Promise<void> {
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
@@ -112,6 +114,7 @@ async function write(db: Database, rows: readonly Row[]): Promise<void> {
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
       remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)
     where set_config('synchronous_commit', 'off', true) = 'off'`)
+  if (onWritten) for (const { arrival } of rows) onWritten(arrival)
 }
 
 function toItem({ arrival, folded }: Row): Record<string, unknown> {

@@ -1,9 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import getRawBody from 'raw-body'
 import { waitForTurn } from './read-turns.ts'
+import { largeBodyBytes } from './large-bodies.ts'
 
 /** Bodies being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024
+/** Of these so much is not for large ones, of which a few are enough to take all. */
+const notForLargeBytes = 8 * 1024 * 1024
 /** So much of every body is taken in whatever else is held: an ordinary delivery always is. */
 const freeBytes = 16 * 1024
 /** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
@@ -52,7 +55,8 @@ type Receiving = {
 /**
  * Reads bodies, each into one buffer that grows with what arrives, and all of
  * them within one budget: beyond it the slowest is cut, and where none is slow
- * the one that asks for more is refused. What a stranger announces reserves nothing.
+ * the one that asks for more is refused; large ones leave a part of it to the
+ * others. What a stranger announces reserves nothing.
  */
 export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): BodyReader {
   const receiving = new Set<Receiving>()
@@ -62,9 +66,10 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     held -= costOf(buffer.length)
   }
 
-  /** Makes room in the budget for `more` bytes; false where there is none. */
-  const reserve = (more: number, asking: Receiving): boolean => {
-    while (held + more > maxHeldBytes) {
+  /** Makes room in the budget for `more` bytes of one that will have `length`; false where there is none. */
+  const reserve = (more: number, length: number, asking: Receiving): boolean => {
+    const most = length > largeBodyBytes ? maxHeldBytes - notForLargeBytes : maxHeldBytes
+    while (held + more > most) {
       const slowest = findSlowest(receiving)
       if (slowest === undefined) return false
       slowest.refuse('too_slow')
@@ -82,7 +87,7 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     if (bytes > one.buffer.length) {
       const isFirst = one.bytes === 0
       const capacity = isFirst ? bytes : Math.min(declared ?? maxBodyBytes, Math.max(firstCapacity, bytes * 2))
-      if (!reserve(costOf(capacity) - costOf(one.buffer.length), one)) return one.refuse('too_much_being_received')
+      if (!reserve(costOf(capacity) - costOf(one.buffer.length), Math.max(capacity, declared ?? 0), one)) return one.refuse('too_much_being_received')
       const buffer = isFirst ? chunk : Buffer.allocUnsafeSlow(capacity)
       if (!isFirst) one.buffer.copy(buffer, 0, 0, one.bytes)
       one.buffer = buffer

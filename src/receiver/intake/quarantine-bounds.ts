@@ -1,10 +1,12 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { networkIn } from './refused-source.ts'
 
 /** Other replicas write too: after so long the table is looked at again. */
 const lookAgainMs = 1000
 /** While it overflows it is trimmed to a little less, so that not every batch has to be followed by a trimming. */
-const slackShare = 20
+const slackShare = 10
 const smallestRows = 1000
 const deletesPerStatement = 1000
 
@@ -43,22 +45,28 @@ async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
 type Bounds = { maxRows: number; maxBytes: number; keepRows: number; keepBytes: number }
 
 /**
- * Fills the room from all sources and causes alike, each from its newest, and
- * deletes what is left over: of one that floods the oldest go, and what others
- * sent stays. Answers how many went.
+ * Fills the room from known senders and strangers alike, from the networks of
+ * each, the senders of each network and the causes of each sender alike, each from
+ * its newest, and deletes what is left over: of one that floods the oldest go, and
+ * what others sent stays. Answers how many went.
  */
 async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bounds): Promise<number> {
   const gone = await db.execute(sql`
+    with held as (
+      -- Sorted four times: by bytes, not by the words of a language.
+      select id, arrived_at, bytes, reason collate "C" as reason, source collate "C" as source, ${networkIn(sql`source`)} collate "C" as network,
+             coalesce(source in (select source from mediadock.known_senders), false) as known,
+             bytes::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8 as weight
+      from mediadock.quarantine
+    ),
+    -- Each depth is how much lies before a row in its share, where what lies least deep one level below comes first.
+    of_cause as (select *, sum(weight) over (partition by known, network, source, reason order by arrived_at desc, id desc rows unbounded preceding) as cause_depth from held),
+    of_sender as (select *, sum(weight) over (partition by known, network, source order by cause_depth, arrived_at desc, id desc rows unbounded preceding) as sender_depth from of_cause),
+    of_network as (select *, sum(weight) over (partition by known, network order by sender_depth, arrived_at desc, id desc rows unbounded preceding) as network_depth from of_sender),
+    of_all as (select *, sum(weight) over (partition by known order by network_depth, arrived_at desc, id desc rows unbounded preceding) as depth from of_network),
+    kept as (select id, row_number() over filling as place, sum(bytes) over filling as total from of_all window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding))
     delete from mediadock.quarantine where id in (
-      select id from (
-        select id, row_number() over filling as place, sum(bytes) over filling as total
-        from (
-          select id, arrived_at, bytes, sum(bytes::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8) over (
-            partition by reason, source order by arrived_at desc, id desc rows unbounded preceding) as depth
-          from mediadock.quarantine
-        ) as weighed window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding)
-      ) as kept
-      where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
+      select id from kept where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
     returning id`)
-  return gone.length
+  return answered(gone, 'trimming the quarantine').length
 }

@@ -3,18 +3,19 @@ import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { verify } from '../../wire/signature.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 import { bytesOf, storeDeliveries } from './accept.ts'
-import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
+import { type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { Keys } from '../domain/keys.ts'
+import { createFairBacklog } from './fair-backlog.ts'
+import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
-import { sourceOf } from './refused-source.ts'
+import { networkOf, sourceOf } from './refused-source.ts'
 import type { Refused } from './webhook.ts'
-import { createWriteBehind } from '../../runtime/write-behind.ts'
+
 
 const maxWaitingBytes = 40 * 1024 * 1024
-/** Of one source and cause: a sender without a secret has four causes to choose from. */
-const maxGroupBytes = 8 * 1024 * 1024
 const flushRows = 100
 const flushBytes = 1024 * 1024
 const pageRows = 100
@@ -35,6 +36,7 @@ export type Quarantine = {
 
 export type QuarantineDeps = {
   db: Database
+  senders: KnownSenders
   dropped: Counter
   maxRows: number
   maxBytes: number
@@ -46,17 +48,20 @@ export type QuarantineDeps = {
 /**
  * Keeps refused arrivals whole, so that they can be verified again once a
  * missing secret is there. Written off the path of the answer, bounded in
- * memory and in the table by all that they weigh: in the table the oldest go
- * first, and first of all those of whom most is kept.
+ * memory and in the table by all that they weigh. Where there is no room, whoever
+ * has most gives way: strangers together or known senders together, of these a
+ * network, in it a sender, and of one sender a cause. In memory the newest of it
+ * goes, in the table the oldest.
  */
-export function createQuarantine({ db, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps): Quarantine {
-  const rows = createWriteBehind<Row>({
+export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps): Quarantine {
+  const pathOf = ({ source, reason }: Pick<Row, 'source' | 'reason'>) => [senders.isKnown(source) ? 'known' : 'strangers', networkOf(source), source, reason]
+  const rows = createFairBacklog<Row>({
     write: (batch) => store(db, batch),
     rowsPerWrite: flushRows,
     weightPerWrite: flushBytes,
     maxWeight: maxWaitingBytes,
     weightOf: ({ weight }) => weight,
-    groups: { of: groupOf, maxWeight: maxGroupBytes },
+    pathOf,
     dropped,
     wake,
   })
@@ -69,7 +74,7 @@ export function createQuarantine({ db, dropped, maxRows, maxBytes, wake, signal 
       const source = sourceOf(refused.remote)
       const leastWeight = rowOverheadBytes + refused.body.length
       // Looked at first: a flood that is dropped anyway must not cost the making of its rows.
-      if (!rows.hasRoom(leastWeight, groupOf({ source, reason: refused.reason }))) return dropped.inc()
+      if (!rows.hasRoom(leastWeight, pathOf({ source, reason: refused.reason }))) return dropped.inc()
       const headers = JSON.stringify(refused.headers())
       const { arrivedAt, reason, webhookId } = refused
       // Two bytes a character: what is not Latin-1 is kept so.
@@ -80,6 +85,7 @@ export function createQuarantine({ db, dropped, maxRows, maxBytes, wake, signal 
       const rest = restUntil - performance.now()
       if (rest > 0 && !signal.aborted) await delay(rest, undefined, { signal }).catch(() => {})
       writtenBytes = 0
+      await senders.keep()
       const { written, more } = await rows.writeSome()
       restUntil = performance.now() + Math.min(maxRestMs, (writtenBytes / bytesPerSecond) * 1000)
       if (written > 0) await bounds.keep({ rows: written, bytes: writtenBytes })
@@ -92,10 +98,6 @@ export function createQuarantine({ db, dropped, maxRows, maxBytes, wake, signal 
     await insert(into, batch)
     writtenBytes += batch.reduce((sum, { weight }) => sum + weight, 0)
   }
-}
-
-function groupOf({ source, reason }: { source: string; reason: string }): string {
-  return `${reason} ${source}`
 }
 
 /** A small part of a large read keeps all of it in memory. */
@@ -189,7 +191,7 @@ async function nextRows(db: Database, { after, reason }: { after: number; reason
         ) as page window oldest as (order by id)
       ) as summed where place = 1 or total <= ${pageBytes}
     ) order by id`)
-  return rows.map(toKept)
+  return answered(rows, 'reading the quarantine').map(toKept)
 }
 
 /** The delivery that it is with today's secrets; undefined while it is not authentic. */

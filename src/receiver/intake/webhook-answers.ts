@@ -5,6 +5,8 @@ import { BodyError, type BodyRefusal } from './body-reader.ts'
 import { waitForTurn } from './read-turns.ts'
 
 const retryAfterSeconds = '5'
+/** The reason of what nobody expected. */
+export const internalError = 'internal_error'
 
 /** A refusal whose exact reason goes to the log and never to the sender. */
 export class Refusal extends HttpError {
@@ -32,7 +34,7 @@ export function answerAcceptance(res: ServerResponse, acceptance: Acceptance): v
 export function refusalOf(error: unknown, maxBodyBytes: number): Refusal {
   if (error instanceof Refusal) return error
   if (error instanceof BodyError) return bodyRefusal(error.code, maxBodyBytes)
-  const reason = error instanceof UnavailableError ? error.reason : 'internal_error'
+  const reason = error instanceof UnavailableError ? error.reason : internalError
   return unavailable('the delivery could not be stored; send it again later', reason)
 }
 

@@ -9,7 +9,7 @@ import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../doma
 import type { Keys } from '../domain/keys.ts'
 import { createTurns, largeBodyBytes } from './large-bodies.ts'
 import { headersToVerify, keptHeaders, startOf, valuesOf } from './request-headers.ts'
-import { answerAcceptance, answerRefusal, Refusal, refusalOf } from './webhook-answers.ts'
+import { answerAcceptance, answerRefusal, internalError, Refusal, refusalOf } from './webhook-answers.ts'
 
 /** What is known of one HTTP arrival when it has been answered: for the log, the metrics and the console. */
 export type Arrival = {
@@ -45,6 +45,8 @@ export type WebhookDeps = {
   clock: () => Date
   /** Called once for each arrival, after its answer. */
   onArrival: (arrival: Arrival) => void
+  /** Called with what nobody expected: a fault of ours, which is answered 503. */
+  onFault: (error: unknown, arrival: Arrival) => void
   /** Called with what was refused for its id or signature. */
   onRefused: (refused: Refused) => void
 }
@@ -79,6 +81,7 @@ function receive(deps: WebhookDeps): RequestHandler {
       arrival.outcome = refusal.status === 503 ? 'unavailable' : 'refused'
       arrival.status = refusal.status
       arrival.reason = refusal.reason
+      if (refusal.reason === internalError) deps.onFault(error, arrival)
       answerRefusal(req, res, refusal)
     }
     arrival.ackMs = performance.now() - started

@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm'
+import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -27,8 +27,8 @@ const retryPause = { baseMs: 1000, capMs: 60_000 }
 export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
 
 /**
- * Takes due deliveries of a lane for this worker, the oldest first; other workers
- * skip them. No more than `limit`, and none after the one with which the bodies
+ * Takes due deliveries of a lane for this worker, the oldest first, and where each
+ * costs a call to the provider of every key in turn; other workers skip them. No more than `limit`, and none after the one with which the bodies
  * reach `maxBytes`: what is claimed is held in memory.
  */
 export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date }): Promise<Claimed[]> {
@@ -41,16 +41,11 @@ export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane
     received_at: string
     body: Buffer
   }>(sql`
-    with due as (
-      select delivery_id, due_at from mediadock.inbox
-      where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
-      order by due_at limit ${limit}
-      for update skip locked
-    ),
+    with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
       select delivery_id, webhook_id, key_name, received_at, body,
-             coalesce(sum(octet_length(body)) over (order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
+             coalesce(sum(octet_length(body)) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
       from due left join mediadock.deliveries on deliveries.id = due.delivery_id
     ),
     claimed as (
@@ -72,6 +67,37 @@ export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane
     receivedAt: new Date(row.received_at),
     body: row.body,
   }))
+}
+
+function dueByAge(lane: Lane, limit: number, now: Date): SQL {
+  return sql`due as (
+      select delivery_id, due_at, 1 as turn from mediadock.inbox
+      where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
+      order by due_at limit ${limit}
+      for update skip locked
+    )`
+}
+
+/** Thousands of one key, which its secret is enough for, must not keep another's one waiting for as many calls. */
+function dueInTurns(limit: number, now: Date): SQL {
+  return sql`waiting (key_name) as (
+      -- From one key to the next by the index: how many wait of each does not matter.
+      (select key_name from mediadock.inbox where lane = 'fetch' order by key_name limit 1)
+      union all
+      select next.key_name from waiting cross join lateral (
+        select key_name from mediadock.inbox where lane = 'fetch' and key_name > waiting.key_name order by key_name limit 1) as next
+    ),
+    due as (
+      select delivery_id, due_at, turn from waiting cross join lateral (
+        select delivery_id, due_at, row_number() over (order by due_at, delivery_id) as turn from (
+          select delivery_id, due_at from mediadock.inbox
+          where lane = 'fetch' and inbox.key_name = waiting.key_name and due_at <= ${now.toISOString()}::timestamptz
+          order by due_at limit ${limit}
+          for update skip locked
+        ) as oldest
+      ) as of_key
+      order by turn, due_at limit ${limit}
+    )`
 }
 
 /**

@@ -1,7 +1,7 @@
 import { is, SQL, sql } from 'drizzle-orm'
 import type postgres from 'postgres'
-import { clientOf, statementOf, type Database } from '../../runtime/postgres/postgres.ts'
-import { isConnectionLost } from '../../runtime/postgres/errors.ts'
+import { clientOf, type Database, statementOf } from '../../runtime/postgres/postgres.ts'
+import { answered, isConnectionLost } from '../../runtime/postgres/errors.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
@@ -43,9 +43,10 @@ async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Prom
     if (state.late) throw new QueryTimeoutError()
     return connection.unsafe(text, params)
   }
-  const execute = (query: SQL | string) => {
+  const execute = async (query: SQL | string) => {
     const { text, params } = statementOf(is(query, SQL) ? query : sql.raw(query))
-    return run(text, params)
+    // A list that is empty because its answer got lost would be read as good news.
+    return answered(await run(text, params), 'a query')
   }
   try {
     await run(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)

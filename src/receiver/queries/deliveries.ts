@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
+import { one } from '../../runtime/postgres/errors.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
@@ -73,8 +74,8 @@ async function deliveryRows(db: Database, { limit, cursor, ...filters }: Deliver
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
-  const [row] = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
-  return Number(row?.n ?? 0)
+  const rows = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
+  return Number(one(rows, 'counting deliveries').n)
 }
 
 const seldom = 500

@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { callsFor } from '../fetching/call-budget.ts'
 import { isDue, type StuckAfter } from './due.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 
 export type Backlog = {
   /** Requests whose next call to the provider is due. */
@@ -19,6 +20,7 @@ export async function readBacklog(
     select count(*)::int as due from mediadock.requests
     where ${isDue({ now, stuckAfterSeconds })}
     group by key_name`)
+  answered(rows, 'reading the backlog')
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {
     due: rows.reduce((sum, { due }) => sum + due, 0),

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { one } from '../../runtime/postgres/errors.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { ReconcileRun } from './reconciler.ts'
 
 export const runTriggers = ['cron', 'manual'] as const
@@ -64,6 +64,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
 
 /** When a run last ended, on any replica and whatever came of it; undefined before the first. */
 export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
-  const [row] = await db.execute<{ ended_at: string }>(sql`select ended_at from mediadock.reconcile_runs order by id desc limit 1`)
+  const rows = await db.execute<{ ended_at: string }>(sql`select ended_at from mediadock.reconcile_runs order by id desc limit 1`)
+  const [row] = answered(rows, 'reading the last run of the reconciler')
   return row && new Date(row.ended_at)
 }

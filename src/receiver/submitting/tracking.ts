@@ -39,11 +39,11 @@ export function requeueParked({ keyNames, now }: { keyNames: readonly string[]; 
         where request_id in (select request_id from tracked where open) and parked_reason = 'key_mismatch' and key_name = any(${sql.param([...keyNames])}::text[])
         order by received_at limit ${maxRequeued}
       ) p
-      where d.id = p.id returning d.id, d.status
+      where d.id = p.id returning d.id, d.status, d.key_name
     ),
     requeued as (
-      insert into mediadock.inbox (delivery_id, lane, due_at)
-      select id, case status when 'OK' then 'fetch' else 'direct' end, ${now.toISOString()}::timestamptz from unparked
+      insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
+      select id, case status when 'OK' then 'fetch' else 'direct' end, ${now.toISOString()}::timestamptz, key_name from unparked
       on conflict do nothing
     )`
 }

@@ -1,10 +1,15 @@
 import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
 import { Counter } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
 import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
 import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
+import { sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { deliver, failed } from '../../support/webhooks.ts'
+import { eventually } from '../../support/eventually.ts'
 
 const midnight = Date.parse('2026-03-01T00:00:00Z')
 
@@ -48,4 +53,27 @@ it('gives refused arrivals so many rows a day, and folds the rest into one for e
   expect(row).toMatchObject({ arrivals: minutes * 6000, folds: folded.length })
   expect(folded.length).toBeLessThanOrEqual(minutes)
   expect(log.record(refused(midnight + 86_400_000))).toBe(true)
+})
+
+it('tells what each key has stored, by day in the log and as a metric', async () => {
+  const { url, sql } = await withTestDatabase()
+  const receiver = await startTestReceiver({ databaseUrl: url })
+  onTestFinished(() => receiver.stop())
+  const { body } = failed()
+  const webhookId = randomUUID()
+  for (let time = 0; time < 2; time += 1) await deliver(receiver.webhookUrl, body, { webhookId })
+  await deliver(receiver.webhookUrl, Buffer.from('no notification'), {})
+  await deliver(receiver.webhookUrl, body, { secret: sandboxKey.signing_secret })
+  await deliver(receiver.webhookUrl, body, { secret: 'whsec_nobody' })
+  await eventually(async () => (await sql`select from mediadock.arrivals`).length === 5)
+  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/operations.md'), 'utf8')
+  const [, statement = ''] = /```sql\n(select key_name[^`]*)```/.exec(page) ?? []
+  const rows = await sql.unsafe(statement)
+  const stored = [{ key_name: 'live', deliveries: '2', bytes: String(body.length + 15) }, { key_name: 'sandbox', deliveries: '1', bytes: String(body.length) }]
+  expect(rows).toMatchObject(stored)
+  const metrics = await eventually(async () => {
+    const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+    return text.includes('mediadock_stored_bytes_total{key_name="sandbox"}') ? text : undefined
+  })
+  for (const { key_name: key, bytes } of stored) expect(metrics).toContain(`mediadock_stored_bytes_total{key_name="${key}"} ${bytes}\n`)
 })

@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
+import http from 'node:http'
 import net from 'node:net'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor } from '../../support/webhooks.ts'
+import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
 
 const mebibyte = 1_048_576
 let database: TestDatabase
@@ -148,4 +150,22 @@ describe('an authentic delivery is answered, whatever its sender does next', () 
     bad.send(message().replace('/webhooks', 'http://[bad/webhooks'))
     await eventually(() => bad.came.text.includes('"bad_request"'))
   })
+})
+
+it('large bodies that are being verified leave room for those of ordinary length', { timeout: 60_000 }, async () => {
+  const reader = createBodyReader({ maxBodyBytes: mebibyte })
+  const ends: string[] = []
+  // Never released: as if verifying all of them took long.
+  const server = http.createServer((req, res) => {
+    reader.read(req, res).then(({ body }) => ends.push(`${body.length} whole`), (error: unknown) => ends.push(error instanceof BodyError ? error.code : String(error))).finally(() => res.end())
+  })
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  onTestFinished(() => void server.close())
+  const address = server.address()
+  const url = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`
+  const post = async (length: number) => (await fetch(url, { method: 'POST', body: Buffer.alloc(length, 'x') })).text()
+  await Promise.all(Array.from({ length: 75 }, () => post(mebibyte)))
+  await Promise.all(Array.from({ length: 60 }, () => post(30_000)))
+  const counted = (end: string) => ends.filter((one) => one === end).length
+  expect([counted('30000 whole'), counted(`${mebibyte} whole`) > 50, counted('too_much_being_received') > 10]).toEqual([60, true, true])
 })

@@ -7,13 +7,17 @@ import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { createKnownSenders } from '../../../src/receiver/intake/known-senders.ts'
+
+const causes = ['missing_header', 'malformed_header', 'no_matching_secret', 'timestamp_too_old']
 
 async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) {
   const { url, sql } = await withTestDatabase()
   const pool = createPool({ url, max: 1 })
   onTestFinished(() => pool.close())
   const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
-  const quarantine = createQuarantine({ db: pool.db, dropped, maxRows, maxBytes, wake: () => {}, signal: AbortSignal.abort() })
+  const senders = createKnownSenders({ db: pool.db, clock: () => new Date() })
+  const quarantine = createQuarantine({ db: pool.db, senders, dropped, maxRows, maxBytes, wake: () => {}, signal: AbortSignal.abort() })
   const record = (reason: string, { remote = '192.0.2.1', headers = {}, body = Buffer.alloc(0) }: { remote?: string; headers?: Record<string, string>; body?: Buffer } = {}) =>
     quarantine.record({ arrivedAt: new Date(), reason, webhookId: randomUUID(), remote, headers: () => headers, body })
   const writeAll = async () => {
@@ -24,25 +28,79 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
       select reason, source, count(*)::int as n from mediadock.quarantine group by reason, source order by reason, source`
     return rows.map(({ reason, source, n }) => [reason, source, n])
   }
-  return { quarantine, record, writeAll, kept, sql, droppedRows: async () => (await dropped.get()).values[0]?.value ?? 0 }
+  const keptOf = async (source: string) => (await kept()).filter((row) => row[1] === source).reduce((sum, row) => sum + Number(row[2]), 0)
+  return { quarantine, senders, record, writeAll, kept, keptOf, sql, droppedRows: async () => (await dropped.get()).values[0]?.value ?? 0 }
 }
 
 it('weighs headers and rows, not bodies alone: what waits is bounded, and the rest counted', async () => {
   const { quarantine, record, droppedRows } = await withQuarantine()
   const headers = { 'x-filler': 'x'.repeat(8000) }
   for (let n = 0; n < 20_000; n += 1) record('missing_header', { headers })
-  expect(quarantine.waiting()).toBeLessThan(1000)
+  expect(quarantine.waiting()).toBeLessThan(2600)
   expect((await droppedRows()) + quarantine.waiting()).toBe(20_000)
   for (let n = 0; n < 100_000; n += 1) record('malformed_header')
-  expect(quarantine.waiting()).toBeLessThan(10_000)
+  expect(quarantine.waiting()).toBeLessThan(41_000)
+  expect((await droppedRows()) + quarantine.waiting()).toBe(120_000)
 })
 
-it('of one sender and cause only so much waits, and there is room for the others', async () => {
-  const { record, writeAll, kept } = await withQuarantine()
-  for (let n = 0; n < 100; n += 1) record('no_matching_secret', { body: Buffer.alloc(1_048_576, 'x') })
-  record('no_matching_secret', { remote: '198.51.100.7' })
+it('while it waits whoever has most gives way: those who fill the memory leave room for a newcomer', async () => {
+  const { record, writeAll, keptOf } = await withQuarantine()
+  const body = Buffer.alloc(1_048_576, 'x')
+  for (let n = 0; n < 40; n += 1) {
+    for (const reason of causes) for (const remote of ['192.0.2.1', '203.0.113.1']) record(reason, { remote, body })
+  }
+  for (let n = 0; n < 20; n += 1) record('no_matching_secret', { remote: '198.51.100.7', body: Buffer.alloc(100_000, 'x') })
   await writeAll()
-  expect(await kept()).toContainEqual(['no_matching_secret', '198.51.100.7', 1])
+  expect(await keptOf('198.51.100.7')).toBe(20)
+})
+
+it('a stranger with many addresses of some networks pushes out nobody of another network', async () => {
+  const { record, writeAll, keptOf } = await withQuarantine({ maxRows: 1000 })
+  for (let n = 0; n < 200; n += 1) record('no_matching_secret', { remote: '198.51.100.7' })
+  for (let n = 0; n < 100; n += 1) record('no_matching_secret', { remote: '2001:db8:1::7' })
+  await writeAll()
+  for (let n = 0; n < 500; n += 1) {
+    for (const reason of causes) record(reason, { remote: n % 2 ? `192.0.2.${n % 250}` : `2001:db8:2:${n}::1` })
+    if (n % 100 === 0) await writeAll()
+  }
+  await writeAll()
+  expect([await keptOf('198.51.100.7'), await keptOf('2001:db8:1:0::/64')]).toEqual([200, 100])
+})
+
+it('a stranger with 2,600 networks pushes out nobody from whom something authentic came, in memory and in the table, on any replica', async () => {
+  const { senders, record, writeAll, keptOf, sql } = await withQuarantine()
+  senders.note({ keyName: 'live', remote: '198.51.100.7', at: new Date() })
+  // Another replica saw this one.
+  await sql`insert into mediadock.known_senders values ('live', '198.51.101.7', now())`
+  await writeAll()
+  const known = ['198.51.100.7', '198.51.101.7']
+  for (const remote of known) for (let n = 0; n < 2000; n += 1) record('no_matching_secret', { remote })
+  await writeAll()
+  for (let n = 0; n < 2600; n += 1) {
+    for (const reason of causes) record(reason, { remote: `10.${n >> 8}.${n & 255}.1`, headers: { filler: 'x'.repeat(2000) } })
+    if (n === 1300) for (const remote of known) for (let m = 0; m < 200; m += 1) record('no_matching_secret', { remote, body: Buffer.alloc(10_000) })
+  }
+  await writeAll()
+  expect([await keptOf('198.51.100.7'), await keptOf('198.51.101.7')]).toEqual([2200, 2200])
+}, 60_000)
+
+it('of one sender, or of all behind a balancer that is not trusted, a flood with one cause pushes out no other', async () => {
+  const { record, writeAll, kept } = await withQuarantine({ maxRows: 30 })
+  for (let n = 0; n < 10; n += 1) record('no_matching_secret')
+  await writeAll()
+  for (const reason of ['missing_header', 'malformed_header']) for (let n = 0; n < 250; n += 1) record(reason)
+  await writeAll()
+  expect(await kept()).toEqual(['malformed_header', 'missing_header', 'no_matching_secret'].map((reason) => [reason, '192.0.2.1', 10]))
+})
+
+it('forgets a sender after a week, and of one key keeps the latest 64', async () => {
+  const { senders, writeAll, sql } = await withQuarantine()
+  await sql`insert into mediadock.known_senders values ('live', '198.51.100.7', now() - interval '8 days'), ('live', '198.51.100.8', now() - interval '6 days')`
+  for (let n = 0; n < 300; n += 1) senders.note({ keyName: 'other', remote: `2001:db8:${n.toString(16)}::1`, at: new Date() })
+  await writeAll()
+  expect(['198.51.100.7', '198.51.100.8', '2001:db8:0:0::/64'].map(senders.isKnown)).toEqual([false, true, true])
+  const [{ n } = { n: 0 }] = await sql<{ n: number }[]>`select count(*)::int as n from mediadock.known_senders where key_name = 'other'`
+  expect(n).toBe(64)
 })
 
 it('in the table the oldest go first, of whoever has most there: a flood pushes out none but itself', async () => {
@@ -66,6 +124,19 @@ it('holds the table to its bytes, headers included', async () => {
   const [held] = await sql`select sum(octet_length(body) + octet_length(headers::text))::int as bytes, count(*)::int as n from mediadock.quarantine`
   expect(held?.['bytes']).toBeLessThanOrEqual(100_000)
   expect(held?.['n']).toBeGreaterThan(20)
+})
+
+it('a sender of authentic deliveries is a known one, once they are in the log', async () => {
+  const { url, sql } = await withTestDatabase()
+  const receiver = await startTestReceiver({ databaseUrl: url })
+  onTestFinished(() => receiver.stop())
+  await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })
+  expect((await deliver(receiver.webhookUrl, failed().body)).status).toBe(200)
+  const [row] = await eventually(async () => {
+    const rows = await sql`select key_name, source from mediadock.known_senders`
+    return rows.length > 0 ? rows : undefined
+  })
+  expect(row).toEqual({ key_name: 'live', source: '127.0.0.1' })
 })
 
 it('is verified again in pages that are bounded in bytes', async () => {

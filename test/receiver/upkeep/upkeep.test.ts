@@ -140,9 +140,15 @@ describe('retention', () => {
     await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '1 hour')`
     await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = ${done}`
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
+    // Of days without a partition of their own: what is past, and what is not.
+    const [past, ahead] = [new Date(Date.now() - 60 * day), new Date(Date.now() + 60 * day)]
+    for (const at of [past, ahead]) await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) select ${at}, 'accepted', 200, 1 from generate_series(1, 1200)`
+    expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(2400)
 
     const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
     expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
+    expect(await database.sql`select arrived_at from mediadock.arrivals_other where arrived_at <> ${ahead}`).toEqual([])
+    expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(1200)
     const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
     expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)

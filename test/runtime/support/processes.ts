@@ -9,6 +9,7 @@ export type TestProcess = {
   pid: number
   /** Everything on stdout and stderr so far. */
   output: () => string
+  stdout: () => string
   /** Settles when the output has this in it; fails, with the output, when the process ends before. */
   says: (pattern: RegExp, withinMs?: number) => Promise<RegExpExecArray>
   kill: (signal: NodeJS.Signals) => void
@@ -19,6 +20,8 @@ export type TestProcess = {
 export function startProcess(command: string, args: readonly string[], options: SpawnOptions = {}): TestProcess {
   const child = spawn(command, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
   let output = ''
+  let stdout = ''
+  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (chunk: Buffer) => (output += chunk.toString()))
   const hasEnded = () => child.exitCode !== null || child.signalCode !== null
   // `close`, not `exit`: by then all of the output is here.
@@ -31,6 +34,7 @@ export function startProcess(command: string, args: readonly string[], options: 
     child,
     pid: child.pid ?? -1,
     output: () => output,
+    stdout: () => stdout,
     says: async (pattern, withinMs = 30_000) => {
       const found = await eventually(() => pattern.exec(output) ?? (hasEnded() ? 'ended' : undefined), withinMs)
       if (found === 'ended') throw new Error(`the process ended before it said ${pattern}: ${output}`)

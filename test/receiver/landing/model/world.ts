@@ -14,6 +14,7 @@ import { createLogger } from '../../../../src/runtime/logger.ts'
 import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
+import { createKnownSenders } from '../../../../src/receiver/intake/known-senders.ts'
 import type { KeyName } from './provider.ts'
 
 const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live' }
@@ -51,7 +52,7 @@ export async function createWorld(database: TestDatabase) {
   const clock = () => setting.now()
   const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
   const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
-  const quarantine = createQuarantine({ db, dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
+  const quarantine = createQuarantine({ db, senders: createKnownSenders({ db, clock }), dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
   const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,
@@ -67,7 +68,7 @@ export async function createWorld(database: TestDatabase) {
   }
 
   const app = express()
-  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onRefused: quarantine.record })
+  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onFault: (error) => { throw error }, onRefused: quarantine.record })
   const server = http.createServer(app).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo

@@ -1,0 +1,87 @@
+import { sql } from 'drizzle-orm'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import { sourceOf } from './refused-source.ts'
+
+const knownForDays = 7
+/** Of one key, the latest: whoever holds one secret must not fill the table, nor push out the senders of others. */
+const maxSourcesPerKey = 64
+/** How exact the time of the last one is. */
+const noteAgainMs = 3_600_000
+/** How often others' are looked at, and how soon one's own are written. */
+const readEveryMs = 60_000
+const writeEveryMs = 1000
+const maxNoted = 10_000
+
+export type KnownSenders = {
+  /** Remembers that something authentic came from an address. */
+  note: (sighting: { keyName: string; remote: string | undefined; at: Date }) => void
+  /** Whether something authentic came from a source in the last days, to any replica. */
+  isKnown: (source: string) => boolean
+  /** Writes what is new, and reads what others wrote: called at any time, and done as often as is needed. */
+  keep: () => Promise<void>
+}
+
+/**
+ * From where authentic deliveries came lately. What is refused from there may be
+ * authentic too, signed with a secret that is missing here, and has a room in the
+ * quarantine that strangers cannot take.
+ */
+export function createKnownSenders({ db, clock }: { db: Database; clock: () => Date }): KnownSenders {
+  let known: ReadonlySet<string> = new Set()
+  const noted = new Map<string, number>()
+  /** By key and source. */
+  const fresh = new Map<string, Map<string, Date>>()
+  let hasFresh = false
+  let keptAt = -Infinity
+
+  return {
+    note: ({ keyName, remote, at }) => {
+      const of = `${keyName} ${remote}`
+      if (at.getTime() - (noted.get(of) ?? -Infinity) < noteAgainMs) return
+      if (noted.size >= maxNoted) noted.clear()
+      noted.set(of, at.getTime())
+      const ofKey = fresh.get(keyName) ?? new Map<string, Date>()
+      fresh.set(keyName, ofKey)
+      if (ofKey.size < maxSourcesPerKey) ofKey.set(sourceOf(remote), at)
+      hasFresh = true
+    },
+    isKnown: (source) => known.has(source),
+    keep: async () => {
+      if (performance.now() - keptAt < (hasFresh ? writeEveryMs : readEveryMs)) return
+      hasFresh = false
+      const cutoff = new Date(clock().getTime() - knownForDays * 86_400_000)
+      const writing = [...fresh].flatMap(([keyName, sources]) => [...sources].map(([source, at]) => ({ keyName, source, at })))
+      await write(db, writing).catch((error: unknown) => {
+        hasFresh = true
+        throw error
+      })
+      for (const { keyName, source } of writing) fresh.get(keyName)?.delete(source)
+      await forget(db, cutoff)
+      const rows = await db.execute<{ source: string }>(sql`select distinct source from mediadock.known_senders`)
+      known = new Set(answered(rows, 'reading the known senders').map(({ source }) => source))
+      keptAt = performance.now()
+    },
+  }
+}
+
+type Sighting = { keyName: string; source: string; at: Date }
+
+async function write(db: Database, sightings: readonly Sighting[]): Promise<void> {
+  if (sightings.length === 0) return
+  const column = <T>(pick: (sighting: Sighting) => T) => sql.param(sightings.map(pick))
+  // In the order of the key, so that two writers can never wait for each other.
+  await db.execute(sql`
+    insert into mediadock.known_senders as s (key_name, source, last_at)
+    select * from unnest(${column((s) => s.keyName)}::text[], ${column((s) => s.source)}::text[], ${column((s) => s.at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
+    order by key_name, source
+    on conflict (key_name, source) do update set last_at = greatest(s.last_at, excluded.last_at)`)
+}
+
+async function forget(db: Database, cutoff: Date): Promise<void> {
+  await db.execute(sql`
+    delete from mediadock.known_senders where (key_name, source) in (
+      select key_name, source from (
+        select key_name, source, last_at, row_number() over (partition by key_name order by last_at desc, source) as place from mediadock.known_senders
+      ) as ranked where place > ${maxSourcesPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
+}

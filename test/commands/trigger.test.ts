@@ -1,0 +1,71 @@
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { mediadock } from './mediadock.ts'
+
+// Each test starts processes, which takes a while on a machine that does other things too.
+vi.setConfig({ testTimeout: 120_000 })
+
+let database: TestDatabase
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url })
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+const trigger = (env: Record<string, string>, ...args: string[]) => mediadock(env, 'trigger', ...args, '--url', receiver.webhookUrl)
+const idIn = (stdout: string) => /^request_id (\S+)\nwebhook_id (\S+)$/m.exec(stdout)
+
+it.each([
+  ['ok', [/^200 .*accepted/], 'image'],
+  ['error', [/^200 .*accepted/], 'FAILED'],
+  ['multi-image', [/^200 .*accepted/], 'image'],
+  ['video', [/^200 .*accepted/], 'video'],
+  ['audio', [/^200 .*accepted/], 'audio'],
+  ['duplicate', [/^200 .*accepted/, /^200 .*duplicate/], 'audio'],
+  ['bad-signature', [/^401 .*invalid_signature/], 'no_matching_secret'],
+  ['stale', [/^401 .*invalid_signature/], 'timestamp_too_old'],
+])('mediadock trigger %s sends what it says, prints the answers, and is exit 0', async (kind, answers, becomes) => {
+  const { code, stdout, stderr } = await trigger({}, kind)
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+  const lines = stdout.split('\n')
+  answers.forEach((answer, at) => expect(lines[at]).toMatch(answer))
+  const [, requestId = '', webhookId = ''] = idIn(stdout) ?? []
+  expect(lines).toHaveLength(answers.length + 3)
+  const became = await eventually(async () => {
+    const [row] = await database.sql`
+      select coalesce((select kind from mediadock.media where request_id = ${requestId} limit 1), (select status from mediadock.results where request_id = ${requestId}),
+        (select reason from mediadock.arrivals where webhook_id = ${webhookId} and outcome = 'refused')) as became`
+    return row?.['became'] ?? undefined
+  })
+  expect(became).toBe(becomes)
+})
+
+it('an answer that such a delivery should not get is exit 1, and what is written wrong is 2', async () => {
+  expect((await trigger({}, 'ok', '--secret', 'whsec_nobody')).code).toBe(1)
+  expect(await trigger({}, 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('trigger takes one of ok, error') })
+  expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({ code: 2, stderr: expect.stringContaining('give --secret') })
+})
+
+it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads it', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-keys-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true }))
+  const file = path.join(folder, 'keys.json')
+  await fs.writeFile(file, JSON.stringify([sandboxKey, liveKey]))
+  const requestId = '2f0d6c1e-0000-4000-8000-000000000001'
+  const { code, stderr } = await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: file }, 'error', '--request-id', requestId)
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+  const [row] = await database.sql`select key_name from mediadock.deliveries where request_id = ${requestId}`
+  expect(row).toEqual({ key_name: 'sandbox' })
+  expect(await trigger({ GENERATION_KEYS_FILE: file }, 'ok')).toMatchObject({ code: 78, stderr: expect.stringContaining('both given') })
+  expect(await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: `${file}.not` }, 'ok')).toMatchObject({ code: 78, stderr: expect.stringContaining('GENERATION_KEYS_FILE cannot be read') })
+})

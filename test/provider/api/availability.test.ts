@@ -1,0 +1,41 @@
+import { expect, it } from 'vitest'
+import { createAvailability } from '../../../src/provider/api/availability.ts'
+import { HttpError } from '../../../src/runtime/http/http.ts'
+import { NoAnswerError } from '../../../src/runtime/postgres/errors.ts'
+import { watchedLogger } from '../../runtime/support/watched-logger.ts'
+
+const failureOf = (work: Promise<unknown>) => work.then(() => undefined, (error: unknown) => error)
+const unavailable = { status: 503, code: 'unavailable', headers: { 'Retry-After': '5' } }
+
+it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as one of them has ended', async () => {
+  const available = createAvailability(watchedLogger().logger)
+  const held = Array.from({ length: 2000 }, () => Promise.withResolvers<void>())
+  const running = held.map(({ promise }) => available(() => promise))
+  let ran = 0
+  const failing = async () => {
+    throw new HttpError(404, 'x', 'x')
+  }
+  const one = async () => void (ran += 1)
+  expect(await failureOf(available(one))).toMatchObject(unavailable)
+  expect(ran).toBe(0)
+  held[0]?.resolve()
+  await running[0]
+  await available(one)
+  expect(ran).toBe(1)
+  // A failure gives its place back as well.
+  held[1]?.reject(new HttpError(400, 'x', 'x'))
+  await failureOf(running[1] ?? Promise.resolve())
+  await Promise.all([available(one), failureOf(available(failing))])
+  held.forEach(({ resolve }) => resolve())
+  await Promise.allSettled(running)
+})
+
+it('takes what is the fault of Postgres for 503, and nothing else', async () => {
+  const available = createAvailability(watchedLogger().logger)
+  const failing = (error: unknown) => failureOf(available(async () => {
+    throw error
+  }))
+  for (const code of ['08006', '53300', '57P01', '57014', '25006', 'ECONNREFUSED']) expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject(unavailable)
+  expect(await failing(new NoAnswerError('x'))).toMatchObject(unavailable)
+  for (const code of ['23505', '22003', 'ERR_X']) expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject({ message: code, code })
+})
