@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import { InvalidFilterError, maxLimit, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { createPool, type Database } from '../runtime/postgres/postgres.ts'
-import type { Environment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { printJson, printTable, UsageError, type Command } from './usage.ts'
 
@@ -11,7 +11,7 @@ export type Listing<S extends z.ZodObject, T> = {
   help: string
   /** The filters that the API has too; each is an option of its name, with dashes. */
   filters: S
-  list: (db: Database, query: z.infer<S> & Paging, env: Environment) => Promise<Page<T>>
+  list: (db: Database, query: z.infer<S> & Paging, env: ProcessEnvironment) => Promise<Page<T>>
   headings: readonly string[]
   row: (item: T) => readonly (string | number | null)[]
 }

@@ -7,7 +7,7 @@ import { createProviderClient } from '../receiver/fetching/provider-client.ts'
 import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
 import { createLogger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
-import { withSetting, type Environment } from '../runtime/settings.ts'
+import { withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
 
@@ -16,7 +16,7 @@ import { withPool } from './listing.ts'
  * command line lands and polls by the same functions and in the same budget.
  * Ctrl-C asks it to stop after what is in progress.
  */
-export async function withProcessing<T>(env: Environment, work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>): Promise<T> {
+export async function withProcessing<T>(env: ProcessEnvironment, work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>): Promise<T> {
   const interruption = new AbortController()
   const interrupt = () => interruption.abort()
   process.once('SIGINT', interrupt)
@@ -45,7 +45,7 @@ export async function withProcessing<T>(env: Environment, work: (deps: Reconcile
   }
 }
 
-async function readSettings(env: Environment, databaseUrl: string) {
+async function readSettings(env: ProcessEnvironment, databaseUrl: string) {
   const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
   const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
   const { receiver } = readConfig(withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl), ['receiver'], { databaseUrl, keys, secretKey: undefined })

@@ -3,7 +3,7 @@ import { isProduction, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
-import type { Environment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { printJson, printTable, required, UsageError, type Command } from './usage.ts'
 
@@ -95,11 +95,11 @@ The API key and the signing secret of a new key are shown once. --json prints on
   },
 }
 
-async function secretKeyOf(env: Environment): Promise<Buffer> {
+async function secretKeyOf(env: ProcessEnvironment): Promise<Buffer> {
   return readProviderSecretKey(env, isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey)
 }
 
-async function withProvider(env: Environment, secretKey: Buffer | undefined, work: (deps: CommandDeps) => Promise<number>): Promise<number> {
+async function withProvider(env: ProcessEnvironment, secretKey: Buffer | undefined, work: (deps: CommandDeps) => Promise<number>): Promise<number> {
   return withDatabase(env, 'provider', async (databaseUrl) => {
     const { deps, close } = provider.openProvider({ databaseUrl, ...(secretKey && { secretKey }) })
     try {

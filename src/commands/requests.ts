@@ -1,7 +1,7 @@
 import { ConfigError } from '../config/config.ts'
 import { requestFiltersSchema } from '../receiver/queries/filters.ts'
 import { listRequests } from '../receiver/queries/requests.ts'
-import { positiveInt, settingsReader, type Environment } from '../runtime/settings.ts'
+import { positiveInt, settingsReader, type ProcessEnvironment } from '../runtime/settings.ts'
 import { listCommand } from './listing.ts'
 import type { Command } from './usage.ts'
 
@@ -37,7 +37,7 @@ export const requestsCommand: Command = {
   run: (args, env) => listing.run(args.map((arg, at) => (arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg)), env),
 }
 
-function stuckAfterSeconds(env: Environment): number {
+function stuckAfterSeconds(env: ProcessEnvironment): number {
   const reader = settingsReader(env)
   const seconds = reader.withDefault('STUCK_AFTER_SECONDS', positiveInt, 120)
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
 import { ConfigError, isProduction } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
-import { type Environment, settingsReader } from '../runtime/settings.ts'
+import { type ProcessEnvironment, settingsReader } from '../runtime/settings.ts'
 import { readKeys } from '../receiver/settings.ts'
 import { sign } from '../wire/signature.ts'
 import { UsageError, type Command } from './usage.ts'
@@ -81,7 +81,7 @@ async function send({ body, secret: kind, ageSeconds = 0, times = 1, expected }:
 }
 
 /** Of the keys as the receiver reads them, or those of this laptop. */
-async function firstSecret(env: Environment): Promise<string> {
+async function firstSecret(env: ProcessEnvironment): Promise<string> {
   const file = env['GENERATION_KEYS_FILE'] || undefined
   const local = isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
   if (!file && !env['GENERATION_KEYS'] && !local) throw new UsageError('give --secret, or set GENERATION_KEYS or GENERATION_KEYS_FILE')

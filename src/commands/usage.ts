@@ -1,4 +1,4 @@
-import type { Environment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
 
 /** The command was not written as it must be; the message says how. Exit code 2. */
 export class UsageError extends Error {
@@ -10,7 +10,7 @@ export type Command = {
   /** What `--help` prints: forms, options, examples. */
   help: string
   /** Answers the exit code. */
-  run: (args: string[], env: Environment) => Promise<number>
+  run: (args: string[], env: ProcessEnvironment) => Promise<number>
 }
 
 // JSON itself escapes only the controls of ASCII: a terminal obeys others too.

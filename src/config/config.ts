@@ -1,6 +1,6 @@
 import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
-import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type Environment, type Problem } from '../runtime/settings.ts'
+import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type ProcessEnvironment, type SettingProblem } from '../runtime/settings.ts'
 
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]
@@ -23,23 +23,23 @@ export type Config = {
 export class ConfigError extends Error {
   override name = 'ConfigError'
   code = 'config' as const
-  constructor(problems: readonly Problem[]) {
+  constructor(problems: readonly SettingProblem[]) {
     super(['the settings do not allow a start:', ...problems.map(({ name, message }) => `  ${name} ${message}`)].join('\n'))
   }
 }
 
-export function isProduction(env: Environment): boolean {
+export function isProduction(env: ProcessEnvironment): boolean {
   return env['NODE_ENV'] === 'production'
 }
 
 /** Whether a server must be started for lack of a given one. */
-export function needsEmbeddedPostgres(env: Environment, wanted: readonly Program[]): boolean {
+export function needsEmbeddedPostgres(env: ProcessEnvironment, wanted: readonly Program[]): boolean {
   if (isProduction(env) || isGiven(env, 'DATABASE_URL')) return false
   return wanted.includes('receiver') || !isGiven(env, 'PROVIDER_DATABASE_URL')
 }
 
 /** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
-export function readConfig(env: Environment, wanted: readonly Program[], laptop: LocalDefaults): Config {
+export function readConfig(env: ProcessEnvironment, wanted: readonly Program[], laptop: LocalDefaults): Config {
   const production = isProduction(env)
   const local = production ? { databaseUrl: undefined, keys: undefined, secretKey: undefined } : laptop
   const reader = settingsReader(env)
@@ -55,7 +55,7 @@ export function readConfig(env: Environment, wanted: readonly Program[], laptop:
 }
 
 /** The settings of the command line's work on one database; throws ConfigError when there is none. */
-export function readDatabaseUrl(env: Environment, program: Program, fallback: string | undefined): string {
+export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallback: string | undefined): string {
   const reader = settingsReader(env)
   const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
   const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
@@ -65,7 +65,7 @@ export function readDatabaseUrl(env: Environment, program: Program, fallback: st
 }
 
 /** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
-export function readProviderSecretKey(env: Environment, fallback: string | undefined): Buffer {
+export function readProviderSecretKey(env: ProcessEnvironment, fallback: string | undefined): Buffer {
   const reader = settingsReader(isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback))
   const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)

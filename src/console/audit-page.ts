@@ -6,7 +6,7 @@ import { auditListSchema, listAudit, type AuditEntry } from '../receiver/queries
 import { parseFilters } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import type { Markup } from '../pages/console-page.ts'
-import { attempt } from './parts/failures.ts'
+import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { badge, foreign, pager, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -27,7 +27,7 @@ const channels = { console: 'console', api: 'API', cli: 'command line' } as cons
 export function auditRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
-    const read = await attempt(console.logger, () => listAudit(console.db, parseFilters(auditListSchema, without(query, 'open'))))
+    const read = await tryRead(console.logger, () => listAudit(console.db, parseFilters(auditListSchema, without(query, 'open'))))
     const fields = [
       { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
       { name: 'via', label: 'From where', options: auditChannels },

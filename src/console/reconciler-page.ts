@@ -11,7 +11,7 @@ import { readingOptions } from '../receiver/on-call/reading.ts'
 import { runTriggers } from '../receiver/reconciling/reconcile-runs.ts'
 import { actorOf } from '../pages/access.ts'
 import { sendPage, type Markup } from '../pages/console-page.ts'
-import { attempt } from './parts/failures.ts'
+import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { action, badge, duration, foreign, notice, number, pager, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -34,7 +34,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
     const query = queryOf(req)
     const { open, asked } = parseFilters(looksSchema, query)
     const state = await readReconciler(db, readingOptions(console))
-    const read = await attempt(logger, () => listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))))
+    const read = await tryRead(logger, () => listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))))
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
     const body = html`${head(state)} ${asked === undefined ? '' : await awaited(console, asked)} ${opened ? runWords(opened) : ''} ${stateView(console, state)}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>

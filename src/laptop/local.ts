@@ -6,7 +6,7 @@ import type { DemoKey } from '../provider/program.ts'
 import { lockDataDir } from './data-lock.ts'
 import { startEmbeddedPostgres } from './embedded-postgres.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Environment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
 
 export const dataDir = path.resolve('.data')
 
@@ -27,7 +27,7 @@ const nothing: Local = {
 }
 
 /** Opens `.data/`: the embedded PostgreSQL where it is needed, the demo keys, the provider's secret key. */
-export async function openLocal(env: Environment, { wanted, logger }: { wanted: readonly Program[]; logger: Logger }): Promise<Local> {
+export async function openLocal(env: ProcessEnvironment, { wanted, logger }: { wanted: readonly Program[]; logger: Logger }): Promise<Local> {
   if (isProduction(env)) return nothing
   await fs.mkdir(dataDir, { recursive: true })
   if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets()) }
@@ -52,10 +52,10 @@ export async function openLocal(env: Environment, { wanted, logger }: { wanted: 
 }
 
 /** The settings under which both programs find each other on a laptop, and the first webhook comes within a second. */
-export function laptopEnvironment(env: Environment, wanted: readonly Program[]): Environment {
+export function laptopEnvironment(env: ProcessEnvironment, wanted: readonly Program[]): ProcessEnvironment {
   if (isProduction(env) || wanted.length < 2) return env
   const receiver = `http://127.0.0.1:${env['PORT'] || '3000'}`
-  const laptop: Environment = {
+  const laptop: ProcessEnvironment = {
     GENERATION_API_URL: `http://127.0.0.1:${env['PROVIDER_PORT'] || '4000'}`,
     PROVIDER_WEBHOOK_ALLOW: `${receiver},${receiver.replace('127.0.0.1', 'localhost')}`,
     PROVIDER_DISPATCH_INTERVAL_MS: '1000',

@@ -9,7 +9,7 @@ export type Markup = ReturnType<typeof html>
 
 export type NavItem = { href: string; label: string; current?: boolean }
 
-export type Page = {
+export type PageContent = {
   title: string
   product: string
   nav: readonly NavItem[]
@@ -23,7 +23,7 @@ export type Page = {
 }
 
 /** The frame around every page of both consoles. */
-export function page({ title, product, nav, body, below, signOut = false, scripts = [], styles = [] }: Page): Markup {
+export function page({ title, product, nav, body, below, signOut = false, scripts = [], styles = [] }: PageContent): Markup {
   return html`<!doctype html>
     <html lang="en">
       <head>

@@ -78,21 +78,21 @@ function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
 }
 
-export type Environment = Record<string, string | undefined>
+export type ProcessEnvironment = Record<string, string | undefined>
 
 /** One wrong setting: its name and what is wrong with it, never its value. */
-export type Problem = { name: string; message: string }
+export type SettingProblem = { name: string; message: string }
 
 /** What may also be given as `<name>_FILE`, the name of a file that has it: for what nobody should see in an environment. */
 const fileSettings = new Set(['DATABASE_URL', 'INTERNAL_TOKEN', 'PROVIDER_DATABASE_URL', 'PROVIDER_SECRET_KEY', 'PROVIDER_CONSOLE_TOKEN'])
 
 /** Whether a setting is given, itself or as a file. */
-export function isGiven(env: Environment, name: string): boolean {
+export function isGiven(env: ProcessEnvironment, name: string): boolean {
   return Boolean(env[name]) || (fileSettings.has(name) && Boolean(env[`${name}_FILE`]))
 }
 
 /** The environment with another value for a setting, and no file for it. */
-export function withSetting(env: Environment, name: string, value: string | undefined): Environment {
+export function withSetting(env: ProcessEnvironment, name: string, value: string | undefined): ProcessEnvironment {
   return { ...env, [name]: value, [`${name}_FILE`]: undefined }
 }
 
@@ -100,8 +100,8 @@ export function withSetting(env: Environment, name: string, value: string | unde
  * Reads settings one by one and gathers every problem instead of stopping at the first.
  * An empty variable counts as absent, as in a compose file.
  */
-export function settingsReader(env: Environment) {
-  const problems: Problem[] = []
+export function settingsReader(env: ProcessEnvironment) {
+  const problems: SettingProblem[] = []
 
   /** The text of a setting, and the name of what it came from. */
   const read = (name: string): { from: string; raw: string } | undefined => {

@@ -14,7 +14,7 @@ import { stopOnUncaught } from '../runtime/last-handler.ts'
 import { createLogger, type Logger } from '../runtime/logger.ts'
 import { explainPostgres } from '../runtime/postgres/words.ts'
 import type { RunningProgram } from '../runtime/program.ts'
-import type { Environment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { welcome } from '../laptop/welcome.ts'
 
 /** Exit codes: 0 stopped as asked, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
@@ -27,7 +27,7 @@ const maxLameDuckMs = 2000
 const sameKeyPressMs = 500
 
 /** Runs one program or both until a signal; answers the exit code. */
-export async function start(what: string, environment: Environment): Promise<ExitCode> {
+export async function start(what: string, environment: ProcessEnvironment): Promise<ExitCode> {
   const wanted = programs.filter((program) => what === 'all' || what === program)
   if (wanted.length === 0) return fail(2, `unknown program "${what}": start receiver, provider or all`)
   const env = laptopEnvironment(environment, wanted)

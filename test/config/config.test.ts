@@ -5,7 +5,7 @@ import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ConfigError, isProduction, needsEmbeddedPostgres, readConfig, readDatabaseUrl, readProviderSecretKey, type Config, type LocalDefaults, type Program } from '../../src/config/config.ts'
 import { parseKeys } from '../../src/receiver/domain/keys.ts'
-import type { Environment } from '../../src/runtime/settings.ts'
+import type { ProcessEnvironment } from '../../src/runtime/settings.ts'
 import { startProcess } from '../runtime/support/processes.ts'
 
 const both: Program[] = ['receiver', 'provider']
@@ -13,7 +13,7 @@ const nothing: LocalDefaults = { databaseUrl: undefined, keys: undefined, secret
 const secretKey = randomBytes(32).toString('base64')
 const key = { name: 'live', api_key: 'service_live_hush', signing_secret: 'whsec_hush' }
 const local: LocalDefaults = { databaseUrl: 'postgres://local/mediadock', keys: JSON.stringify([key]), secretKey }
-const production: Environment = {
+const production: ProcessEnvironment = {
   NODE_ENV: 'production',
   DATABASE_URL: 'postgres://user:hush@db.test/mediadock',
   GENERATION_API_URL: 'https://api.test',
@@ -22,11 +22,11 @@ const production: Environment = {
   PROVIDER_SECRET_KEY: secretKey,
 }
 
-const receiver = (env: Environment, defaults = local) => readConfig(env, ['receiver'], defaults).receiver ?? expect.fail()
-const provider = (env: Environment, defaults = local) => readConfig(env, ['provider'], defaults).provider ?? expect.fail()
+const receiver = (env: ProcessEnvironment, defaults = local) => readConfig(env, ['receiver'], defaults).receiver ?? expect.fail()
+const provider = (env: ProcessEnvironment, defaults = local) => readConfig(env, ['provider'], defaults).provider ?? expect.fail()
 
 /** The lines of the one ConfigError, without its first. */
-function problemsOf(env: Environment, wanted = both, defaults = local): string[] {
+function problemsOf(env: ProcessEnvironment, wanted = both, defaults = local): string[] {
   let config: Config
   try {
     config = readConfig(env, wanted, defaults)
@@ -266,7 +266,7 @@ describe('settings in files', () => {
     PROVIDER_SECRET_KEY: [secretKey, 'hush'],
     PROVIDER_CONSOLE_TOKEN: ['hush'.repeat(8), 'hush'],
   }
-  const find = (env: Environment, name: string) => {
+  const find = (env: ProcessEnvironment, name: string) => {
     const { databaseUrl, internalToken } = receiver(env)
     const { databaseUrl: ownUrl, secretKey: bytes, consoleToken } = provider(env)
     return { DATABASE_URL: databaseUrl, INTERNAL_TOKEN: internalToken, PROVIDER_DATABASE_URL: ownUrl, PROVIDER_SECRET_KEY: bytes.toString('base64'), PROVIDER_CONSOLE_TOKEN: consoleToken }[name]
@@ -370,7 +370,7 @@ describe('keys', () => {
 })
 
 describe('the embedded PostgreSQL', () => {
-  it.each<[Environment, Program[], boolean]>([
+  it.each<[ProcessEnvironment, Program[], boolean]>([
     [{}, both, true],
     [{}, ['provider'], true],
     [{ DATABASE_URL: 'postgres://x/y' }, both, false],

@@ -6,7 +6,7 @@ import { listDeliveries } from '../../receiver/queries/deliveries.ts'
 import { arrivalFiltersSchema, arrivalListSchema, arrivalOutcomes, deliveryListSchema, deliveryOutcomes, deliveryStates, parseFilters } from '../../receiver/queries/filters.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
-import { attempt } from '../parts/failures.ts'
+import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import { pager, table, tabs } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -47,7 +47,7 @@ const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: '
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await attempt(console.logger, () => listDeliveries(console.db, parseFilters(deliveryListSchema, without(query, ...looks))))
+  const read = await tryRead(console.logger, () => listDeliveries(console.db, parseFilters(deliveryListSchema, without(query, ...looks))))
   const fields: Field[] = [
     search,
     { name: 'state', label: 'State', options: deliveryStates },
@@ -82,7 +82,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await attempt(console.logger, () => listArrivals(console.db, parseFilters(arrivalListSchema, without(query, ...looks))))
+  const read = await tryRead(console.logger, () => listArrivals(console.db, parseFilters(arrivalListSchema, without(query, ...looks))))
   const fields: Field[] = [
     search,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },

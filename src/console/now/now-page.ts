@@ -5,7 +5,7 @@ import { readMinutes, type Minutes } from '../../receiver/queries/minutes.ts'
 import { readNow, type Now } from '../../receiver/on-call/now.ts'
 import { readingOptions } from '../../receiver/on-call/reading.ts'
 import { sendPage, type Markup } from '../../pages/console-page.ts'
-import { attempt, type Attempt } from '../parts/failures.ts'
+import { tryRead, type ReadAttempt } from '../parts/failures.ts'
 import { giveUpCard } from '../parked/give-up-card.ts'
 import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
 import { latest, problemList, tiles } from './now-parts.ts'
@@ -25,9 +25,9 @@ export function nowRoutes(console: ConsoleDeps): Router {
   const chartReads = sharedReads<Minutes>(chartsFreshMs)
   const live = once((now: Now) => livePart(now, console))
   const drawn = once(charts)
-  const readLive = () => attempt(logger, () => reads('now', () => readNow(db, readingOptions(console))))
+  const readLive = () => tryRead(logger, () => reads('now', () => readNow(db, readingOptions(console))))
   const readCharts = (query: Query) =>
-    attempt(logger, () => {
+    tryRead(logger, () => {
       const times = parseFilters(chartTimesSchema, without(query, 'live', 'open'))
       return chartReads(linkTo('', times), () => readMinutes(db, minutesWanted(times, clock()), clock()))
     })
@@ -49,7 +49,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
     })
 }
 
-type View = { now: Attempt<Now>; minutes: Attempt<Minutes>; query: Query; console: ConsoleDeps }
+type View = { now: ReadAttempt<Now>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
 
 function nowPage({ now, minutes, query, console }: View): Markup {
   const live = query['live'] !== 'off'
@@ -75,7 +75,7 @@ function livePart(now: Now, { links }: ConsoleDeps, middle: Markup = chartsAsThe
     ${problemList(now)} ${tiles(now)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at)} ${middle} ${latest(now, links)}`
 }
 
-function failedPart(now: Extract<Attempt<Now>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
+function failedPart(now: Extract<ReadAttempt<Now>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
   return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
 }
 
@@ -89,7 +89,7 @@ function once<T extends object>(write: (read: T) => Markup): (read: T) => Markup
   }
 }
 
-type ChartsCard = { minutes: Attempt<Minutes>; query: Query; times: Query; still: boolean }
+type ChartsCard = { minutes: ReadAttempt<Minutes>; query: Query; times: Query; still: boolean }
 
 function chartsCard({ minutes, query, times, still }: ChartsCard): Markup {
   return html`<div id="charts" hx-morph-skip>

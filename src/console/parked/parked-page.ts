@@ -4,7 +4,7 @@ import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiv
 import { listGiveUps } from '../../receiver/queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
 import type { Markup } from '../../pages/console-page.ts'
-import { wordsOf, type Place } from '../../receiver/on-call/cause-words.ts'
+import { wordsOf, type CausePlace } from '../../receiver/on-call/cause-words.ts'
 import { giveUpCard } from './give-up-card.ts'
 import { causeView } from './parked-rows.ts'
 import { card, emptyState, number, time } from '../parts/parts.ts'
@@ -55,11 +55,11 @@ function parkedBody(causes: readonly Cause[]): Markup {
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
 }
 
-function causeList(place: Place, causes: readonly Cause[], check?: Check): Markup {
+function causeList(place: CausePlace, causes: readonly Cause[], check?: Check): Markup {
   return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, cause.reason === 'no_matching_secret' ? check : undefined))}</ul>`
 }
 
-function causeItem(place: Place, { reason, count, first_seen, last_seen }: Cause, check: Check | undefined): Markup {
+function causeItem(place: CausePlace, { reason, count, first_seen, last_seen }: Cause, check: Check | undefined): Markup {
   const words = wordsOf(place, reason)
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
@@ -72,13 +72,13 @@ function causeItem(place: Place, { reason, count, first_seen, last_seen }: Cause
   </li>`
 }
 
-function causeAction(place: Place, reason: string, check: Check | undefined): Markup {
+function causeAction(place: CausePlace, reason: string, check: Check | undefined): Markup {
   if (place === 'parked') return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
   const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
   return html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
 }
 
-function counted(place: Place, count: number): string {
+function counted(place: CausePlace, count: number): string {
   if (place === 'parked') return count === 1 ? '1 delivery' : `${number(count)} deliveries`
   return count === 1 ? '1 refused arrival' : `${number(count)} refused arrivals`
 }

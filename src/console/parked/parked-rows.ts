@@ -7,9 +7,9 @@ import type { Page } from '../../receiver/queries/page.ts'
 import { listQuarantine, type Quarantined } from '../../receiver/queries/quarantine.ts'
 import { checkQuarantine } from '../../receiver/queries/quarantined.ts'
 import type { Markup } from '../../pages/console-page.ts'
-import { placeOf, wordsOf, type Place } from '../../receiver/on-call/cause-words.ts'
+import { placeOf, wordsOf, type CausePlace } from '../../receiver/on-call/cause-words.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
-import { attempt } from '../parts/failures.ts'
+import { tryRead } from '../parts/failures.ts'
 import { filterBar } from '../parts/filter-bar.ts'
 import { card, code, facts, foreign, number, pager, size, table, time } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
@@ -35,7 +35,7 @@ export async function causeView(console: ConsoleDeps, query: Query): Promise<Vie
 async function quarantineView(console: ConsoleDeps, query: Query): Promise<View> {
   const { db, keys, logger } = console
   const { reason } = query
-  const read = await attempt(logger, async () => {
+  const read = await tryRead(logger, async () => {
     const page = await listQuarantine(db, parseFilters(quarantineListSchema, without(query, ...looks)))
     const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
     return { page, causes: await readQuarantineCauses(db), check }
@@ -78,7 +78,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
   const { db, logger } = console
   const { reason } = query
   const filters = { ...without(query, ...looks, 'cursor'), state: 'parked' }
-  const read = await attempt(logger, async () => {
+  const read = await tryRead(logger, async () => {
     const page = await listDeliveries(db, parseFilters(deliveryListSchema, { ...without(query, ...looks), state: 'parked' }))
     return { page, causes: await readParkedCauses(db) }
   })
@@ -101,13 +101,13 @@ function parkedTable({ data }: Page<Delivery>): Markup {
   })
 }
 
-function head(place: Place, reason: string | undefined): Markup {
+function head(place: CausePlace, reason: string | undefined): Markup {
   const name = place === 'quarantine' ? 'Quarantine' : 'Parked'
   return html`<p><a href="${path}">← All causes</a></p>
     <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(place, reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
 }
 
-function about(place: Place, reason: string | undefined, causes: readonly Cause[]): Markup {
+function about(place: CausePlace, reason: string | undefined, causes: readonly Cause[]): Markup {
   if (reason === undefined) return html``
   const words = wordsOf(place, reason)
   const cause = causes.find((one) => one.reason === reason)

@@ -6,14 +6,14 @@ import type { Logger } from '../../runtime/logger.ts'
 import { problem } from './parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './shell.ts'
 
-export type Attempt<T> = { ok: true; value: T; status: 200 } | { ok: false; problem: string; status: number }
+export type ReadAttempt<T> = { ok: true; value: T; status: 200 } | { ok: false; problem: string; status: number }
 
 /**
  * Reads what a page shows; an expected failure (a filter that cannot be applied,
  * a query that took too long, no Postgres) is told on the page itself, so that
  * its form stays to be mended. A surprise goes on.
  */
-export async function attempt<T>(logger: Logger, read: () => T | Promise<T>): Promise<Attempt<T>> {
+export async function tryRead<T>(logger: Logger, read: () => T | Promise<T>): Promise<ReadAttempt<T>> {
   try {
     return { ok: true, value: await read(), status: 200 }
   } catch (error) {

@@ -4,7 +4,7 @@ import { parseFilters, requestListSchema } from '../../receiver/queries/filters.
 import { listRequests, type Request } from '../../receiver/queries/requests.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
-import { attempt } from '../parts/failures.ts'
+import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import { thumbnail } from '../parts/media.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
@@ -20,7 +20,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const read = await attempt(logger, () => listRequests(db, parseFilters(requestListSchema, without(query, 'open')), when))
+    const read = await tryRead(logger, () => listRequests(db, parseFilters(requestListSchema, without(query, 'open')), when))
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
       { name: 'status', label: 'State', options: requestStatuses },

@@ -34,7 +34,7 @@ function triesFor(limitPerMinute: number): number {
 /** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
 const slotCount = 61
 
-export type Ask = { keyName: string; limitPerMinute: number; purpose: Purpose; now: Date }
+export type WantedCall = { keyName: string; limitPerMinute: number; purpose: Purpose; now: Date }
 
 /**
  * Asks for one call to the provider. The budget is one row per key, shared by
@@ -42,7 +42,7 @@ export type Ask = { keyName: string; limitPerMinute: number; purpose: Purpose; n
  * newest first, and beside them those that were tries. One statement ages,
  * counts, decides and remembers.
  */
-export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: Ask): Promise<Grant> {
+export async function takeCall(db: Database, { keyName, limitPerMinute, purpose, now }: WantedCall): Promise<Grant> {
   const slots = sql.raw(String(slotCount))
   const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
   const tries = purpose === 'trying'

@@ -7,7 +7,7 @@ export type CauseWords = {
   todo: string
 }
 
-export type Place = 'quarantine' | 'parked'
+export type CausePlace = 'quarantine' | 'parked'
 
 const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', CauseWords & { clause: string }> = {
   no_matching_secret: {
@@ -79,9 +79,9 @@ function notDescribed(): string {
   return 'Nothing is urgent: if its request is tracked, the result is still fetched from the provider. After an upgrade that understands such bodies, replay. They are pruned after RETENTION_DAYS.'
 }
 
-const words: Record<Place, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }
+const words: Record<CausePlace, Readonly<Record<string, CauseWords>>> = { quarantine: refused, parked }
 
-export function wordsOf(place: Place, reason: string): CauseWords {
+export function wordsOf(place: CausePlace, reason: string): CauseWords {
   if (Object.hasOwn(words[place], reason) && words[place][reason]) return words[place][reason]
   // Too large, compressed or cut off: refused before there was anything to keep.
   const todo = place === 'parked' ? 'Look at one of them: its attempts tell more.' : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
@@ -100,11 +100,11 @@ export function causeWords(reason: string): CauseWords | undefined {
   return words.quarantine[reason] ?? words.parked[reason]
 }
 
-export function causesOf(place: Place): string[] {
+export function causesOf(place: CausePlace): string[] {
   return Object.keys(words[place])
 }
 
 /** Where things of this cause lie, when a link names the cause alone. */
-export function placeOf(reason: string): Place {
+export function placeOf(reason: string): CausePlace {
   return Object.hasOwn(parked, reason) ? 'parked' : 'quarantine'
 }

@@ -3,7 +3,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { readConfig } from '../../../src/config/config.ts'
-import { createKey, grantCredits, type CommandDeps, type NewKey, openProvider } from '../../../src/provider/operating/commands.ts'
+import { createKey, grantCredits, type CommandDeps, type WantedKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
@@ -26,7 +26,7 @@ export type TestProvider = {
   settings: ProviderSettings
   database: TestDatabase
   deps: CommandDeps
-  createKey: (wanted?: Partial<NewKey>) => ReturnType<typeof createKey>
+  createKey: (wanted?: Partial<WantedKey>) => ReturnType<typeof createKey>
   grant: (account: string, credits: number | string) => Promise<unknown>
   call: (method: string, path: string, options?: CallOptions) => Promise<Answer>
   stop: () => Promise<void>
