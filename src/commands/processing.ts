@@ -31,7 +31,7 @@ export async function withProcessing<T>(env: ProcessEnvironment, work: (deps: Re
         const metrics = createReceiverMetrics({ registry: createRegistry({ processDefaults: false }), db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
         const client = createProviderClient({ baseUrl, fetch, clock })
         const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
-        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls, onAsked: pollLog.record })
+        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls, onPolled: pollLog.record })
         const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
         try {
           return await work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interruption.signal)

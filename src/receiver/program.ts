@@ -100,7 +100,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock,
     logger,
     calls: metrics.providerCalls,
-    onAsked: pollLog.record,
+    onPolled: pollLog.record,
   })
   const pressure = createPressure()
   const landing: WorkerDeps = {

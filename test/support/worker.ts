@@ -18,7 +18,7 @@ export function createTestWorker({ databaseUrl, max = 4, ...given }: { databaseU
   return {
     db: pool.db,
     keys: () => keys,
-    fetch: async ({ keyName }) => ({ asked: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
+    fetch: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
     mediaHosts: undefined,
     stuckAfterSeconds: 120,
     fetchRatePerMinute: 100_000,

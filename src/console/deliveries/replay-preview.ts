@@ -22,7 +22,7 @@ export async function trySample({ landing, clock }: ConsoleDeps, filters: Delive
   let wouldAsk = 0
   const fetch: Fetcher = async () => {
     wouldAsk += 1
-    return { asked: { kind: 'not_asked', reason: 'dry_run', retryAt: clock() }, keyName: undefined }
+    return { answer: { kind: 'postponed', reason: 'dry_run', retryAt: clock() }, keyName: undefined }
   }
   const sample = await replayMany({ ...landing, fetch }, { filters, dryRun: true, limit: sampleRows, signal })
   return { ...sample, wouldAsk }

@@ -8,14 +8,14 @@ export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
  * What a call is for:
  * - `submitting` a generation
  * - `landing`: the full result, for a webhook that has just come
- * - `reconciling`: what no webhook told, with the key that it belongs to
- * - `trying` whether this key knows a request that is said to be another key's
+ * - `reconciling`: what no webhook brought, with the key that it belongs to
+ * - `trying` whether this key knows a request that is taken for another key's
  */
 export type Purpose = 'submitting' | 'landing' | 'reconciling' | 'trying'
 
 /**
  * The one rule for who may spend what of a key's calls, in tenths of them:
- * whoever asks leaves that much over. Submits may take all, and a fifth is
+ * whoever takes a call leaves that much over. Submits may take all, and a fifth is
  * theirs alone; a further tenth is landing's. Whoever holds one secret can name
  * requests that no key knows, and must not spend the calls of all keys with it.
  */
@@ -37,7 +37,7 @@ const slotCount = 61
 export type WantedCall = { keyName: string; limitPerMinute: number; purpose: Purpose; now: Date }
 
 /**
- * Asks for one call to the provider. The budget is one row per key, shared by
+ * Takes one call to the provider, if there is one. The budget is one row per key, shared by
  * all replicas, and a strict bound over any 60 s: the calls of each second, the
  * newest first, and beside them those that were tries. One statement ages,
  * counts, decides and remembers.
@@ -74,7 +74,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   return { ok: false, reason: 'quota', retryAt: new Date(now.getTime() + 1000) }
 }
 
-/** No call with this key before `until`: the provider asked for a pause, or refused the key. The later end stays. */
+/** No call with this key before `until`: the provider demanded a pause, or refused the key. The later end stays. */
 export async function blockCalls(db: Database, block: { keyName: string; until: Date; reason: string }): Promise<void> {
   await db.execute(sql`
     update mediadock.call_budgets set blocked_until = ${block.until.toISOString()}::timestamptz, blocked_reason = ${block.reason}

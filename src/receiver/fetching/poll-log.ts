@@ -3,26 +3,26 @@ import type { Counter } from 'prom-client'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
 
-/** One question that was put to the provider, and its end. */
-export type Poll = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
+/** One poll, and its outcome. */
+export type PollRecord = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
 
 const maxWaitingRows = 10_000
 const flushRows = 1000
 
 export type PollLog = {
-  record: (poll: Poll) => void
+  record: (poll: PollRecord) => void
   runOnce: () => Promise<{ more: boolean }>
   waiting: () => number
 }
 
-/** What was asked of the provider, for the timelines of requests; written in batches, off the way of landing, and bounded. */
+/** The polls, for the timelines of requests; written in batches, off the way of landing, and bounded. */
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
-  const rows = createWriteBehind<Poll>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
+  const rows = createWriteBehind<PollRecord>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
   return { record: rows.add, runOnce: rows.writeSome, waiting: rows.waiting }
 }
 
-async function write(db: Database, polls: readonly Poll[]): Promise<void> {
-  const column = <T>(pick: (poll: Poll) => T) => sql.param(polls.map(pick))
+async function write(db: Database, polls: readonly PollRecord[]): Promise<void> {
+  const column = <T>(pick: (poll: PollRecord) => T) => sql.param(polls.map(pick))
   await db.execute(sql`
     insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail)
     select * from unnest(

@@ -1,5 +1,5 @@
 export type ProviderBreaker = {
-  /** When to come back, or undefined when the provider may be asked now. */
+  /** When to come back, or undefined when the provider may be called now. */
   restsUntil: (now: Date) => Date | undefined
   note: (reached: boolean, now: Date) => void
 }
@@ -13,7 +13,7 @@ const pauseMs = 15_000
  * Keeps a provider that does not answer from holding up what can land without
  * it: each call that hangs costs a place in the lane for 10 s. While it is down
  * one call in 15 s finds out whether it is back. One process's own view, which
- * is all it needs to be: nothing is lost by asking once too often.
+ * is all it needs to be: nothing is lost by one call too many.
  */
 export function createProviderBreaker(): ProviderBreaker {
   let failures = 0

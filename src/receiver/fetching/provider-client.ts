@@ -3,7 +3,7 @@ import { resultSchema, statusBodySchema, type Result, type StatusBody } from '..
 import { isStorable } from '../domain/delivery.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 
-/** Every end that asking for a result can have; nothing else leaves this file. */
+/** Every outcome of fetching a result; nothing else leaves this file. */
 export type FetchOutcome =
   | { kind: 'result'; result: Result }
   | { kind: 'running'; status: StatusBody }
@@ -90,8 +90,8 @@ type Issue = z.core.$ZodIssue
 
 /** Where it is wrong, and how: of an output that is none of the kinds, what is wrong with the kind that it comes nearest to. */
 function worstOf(issues: readonly Issue[]): string {
-  const told = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
-  const worst = told.find(({ code }) => code !== 'invalid_type') ?? told.toSorted((a, b) => b.path.length - a.path.length)[0] ?? issues[0]
+  const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
+  const worst = found.find(({ code }) => code !== 'invalid_type') ?? found.toSorted((a, b) => b.path.length - a.path.length)[0] ?? issues[0]
   return `${worst?.path.join('.')} ${worst?.message}`
 }
 

@@ -86,7 +86,7 @@ async function returnClaims(deps: WorkerDeps, claimed: readonly Claimed[]): Prom
   }
 }
 
-/** Turns a delivery into what is to be written. No transaction is open while the provider is asked. */
+/** Turns a delivery into what is to be written. No transaction is open while the provider is called. */
 async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise<Ready | 'parked'> {
   const parsed = parseNotification(body)
   if (!parsed.ok) {
@@ -101,11 +101,11 @@ async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise
 export async function landingOf(deps: WorkerDeps, delivery: Identified, notification: Notification): Promise<Landing> {
   const origin = originOf(deps, delivery)
   if (laneOf(notification) === 'direct') return landingOfNotification(notification, origin)
-  const { asked, keyName } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, purpose: 'landing', signal: deps.cut })
+  const { answer, keyName } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, purpose: 'landing', signal: deps.cut })
   // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
-  if (asked.kind !== 'result') return landingOfNotification(notification, origin)
+  if (answer.kind !== 'result') return landingOfNotification(notification, origin)
   // A retired key may have signed, whose environment nobody knows; that of the key which knows the result is known.
-  return landingOfResult(asked.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
+  return landingOfResult(answer.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
 }
 
 function originOf(deps: WorkerDeps, { deliveryId, claims, webhookId, keyName }: Identified): Origin {

@@ -4,7 +4,7 @@ import { sql, type SQL } from 'drizzle-orm'
 export type StuckAfter = { now: Date; stuckAfterSeconds: number }
 
 /**
- * Whether the provider is to be asked for a request now (a row of `requests`):
+ * Whether a request is to be polled now (a row of `requests`):
  * it is open or not complete, and its next poll is due; a tracked one without a
  * next poll is due once it should have ended. As in the index requests_open.
  */

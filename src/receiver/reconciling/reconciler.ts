@@ -5,7 +5,7 @@ import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/pos
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
-import type { Asked, Fetcher } from '../fetching/fetcher.ts'
+import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
 import { isDue, isOverdue, type StuckAfter } from './due.ts'
 import type { PollOutcome } from '../domain/schema.ts'
@@ -122,10 +122,10 @@ async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<t
   }))
 }
 
-type Poll = { one: Due; run: ReconcileRun; onDecided?: () => void }
+type DuePoll = { one: Due; run: ReconcileRun; onDecided?: () => void }
 
-async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promise<'polled' | 'postponed'> {
-  const { asked, keyName } = await deps.fetch({
+async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<'polled' | 'postponed'> {
+  const { answer, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
     environment: one.environment,
@@ -135,53 +135,53 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: Poll): Promis
     signal: deps.cut,
     ...(onDecided && { onDecided }),
   })
-  switch (asked.kind) {
+  switch (answer.kind) {
     case 'result':
-      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: asked.result })
+      await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: answer.result })
       return 'polled'
     case 'running':
       run.running += 1
-      await reschedule(deps, one, { outcome: asked.kind, status: asked.status.status })
+      await reschedule(deps, one, { outcome: answer.kind, status: answer.status.status })
       return 'polled'
     case 'not_found': {
       run.notFound += 1
       const lost = deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
-      await reschedule(deps, one, { outcome: lost ? 'lost' : asked.kind })
+      await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
       return 'polled'
     }
     case 'unreachable':
     case 'invalid':
       run.failed += 1
-      await reschedule(deps, one, { outcome: asked.kind, detail: asked.detail })
+      await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
       return 'polled'
     case 'not_found_yet':
       run.postponed += 1
-      await reschedule(deps, one, { outcome: 'postponed', detail: asked.reason })
+      await reschedule(deps, one, { outcome: 'postponed', detail: answer.reason })
       return 'polled'
     case 'unauthorized':
     case 'rate_limited':
-    case 'not_asked':
+    case 'postponed':
       run.postponed += 1
-      if (asked.kind === 'rate_limited') run.rateLimited += 1
-      await giveBack(deps, one, asked)
+      if (answer.kind === 'rate_limited') run.rateLimited += 1
+      await giveBack(deps, one, answer)
       return 'postponed'
     default:
-      return asked satisfies never
+      return answer satisfies never
   }
 }
 
 type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
 
-/** A result that Postgres refuses holds up no other: it is asked for again later. */
-async function landOrPostpone(deps: ReconcilerDeps, { run, ...told }: Answered): Promise<void> {
+/** A result that Postgres refuses holds up no other: it is polled again later. */
+async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered): Promise<void> {
   try {
-    await landAnswer(deps, told)
+    await landAnswer(deps, answer)
     run.landed += 1
   } catch (error) {
     if (!isAboutTheRow(error)) throw error
     run.failed += 1
-    deps.logger.error({ err: error, request_id: told.one.requestId }, 'a result could not be landed, it is asked for again later')
-    await reschedule(deps, told.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+    deps.logger.error({ err: error, request_id: answer.one.requestId }, 'a result could not be landed, it is polled again later')
+    await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
   }
 }
 
@@ -204,7 +204,7 @@ async function landAnswer(deps: ReconcilerDeps, { one, keyName, result }: { one:
 
 type Again = { outcome: PollOutcome; detail?: string; status?: string }
 
-/** Later each time, up to an hour; a request that is lost is not asked for again, but a late webhook still lands. */
+/** Later each time, up to an hour; a request that is lost is not polled again, but a late webhook still lands. */
 async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, detail, status }: Again): Promise<void> {
   const now = clock()
   const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
@@ -216,10 +216,10 @@ async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, de
     where request_id = ${one.requestId} and polls = ${one.polls}`)
 }
 
-/** Not asked, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
-async function giveBack({ db, clock }: ReconcilerDeps, one: Due, asked: Asked): Promise<void> {
-  const reason = asked.kind === 'not_asked' ? asked.reason : asked.kind
-  const dueAt = asked.kind === 'not_asked' && asked.reason === 'unauthorized' ? asked.retryAt.toISOString() : one.dueAt
+/** Postponed, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
+async function giveBack({ db, clock }: ReconcilerDeps, one: Due, answer: ResultAnswer): Promise<void> {
+  const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
+  const dueAt = answer.kind === 'postponed' && answer.reason === 'unauthorized' ? answer.retryAt.toISOString() : one.dueAt
   await db.execute(sql`
     update mediadock.requests set next_poll_at = ${dueAt}::timestamptz, polls = polls - 1,
       polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = 'postponed', poll_detail = ${reason}

@@ -23,8 +23,8 @@ async function granted(keyName: string, seconds: number, { limit = 5, purpose = 
 }
 
 it('grants exactly the limit to many that ask at once', async () => {
-  const asked = await Promise.all(Array.from({ length: 40 }, () => granted('crowd', 0, { limit: 7 })))
-  expect(asked.filter(Boolean)).toHaveLength(7)
+  const wanted = await Promise.all(Array.from({ length: 40 }, () => granted('crowd', 0, { limit: 7 })))
+  expect(wanted.filter(Boolean)).toHaveLength(7)
 })
 
 it('never grants more than the limit in any 60 s, and all of it over time', async () => {
@@ -37,9 +37,9 @@ it('never grants more than the limit in any 60 s, and all of it over time', asyn
 })
 
 /** How many of so many calls are granted within one second. */
-async function grants(keyName: string, purpose: Purpose, asked: number): Promise<number> {
+async function grants(keyName: string, purpose: Purpose, tries: number): Promise<number> {
   let count = 0
-  for (let n = 0; n < asked; n += 1) if (await granted(keyName, 0, { limit: 100, purpose })) count += 1
+  for (let n = 0; n < tries; n += 1) if (await granted(keyName, 0, { limit: 100, purpose })) count += 1
   return count
 }
 

@@ -117,7 +117,7 @@ describe('an answer of the provider', () => {
     ['503', status(503), 'unreachable', '503'],
     ['a reset', (_id, req) => req.socket.resetAndDestroy(), 'unreachable', ''],
     ['an end in the middle of the body', (_id, _req, res) => void res.writeHead(200, { 'content-length': '100' }).write('{', () => res.destroy()), 'unreachable', ''],
-  ])('$0: asked once, no rows but right ones', async (_what, answer, outcome, detail) => {
+  ])('$0: polled once, no rows but right ones', async (_what, answer, outcome, detail) => {
     stand.answer(answer)
     const { reconcile, counted } = receiver()
     const requestId = await track()
@@ -144,7 +144,7 @@ describe('an answer of the provider', () => {
       more()
     })
     const { ask, counted } = receiver()
-    expect(await ask()).toMatchObject({ asked: { kind: 'invalid', detail: 'the answer is larger than 4194304 bytes' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'invalid', detail: 'the answer is larger than 4194304 bytes' } })
     // What the kernel had buffered beyond the limit, and not much more.
     expect(sent).toBeLessThan(64)
     expect(await counted()).toEqual({ invalid: 1 })
@@ -158,13 +158,13 @@ describe('an answer of the provider', () => {
     })
     const { ask, counted } = receiver()
     const started = performance.now()
-    expect(await ask()).toMatchObject({ asked: { kind: 'unreachable', detail: 'no whole answer within 10 s' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'unreachable', detail: 'no whole answer within 10 s' } })
     expect(performance.now() - started).toBeGreaterThan(9_900)
     expect(performance.now() - started).toBeLessThan(13_000)
     expect(await counted()).toEqual({ unreachable: 1 })
   })
 
-  it('is asked for without following redirects', async () => {
+  it('is fetched without following redirects', async () => {
     stand.answer((_id, _req, res) => res.writeHead(301, { location: `${stand.url}/v1/requests/elsewhere` }).end())
     await receiver().ask()
     expect(stand.calls.map(({ path }) => path)).not.toContain('/v1/requests/elsewhere')
@@ -183,9 +183,9 @@ describe('an answer of the provider', () => {
 describe('no connection', () => {
   async function expectUnreachable(url: string, detail: RegExp): Promise<void> {
     const { ask, counted } = receiver({ url })
-    const { asked } = await ask()
-    expect(asked).toMatchObject({ kind: 'unreachable' })
-    expect(asked.kind === 'unreachable' ? asked.detail : '').toMatch(detail)
+    const { answer } = await ask()
+    expect(answer).toMatchObject({ kind: 'unreachable' })
+    expect(answer.kind === 'unreachable' ? answer.detail : '').toMatch(detail)
     expect(await counted()).toEqual({ unreachable: 1 })
   }
 
@@ -265,26 +265,26 @@ describe('a key that is refused', () => {
   it('is stood in for by another key of the account', async () => {
     stand.answer((id, req, res) => (req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 401, {})))
     const { ask, counted } = receiver({ keys: [liveKey, secondKey, sandboxKey] })
-    expect(await ask()).toMatchObject({ asked: { kind: 'result' }, keyName: 'second' })
+    expect(await ask()).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     expect(await counted()).toEqual({ unauthorized: 1, result: 1 })
   })
 })
 
 describe('404', () => {
-  it("is asked of the other keys of that environment, then of the other's, and is one when all say so", async () => {
+  it("is looked for with the other keys of that environment, then with the other's, and is one when all say so", async () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
-    expect(await ask()).toMatchObject({ asked: { kind: 'not_found' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'not_found' } })
     expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey, sandboxKey].map((key) => `Bearer ${key.api_key}`))
     expect(await counted()).toEqual({ not_found: 3 })
   })
 
-  it('is asked of three others at a time, and of all of them in turn', async () => {
+  it('is looked for with three others at a time, and with all of them in turn', async () => {
     stand.answer(status(404))
     const many = Array.from({ length: 7 }, (_, at) => ({ name: `k${at}`, api_key: `service_live_${at}`, signing_secret: `whsec_${at}` }))
     const { ask } = receiver({ keys: [liveKey, ...many] })
     for (const turn of [1, 2, 3]) {
-      expect(await ask(randomUUID(), 'live', turn)).toMatchObject({ asked: { kind: 'not_found' } })
+      expect(await ask(randomUUID(), 'live', turn)).toMatchObject({ answer: { kind: 'not_found' } })
       expect(stand.calls).toHaveLength(4 * turn)
     }
     expect(new Set(stand.calls.map(({ authorization }) => authorization)).size).toBe(8)
@@ -294,7 +294,7 @@ describe('404', () => {
     stand.answer(status(404))
     const { ask } = receiver({ keys: [liveKey, secondKey], limit: 20 })
     const kinds = []
-    for (let n = 0; n < 4; n += 1) kinds.push((await ask()).asked.kind)
+    for (let n = 0; n < 4; n += 1) kinds.push((await ask()).answer.kind)
     expect(kinds).toEqual(['not_found', 'not_found', 'not_found_yet', 'not_found_yet'])
   })
 
@@ -303,10 +303,10 @@ describe('404', () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask } = receiver({ keys: [retired, secondKey], limit: 10 })
     // Only the first of them is a try, of which there is one a minute.
-    for (let n = 0; n < 3; n += 1) expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'result' }, keyName: 'second' })
+    for (let n = 0; n < 3; n += 1) expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     stand.answer(status(404))
-    expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'not_found' } })
-    expect(await ask(randomUUID(), 'old')).toMatchObject({ asked: { kind: 'not_asked', reason: 'quota' } })
+    expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'not_found' } })
+    expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'postponed', reason: 'quota' } })
   })
 
   it('is shown as lost after 24 h, never as FAILED', async () => {
@@ -340,12 +340,12 @@ describe('429', () => {
     nowMs = Math.floor(nowMs / 1000) * 1000
     stand.answer(status(429, headers()))
     const { ask, counted } = receiver()
-    expect(await ask()).toMatchObject({ asked: { kind: 'rate_limited' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'rate_limited' } })
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     nowMs += seconds * 1000 - 1
-    expect(await ask()).toMatchObject({ asked: { kind: 'not_asked', reason: 'rate_limited', retryAt: new Date(nowMs + 1) } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limited', retryAt: new Date(nowMs + 1) } })
     nowMs += 1
-    expect(await ask()).toMatchObject({ asked: { kind: 'result' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
     expect(await counted()).toEqual({ rate_limited: 1, not_asked_rate_limited: 1, result: 1 })
   })
 
@@ -357,22 +357,22 @@ describe('429', () => {
     const { ask } = receiver()
     await ask()
     nowMs += 9999
-    expect(await ask()).toMatchObject({ asked: { kind: 'not_asked' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'postponed' } })
   })
 
   it('of one key leaves the others alone', async () => {
     stand.answer((id, req, res) => (req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 429, {})))
     const { ask } = receiver({ keys: [liveKey, secondKey] })
     await ask()
-    expect(await ask(randomUUID(), 'second')).toMatchObject({ asked: { kind: 'result' }, keyName: 'second' })
+    expect(await ask(randomUUID(), 'second')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
   })
 
-  it('is not waited for when a submit is told that the window is spent', async () => {
+  it('is not waited for when a submit learns that the window is spent', async () => {
     const ids = { request_id: randomUUID(), status_url: 'http://x.test/', response_url: 'http://x.test/', cancel_url: 'http://x.test/' }
     stand.answer((_id, _req, res) => json(res, 200, { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 }, { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
     const { submitter, ask } = receiver()
     expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'submitted' } })
-    expect(await ask()).toMatchObject({ asked: { kind: 'not_asked', reason: 'rate_limit_spent' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
     expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'pending', last_error: 'not called: rate_limit_spent' } })
     expect(stand.calls).toHaveLength(1)
   })
@@ -380,7 +380,7 @@ describe('429', () => {
   it('is not waited for when a result says that the window is spent', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id), { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
     const { ask } = receiver()
-    expect(await ask()).toMatchObject({ asked: { kind: 'result' } })
-    expect(await ask()).toMatchObject({ asked: { kind: 'not_asked', reason: 'rate_limit_spent' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
   })
 })

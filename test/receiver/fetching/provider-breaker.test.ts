@@ -10,7 +10,7 @@ function afterFailures(failures: number) {
   return breaker
 }
 
-it('lets a provider be asked until it has failed eight times in a row', () => {
+it('lets a provider be called until it has failed eight times in a row', () => {
   expect(afterFailures(7).restsUntil(start)).toBeUndefined()
   expect(afterFailures(8).restsUntil(start)).toEqual(after(15))
   const breaker = afterFailures(7)

@@ -38,7 +38,7 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
     for (let n = 0; n < 110; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
     await receiver.deps.background.reconcileNow()
-    // A minute later, by when all of them are due to be asked about again.
+    // A minute later, by when all of them are due to be polled again.
     const later = Date.now() + 61_000
     receiver.setNow(new Date(later))
     await receiver.deps.background.reconcileNow()
@@ -65,7 +65,7 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
     expect(stand.calls).toHaveLength(8)
     const { body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
-    // The stand knows no models: what counts is that it was asked.
+    // The stand knows no models: what counts is that it was called.
     expect(body).toMatchObject({ error: { code: 'not_found' } })
   })
 })

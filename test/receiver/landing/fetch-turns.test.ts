@@ -1,6 +1,6 @@
 import { expect, it, describe } from 'vitest'
 import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
-import type { Ask } from '../../../src/receiver/fetching/fetcher.ts'
+import type { ResultLookup } from '../../../src/receiver/fetching/fetcher.ts'
 import { claim } from '../../../src/receiver/landing/inbox.ts'
 import * as worker from '../../../src/receiver/landing/worker.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
@@ -12,10 +12,10 @@ const minuteMs = 60_000
 describe.each(testServers)('on %s: what has to be fetched', (server) => {
   it('is taken from each key in turn: 2,000 of one key keep no picture of another waiting', async () => {
     const { url, sql } = await withTestDatabase(server)
-    const asked: string[] = []
-    const fetch = async ({ requestId, keyName }: Ask) => {
-      asked.push(requestId)
-      return { asked: { kind: 'unreachable' as const, detail: 'nobody is there' }, keyName }
+    const polled: string[] = []
+    const fetch = async ({ requestId, keyName }: ResultLookup) => {
+      polled.push(requestId)
+      return { answer: { kind: 'unreachable' as const, detail: 'nobody is there' }, keyName }
     }
     const deps = createTestWorker({ databaseUrl: url, fetch })
     const now = deps.clock()
@@ -24,8 +24,8 @@ describe.each(testServers)('on %s: what has to be fetched', (server) => {
     const other = okImage()
     await storeDeliveries(deps.db, [{ ...newDelivery(other.body, now), keyName: 'sandbox' }])
     await worker.runOnce(deps, 'fetch')
-    expect(asked.indexOf(other.requestId)).toBeGreaterThanOrEqual(0)
-    expect(asked).toHaveLength(worker.claimLimits.fetch)
+    expect(polled.indexOf(other.requestId)).toBeGreaterThanOrEqual(0)
+    expect(polled).toHaveLength(worker.claimLimits.fetch)
     const [left] = await sql<{ n: number }[]>`select count(*)::int as n from mediadock.inbox`
     expect(left?.n).toBe(2001 - worker.claimLimits.fetch)
   })

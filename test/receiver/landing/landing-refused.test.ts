@@ -142,7 +142,7 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
       fetch: async ({ requestId, keyName, onDecided }) => {
         onDecided?.()
         const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
-        return { asked: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } }, keyName }
+        return { answer: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })

@@ -12,7 +12,7 @@ const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc'
 const keys = keysOf(liveKey, otherTeam)
 
 describe.each(testServers)('requests of another key (%s)', (server) => {
-  it('an ERROR signed by another live key than the tracked one is asked about at once', async () => {
+  it('an ERROR signed by another live key than the tracked one is polled at once', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, keys: () => keys })
     const [forged, own] = [failed(), failed()]
@@ -29,18 +29,18 @@ describe.each(testServers)('requests of another key (%s)', (server) => {
     const own = failed().requestId
     await sql`insert into mediadock.requests (request_id, key_name, tracked_at) select gen_random_uuid(), 'invented ' || n, now() - interval '2 hours' from generate_series(1, 3000) n`
     await sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${own}, 'live', now() - interval '1 hour')`
-    const asked: (string | undefined)[] = []
+    const polled: (string | undefined)[] = []
     const deps = createTestWorker({
       databaseUrl: url,
       keys: () => keys,
       fetch: async ({ keyName, onDecided }) => {
-        asked.push(keyName)
+        polled.push(keyName)
         onDecided?.()
-        return keyName === 'live' ? { asked: { kind: 'not_found' }, keyName } : { asked: { kind: 'not_asked', reason: 'quota', retryAt: new Date() }, keyName }
+        return keyName === 'live' ? { answer: { kind: 'not_found' }, keyName } : { answer: { kind: 'postponed', reason: 'quota', retryAt: new Date() }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 1, scanned: 17 })
-    expect(asked).toContain('live')
+    expect(polled).toContain('live')
   })
 })
 

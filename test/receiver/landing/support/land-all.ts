@@ -9,7 +9,7 @@ const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
 const deps: worker.WorkerDeps = {
   db: pool.db,
   keys: () => keys,
-  fetch: async ({ keyName }) => ({ asked: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
+  fetch: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
   mediaHosts: undefined,
   clock: () => new Date(),
   logger: createLogger('error'),
