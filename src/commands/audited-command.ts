@@ -1,14 +1,14 @@
 import os from 'node:os'
-import { audited, type Deed, type Detail } from '../receiver/upkeep/audit.ts'
+import { audited, type AuditedAction, type Detail } from '../receiver/upkeep/audit.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
 
-type Doing<T> = Pick<Deed, 'action' | 'target'> & { db: Database; detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
+type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & { db: Database; detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
 
 /** Does what a command is for, and writes down who did it. */
-export function auditedCommand<T>({ db, work, ...deed }: Doing<T>): Promise<T> {
-  // One line as all errors have it: what was asked for is done.
+export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
+  // One line as all errors have it: the work itself is done.
   const logger = { error: (_fields: object, message: string) => void process.stderr.write(`mediadock: ${message}\n`) }
-  return audited({ db, logger, clock: () => new Date() }, { via: 'cli', actor: `${userName()}@${os.hostname()}`, ...deed }, work)
+  return audited({ db, logger, clock: () => new Date() }, { via: 'cli', actor: `${userName()}@${os.hostname()}`, ...action }, work)
 }
 
 /** A container may run as a user that has no name. */

@@ -14,11 +14,11 @@ import { linkTo, linkWith, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/audit'
 
-const deeds: Readonly<Record<string, string>> = {
+const actionWords: Readonly<Record<string, string>> = {
   replay: 'replayed',
   replay_many: 'replayed many',
   verify_quarantine: 'verified the quarantine again',
-  reconcile: 'asked the provider now',
+  reconcile: 'polled the provider',
   reconcile_run: 'ran the reconciler',
 }
 
@@ -31,7 +31,7 @@ export function auditRoutes(console: ConsoleDeps): Router {
     const fields = [
       { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
       { name: 'via', label: 'From where', options: auditChannels },
-      { name: 'action', label: 'What', options: Object.keys(deeds) },
+      { name: 'action', label: 'What', options: Object.keys(actionWords) },
       { name: 'target', label: 'On what', placeholder: 'the whole id' },
     ]
     const body = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>
@@ -58,7 +58,7 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
     id: String(id),
     cells: [
       time(at),
-      html`<span title="${action}">${deeds[action] ?? action}</span>`,
+      html`<span title="${action}">${actionWords[action] ?? action}</span>`,
       href === undefined ? what : html`<a href="${href}" ${target === null ? '' : html`title="${target}"`}>${what}</a>`,
       html`<div class="detail">${resultOf(detail)}</div>`,
       html`<a href="${linkWith(path, query, { actor })}" title="Only what they did">${foreign(actor, 24)}</a>`,

@@ -101,14 +101,14 @@ export function startBackground(deps: BackgroundDeps): Background {
   let isPrepared = false
   const tick = async () => {
     if (!isPrepared) return
-    // It has told of its failure itself.
+    // It has logged its failure itself.
     await reconcile('cron').catch(() => {})
   }
-  let asked: ReturnType<typeof reconcile> | undefined
-  // Whoever asks while one runs that was asked for gets that one.
+  let manual: ReturnType<typeof reconcile> | undefined
+  // Whoever starts one while another that was started by hand still runs gets that one.
   const reconcileNow = () =>
-    (asked ??= reconcile('manual').finally(() => {
-      asked = undefined
+    (manual ??= reconcile('manual').finally(() => {
+      manual = undefined
     }))
   let running: Promise<void> = Promise.resolve()
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true, logger: cronLogger(logger) })
@@ -136,7 +136,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, asked?.catch(() => {})])
+      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
         logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')

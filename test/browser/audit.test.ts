@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { writeAudit, type Deed, type Detail } from '../../src/receiver/upkeep/audit.ts'
+import { writeAudit, type AuditedAction, type Detail } from '../../src/receiver/upkeep/audit.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
@@ -32,7 +32,7 @@ const links = (page: Page) => rows(page).locator('td:nth-child(3)').evaluateAll(
 
 const base = Date.parse('2026-03-01T03:00:00Z')
 
-async function did(minute: number, deed: Deed & { detail?: Detail }): Promise<void> {
+async function did(minute: number, deed: AuditedAction & { detail?: Detail }): Promise<void> {
   await writeAudit(receiver.deps.db, { ...deed, at: new Date(base + minute * 60_000) })
 }
 
@@ -71,7 +71,7 @@ describe('the audit', () => {
       `/deliveries/${ids.delivery}`,
     ])
     expect(await rows(page).nth(6).innerText()).toMatch(/03:02:00.*verified the quarantine again.*no_matching_secret.*checked 40, accepted 38, refused 2.*Ada.*console/s)
-    expect(await rows(page).nth(7).innerText()).toMatch(/asked the provider now.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s)
+    expect(await rows(page).nth(7).innerText()).toMatch(/polled the provider.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s)
     expect(await rows(page).nth(1).innerText()).toMatch(/failed Postgres cannot be reached.*command line/s)
     expect(await rows(page).nth(5).innerText()).toContain('count 12, replayed 12, end done')
     expect(await rows(page).nth(3).innerText()).toContain('nothing to do')

@@ -12,7 +12,7 @@ export type ReplayJob = {
   id: string
   /** The filters as the address has them. */
   query: Readonly<Record<string, string>>
-  /** How many the filters chose when it was asked for. */
+  /** How many the filters chose when it began. */
   count: number
   state: 'running' | 'done' | 'stopped' | 'broken'
   startedAt: Date
@@ -28,7 +28,7 @@ export type ReplayJob = {
 }
 
 export type ReplayJobs = {
-  start: (asked: { query: ReplayJob['query']; filters: DeliveryFilters; count: number; actor: string }) => ReplayJob
+  start: (wanted: { query: ReplayJob['query']; filters: DeliveryFilters; count: number; actor: string }) => ReplayJob
   find: (id: string) => ReplayJob | undefined
   stop: (id: string) => void
 }
@@ -83,10 +83,10 @@ type Run = { filters: DeliveryFilters; actor: string; signal: AbortSignal }
 
 /** Never rejects: how it ended stands in the job, and in the audit. */
 async function run(deps: ReceiverDeps, job: ReplayJob, { filters, actor, signal }: Run): Promise<void> {
-  const deed = { via: 'console', actor, action: job.count === 1 ? 'replay' : 'replay_many', target: new URLSearchParams(job.query).toString() } as const
+  const action = { via: 'console', actor, action: job.count === 1 ? 'replay' : 'replay_many', target: new URLSearchParams(job.query).toString() } as const
   const detailOf = () => ({ count: job.count, replayed: job.replayed, changed: job.changed, failed: job.failed, end: job.state })
   try {
-    await audited(deps, { ...deed, detailOf }, async () => {
+    await audited(deps, { ...action, detailOf }, async () => {
       job.state = (await replayAll(deps, job, { filters, signal })) ? 'done' : 'stopped'
     })
   } catch (error) {

@@ -13,19 +13,19 @@ import type { Query } from '../parts/url.ts'
 const sampleRows = 20
 
 export type Sample = ReplayedMany & {
-  /** For how many of them the provider would be asked. */
-  wouldAsk: number
+  /** For how many of them the provider would be polled. */
+  wouldPoll: number
 }
 
 /** What a replay would change by the webhooks' own words: a try spends no call of the quota. */
 export async function trySample({ landing, clock }: ConsoleDeps, filters: DeliveryFilters, signal: AbortSignal): Promise<Sample> {
-  let wouldAsk = 0
+  let wouldPoll = 0
   const fetch: Fetcher = async () => {
-    wouldAsk += 1
+    wouldPoll += 1
     return { answer: { kind: 'postponed', reason: 'dry_run', retryAt: clock() }, keyName: undefined }
   }
   const sample = await replayMany({ ...landing, fetch }, { filters, dryRun: true, limit: sampleRows, signal })
-  return { ...sample, wouldAsk }
+  return { ...sample, wouldPoll }
 }
 
 /**
@@ -47,15 +47,15 @@ export function tryForm(query: Query, { byItself }: { byItself: boolean }): Mark
 }
 
 export function previewView({ count, sample }: { count: number; sample: Sample }): Markup {
-  const { changes, failed, replayed, wouldAsk } = sample
+  const { changes, failed, replayed, wouldPoll } = sample
   const tried = replayed + failed.length
-  const asked = count > tried ? html`A dry run of the newest ${number(tried)} of them:` : html`A dry run:`
+  const lead = count > tried ? html`A dry run of the newest ${number(tried)} of them:` : html`A dry run:`
   const says =
     changes.length === 0
-      ? 'nothing would change. What they say is known already; one that is parked is taken out of the parked ones.'
+      ? 'nothing would change. What they say is known already; one that is parked is then processed.'
       : `${number(changes.length)} would change what is stored, as shown below; nothing has been changed yet.`
-  const asks = wouldAsk === 0 ? '' : html`<p>Before that, the provider is asked for the full result of ${wouldAsk === 1 ? 'one' : number(wouldAsk)} of them, a call each. The dry run asks nothing: it shows what the webhooks say by themselves.</p>`
-  return html`<section aria-label="What it would change"><p>${asked} ${says}</p>${asks}${failuresView(failed)} ${changesView(changes)}</section>`
+  const polls = wouldPoll === 0 ? '' : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
+  return html`<section aria-label="What it would change"><p>${lead} ${says}</p>${polls}${failuresView(failed)} ${changesView(changes)}</section>`
 }
 
 export function failuresView(failures: ReplayedMany['failed']): Markup {

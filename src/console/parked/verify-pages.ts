@@ -40,8 +40,8 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
     const ids: string[] = []
-    const deed = { via: 'console', actor: actorOf(req), action: 'verify_quarantine', target: reason === undefined ? undefined : `reason=${reason}` } as const
-    const verified = await audited(console, { ...deed, detailOf: (verified: Verified) => verified }, () =>
+    const action = { via: 'console', actor: actorOf(req), action: 'verify_quarantine', target: reason === undefined ? undefined : `reason=${reason}` } as const
+    const verified = await audited(console, { ...action, detailOf: (verified: Verified) => verified }, () =>
       verifyQuarantine({ db, keys, onStored }, { reason, onAccepted: (accepted) => void ids.push(...accepted) }),
     )
     const { checked, accepted, refused } = verified
@@ -95,11 +95,11 @@ function tryOf(check: Check | undefined): Markup {
 
 function resultPage({ reason, checked, accepted, refused, deliveries: distinct }: Result, deliveries: readonly Delivery[], query: Query): Markup {
   const of = reason === undefined ? '' : html` of the cause “${wordsOf('quarantine', reason).title}”`
-  const said =
+  const summary =
     accepted === 0
       ? problem(html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`)
       : notice(html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`)
-  return html`<h1>Verified again</h1> ${said}
+  return html`<h1>Verified again</h1> ${summary}
     ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
     <p class="inline actions">
       <a class="button quiet" href="/parked">To the causes</a>

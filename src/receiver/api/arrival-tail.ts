@@ -20,7 +20,7 @@ const lookBackMs = 35_000
 /** Rows of a statement that commits late are still found this many rounds later. */
 const overlapRounds = 6
 
-/** Tells arrivals as they are logged, as server-sent events, until the client goes away or we stop. */
+/** Sends arrivals as they are logged, as server-sent events, until the client goes away or we stop. */
 export function createArrivalTail(deps: ArrivalTailDeps) {
   let open = 0
   return async (req: Request, res: Response, filters: ArrivalFilters): Promise<void> => {
@@ -43,7 +43,7 @@ export function createArrivalTail(deps: ArrivalTailDeps) {
   }
 }
 
-/** A browser that lost the connection says what it saw last; all others begin now. */
+/** A browser that lost the connection names what it saw last; all others begin now. */
 function resumeAt(req: Request, now: Date): Place {
   const last = req.get('last-event-id')
   if (!last) return { micros: String(now.getTime() * 1000), id: '0' }
@@ -58,7 +58,7 @@ type Follow = { res: Response; filters: ArrivalFilters; after: Place; closed: Ab
 
 async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, after, closed, end }: Follow): Promise<void> {
   const floors: number[] = []
-  let told = new Set<number>()
+  let sent = new Set<number>()
   // The first look of a resumed stream goes back as far as it must.
   let notBefore = new Date(Number(after.micros) / 1000)
   let wroteAt = performance.now()
@@ -77,11 +77,11 @@ async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, af
     try {
       const looked = clock()
       const found = await arrivalsSince(db, filters, { after, notBefore, idFloor, limit: maxRowsPerRound })
-      const fresh = found.filter(({ arrival }) => !told.has(arrival.id))
+      const fresh = found.filter(({ arrival }) => !sent.has(arrival.id))
       if (fresh.length > 0) await write(fresh.map(toEvent).join(''))
       if (found.length === maxRowsPerRound) await write(': more arrived than is shown\n\n')
       floors.push(Math.max(floors.at(-1) ?? 0, ...found.map(({ arrival }) => arrival.id)))
-      told = new Set([...told, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
+      sent = new Set([...sent, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
       notBefore = new Date(looked.getTime() - lookBackMs)
     } catch (error) {
       logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')

@@ -14,7 +14,7 @@ export type ResultWaiters = {
 const channel = 'mediadock_results'
 const maxWaiters = 1000
 /** LISTEN does not pass PgBouncer in transaction mode, and a connection can be lost: what was missed is found by this. */
-const pollMs = 1000
+const lookMs = 1000
 const listenWithinMs = 1000
 const relistenAfterMs = 60_000
 
@@ -27,15 +27,15 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
   let count = 0
   let listening: { pool: Pool; started: Promise<unknown>; at: number } | undefined
   let timer: NodeJS.Timeout | undefined
-  let polling = false
+  let looking = false
 
-  const tell = (requestId: string) => waiting.get(requestId)?.forEach((onTerminal) => onTerminal())
+  const wake = (requestId: string) => waiting.get(requestId)?.forEach((onTerminal) => onTerminal())
 
   const listen = () => {
     const pool = createPool({ url: databaseUrl, max: 1 })
-    const started = pool.client.listen(channel, (payload) => tell(requestIdOf(payload)))
+    const started = pool.client.listen(channel, (payload) => wake(requestIdOf(payload)))
     listening = { pool, started, at: performance.now() }
-    started.catch((error: unknown) => logger.warn({ err: error }, 'LISTEN failed, results are polled for'))
+    started.catch((error: unknown) => logger.warn({ err: error }, 'LISTEN failed, results are looked for every second'))
   }
   const hangUp = () => {
     void listening?.pool.close().catch(() => {})
@@ -46,18 +46,18 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
     hangUp()
   })
 
-  const poll = async () => {
-    if (polling) return
-    polling = true
+  const look = async () => {
+    if (looking) return
+    looking = true
     try {
       const missed = await terminalOf(db, [...waiting.keys()])
-      missed.forEach(tell)
-      // It was not told of these: the connection may be dead without saying so.
+      missed.forEach(wake)
+      // No NOTIFY came for these: the connection may be dead without any sign of it.
       if (missed.length > 0 && listening && performance.now() - listening.at > relistenAfterMs) hangUp()
     } catch (error) {
-      logger.warn({ err: error }, 'polling for results failed, the next round tries again')
+      logger.warn({ err: error }, 'looking for results failed, the next round tries again')
     } finally {
-      polling = false
+      looking = false
     }
   }
 
@@ -77,7 +77,7 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
       count += 1
       const group = waiting.get(requestId) ?? new Set()
       waiting.set(requestId, group.add(onTerminal))
-      timer ??= setInterval(() => void poll(), pollMs)
+      timer ??= setInterval(() => void look(), lookMs)
       if (!listening && !signal.aborted) listen()
       await withDeadline(Promise.resolve(listening?.started), listenWithinMs, 'LISTEN').catch(() => {})
       return { leave: () => leave(requestId, onTerminal) }
@@ -86,6 +86,6 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
 }
 
 function requestIdOf(payload: string): string {
-  const told: unknown = JSON.parse(payload)
-  return typeof told === 'object' && told !== null && 'request_id' in told ? String(told.request_id) : ''
+  const change: unknown = JSON.parse(payload)
+  return typeof change === 'object' && change !== null && 'request_id' in change ? String(change.request_id) : ''
 }

@@ -21,10 +21,10 @@ export type ReplayedMany = Replay & { failed: { delivery_id: string; message: st
 /** What the changes of one call weigh; each has the rows before and after, outputs included. */
 const maxChangesBytes = 4 * 1024 * 1024
 
-/** Few at a time: each may ask the provider, and landing comes first. */
+/** Few at a time: each may poll the provider, and landing comes first. */
 const atOnce = 4
 
-/** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is told of and holds up no other. */
+/** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is listed and holds up no other. */
 export async function replayMany(deps: WorkerDeps, { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany): Promise<ReplayedMany> {
   const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
   let [done, bytes] = [0, 0]

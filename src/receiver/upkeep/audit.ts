@@ -5,7 +5,7 @@ import { withDeadline } from '../../runtime/deadline.ts'
 export const auditChannels = ['console', 'api', 'cli'] as const
 
 /** What somebody does that changes something here. What services do all day, tracking and submitting, is in its own tables. */
-export type Deed = {
+export type AuditedAction = {
   via: (typeof auditChannels)[number]
   /** Who: see actorOf() of the internal listener; user@host on the command line. */
   actor: string
@@ -17,7 +17,7 @@ export type Deed = {
 
 export type Detail = Record<string, unknown>
 
-/** Filters as the target of a deed: what would stand in the link of the same list. */
+/** Filters as the target of an action: what would stand in the link of the same list. */
 export function filtersAsTarget(filters: object): string {
   return new URLSearchParams(Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)]))).toString()
 }
@@ -25,7 +25,7 @@ export function filtersAsTarget(filters: object): string {
 const writeWithinMs = 2000
 const maxTextLength = 1000
 
-export async function writeAudit(db: Database, { via, actor, action, target, detail, at }: Deed & { detail?: Detail | undefined; at: Date }): Promise<void> {
+export async function writeAudit(db: Database, { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date }): Promise<void> {
   await db.execute(sql`
     insert into mediadock.audit (at, via, actor, action, target, detail)
     values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
@@ -39,24 +39,24 @@ export type AuditDeps = { db: Database; clock: () => Date; logger: { error: (fie
  * What was done stays done when the audit cannot be written: that goes to the
  * log. `detailOf` answers undefined when there was nothing to do.
  */
-export async function audited<T>(deps: AuditDeps, { detailOf, ...deed }: Deed & { detailOf: (result: T) => Detail | undefined }, work: () => Promise<T>): Promise<T> {
+export async function audited<T>(deps: AuditDeps, { detailOf, ...taken }: AuditedAction & { detailOf: (result: T) => Detail | undefined }, work: () => Promise<T>): Promise<T> {
   let result: T
   try {
     result = await work()
   } catch (error) {
-    await note(deps, deed, { error: error instanceof Error ? error.message : String(error) })
+    await note(deps, taken, { error: error instanceof Error ? error.message : String(error) })
     throw error
   }
   const detail = detailOf(result)
-  if (detail) await note(deps, deed, detail)
+  if (detail) await note(deps, taken, detail)
   return result
 }
 
-async function note({ db, clock, logger }: AuditDeps, deed: Deed, detail: Detail): Promise<void> {
+async function note({ db, clock, logger }: AuditDeps, taken: AuditedAction, detail: Detail): Promise<void> {
   try {
-    await withDeadline(writeAudit(db, { ...deed, detail, at: clock() }), writeWithinMs, 'writing the audit')
+    await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), writeWithinMs, 'writing the audit')
   } catch (error) {
-    logger.error({ err: error, ...deed, detail }, 'an action was taken and could not be written to the audit')
+    logger.error({ err: error, ...taken, detail }, 'an action was taken and could not be written to the audit')
   }
 }
 
