@@ -18,9 +18,9 @@ import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/reconciler'
-/** What the address has besides the filters: the run that is told of, and since when one is waited for. */
-const looks = ['open', 'asked']
-const looksSchema = z.object({ open: z.string().regex(/^\d{1,15}$/, 'must be the number of a run').transform(Number).optional(), asked: times.since })
+/** What the address has besides the filters: the run that is shown, and since when one is waited for. */
+const looks = ['open', 'awaited']
+const looksSchema = z.object({ open: z.string().regex(/^\d{1,15}$/, 'must be the number of a run').transform(Number).optional(), awaited: times.since })
 
 /** A browser does not wait longer for the end of a run; the run goes on. */
 const waitMs = 3000
@@ -32,33 +32,33 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get(path, async (req, res) => {
     const query = queryOf(req)
-    const { open, asked } = parseFilters(looksSchema, query)
+    const { open, awaited } = parseFilters(looksSchema, query)
     const state = await readReconciler(db, readingOptions(console))
     const read = await tryRead(logger, () => listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))))
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
-    const body = html`${head(state)} ${asked === undefined ? '' : await awaited(console, asked)} ${opened ? runWords(opened) : ''} ${stateView(console, state)}
+    const body = html`${head(state)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)} ${opened ? runWords(opened) : ''} ${stateView(console, state)}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
   })
-  router.get('/reconciler/asked', async (req, res) => {
-    const { asked } = parseFilters(looksSchema, queryOf(req))
-    sendPage(res, await awaited(console, asked ?? clock().toISOString()))
+  router.get('/reconciler/awaited', async (req, res) => {
+    const { awaited } = parseFilters(looksSchema, queryOf(req))
+    sendPage(res, await awaitedRun(console, awaited ?? clock().toISOString()))
   })
   router.post('/reconciler/run', async (req, res) => {
-    const asked = clock().toISOString()
+    const since = clock().toISOString()
     const ended = audited(console, { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run }, background.reconcileNow)
     const waited = new AbortController()
     // How a run failed stands in its row and in the log.
     const first = await Promise.race([ended.catch(() => undefined), delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() => waited.abort())
-    res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { asked }))
+    res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { awaited: since }))
   })
   return router
 }
 
 function head({ backlog }: ReconcilerState): Markup {
-  const would = backlog.due === 0 ? 'Nothing is due: a run now would ask for nothing.' : `A run now asks the provider for ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
-  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Asks the provider for what no webhook told, and completes what is not whole yet.</span></div>
+  const would = backlog.due === 0 ? 'Nothing is due: a run now would poll nothing.' : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
+  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls what no webhook brought, and completes what is not complete yet.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
 }
 
@@ -71,15 +71,15 @@ function stateView({ background, clock, settings }: ConsoleDeps, { silent, silen
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
-      ${tile(number(due), due === 1 ? 'request is due to be asked for' : 'requests are due to be asked for')}
-      ${due === 0 ? '' : tile(`about ${Math.max(1, backlog.minutes)} min`, html`to ask for all, with ${number(calls)} calls a minute for each key, a fifth of them left to landing`)}
+      ${tile(number(due), due === 1 ? 'request is due' : 'requests are due')}
+      ${due === 0 ? '' : tile(`about ${Math.max(1, backlog.minutes)} min`, html`to poll them all, with ${number(calls)} calls a minute for each key, a fifth of them left to landing`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">The last run that had something to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
 }
 
 function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
   const since = last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
-  return problem(html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not asked for. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`)
+  return problem(html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`)
 }
 
 function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
@@ -87,21 +87,21 @@ function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
 }
 
 /** The answer to "run now" while the run goes on; fetched again until it has ended. */
-async function awaited({ db, clock }: ConsoleDeps, asked: string): Promise<Markup> {
+async function awaitedRun({ db, clock }: ConsoleDeps, since: string): Promise<Markup> {
   const [newest] = (await listReconcileRuns(db, { trigger: 'manual', limit: 1 })).data
-  if (newest && newest.ended_at >= asked) {
+  if (newest && newest.ended_at >= since) {
     return html`<div>${runWords(newest)}<p><a href="${linkTo(path, { open: String(newest.id) })}">Show it in the list</a></p></div>`
   }
-  if (clock().getTime() - Date.parse(asked) > overdueMs) return problem(html`The run that was asked for at ${time(asked)} has left no row: the receiver was stopped meanwhile, or Postgres was away. Run it again.`)
-  return html`<div hx-get="${linkTo('/reconciler/asked', { asked })}" hx-trigger="every 1s" hx-swap="outerMorph">
-    ${notice(html`The run that was asked for at ${time(asked)} still goes on; what it did will stand here.`)}
+  if (clock().getTime() - Date.parse(since) > overdueMs) return problem(html`The run that was started by hand at ${time(since)} has left no row: the receiver was stopped meanwhile, or Postgres was away. Run it again.`)
+  return html`<div hx-get="${linkTo('/reconciler/awaited', { awaited: since })}" hx-trigger="every 1s" hx-swap="outerMorph">
+    ${notice(html`The run that was started by hand at ${time(since)} still goes on; what it did will stand here.`)}
     <noscript><p class="soft">Reload this page to see whether it has ended.</p></noscript>
   </div>`
 }
 
 function runWords(run: ReconcileRunRow): Markup {
   const { id, trigger, started_at, outcome, error, duration_ms } = run
-  const which = html`Run ${id} (${trigger === 'manual' ? 'asked for' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
+  const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
   if (outcome === 'error') return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
   if (outcome === 'idle') return notice(html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`)
   return notice(html`${which}: ${counts(run)}.`)
@@ -109,14 +109,14 @@ function runWords(run: ReconcileRunRow): Markup {
 
 /** What a run did, in words. */
 function counts({ scanned, landed, running, not_found, failed, postponed, rate_limited }: ReconcileRunRow): string {
-  if (scanned === 0) return 'there was nothing to ask for'
+  if (scanned === 0) return 'nothing was due'
   const parts = [
     `${requests(scanned)} looked at`,
     landed > 0 ? `${number(landed)} landed` : '',
     running > 0 ? `${number(running)} not finished at the provider` : '',
     not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
     failed > 0 ? `${number(failed)} failed (no usable answer)` : '',
-    postponed > 0 ? `${number(postponed)} postponed, not asked or turned away${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
+    postponed > 0 ? `${number(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
   ]
   return parts.filter((part) => part !== '').join(', ')
 }
@@ -149,8 +149,8 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
   return {
     id: String(id),
     cells: [
-      html`<a href="${linkTo(path, { ...query, asked: undefined, open: String(id) })}">${time(started_at)}</a>`,
-      trigger === 'manual' ? 'asked for' : 'clock',
+      html`<a href="${linkTo(path, { ...query, awaited: undefined, open: String(id) })}">${time(started_at)}</a>`,
+      trigger === 'manual' ? 'by hand' : 'clock',
       idle ? html`${badge('idle', '')} <span class="soft">${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${time(ended_at)}</span>` : outcomeOf(run),
       ...[scanned, landed, running, not_found].map((count) => quietZero(count)),
       failed > 0 ? badge(number(failed), 'bad') : quietZero(0),
@@ -180,7 +180,7 @@ function bar({ clock }: ConsoleDeps, query: Query, wrong: string | undefined): M
     { name: 'outcome', label: 'Outcome', options: runOutcomes },
     { name: 'trigger', label: 'Trigger', options: runTriggers },
   ]
-  return filterBar({ path, query: without(query, 'asked'), fields, now: clock(), problem: wrong })
+  return filterBar({ path, query: without(query, 'awaited'), fields, now: clock(), problem: wrong })
 }
 
 function tile(value: string, label: string | Markup): Markup {

@@ -91,17 +91,17 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   const page = await openPage(browser, receiver.internalUrl)
   await allClear(page)
 
-  // Down: whatever is asked, no usable answer.
+  // Down: no call gets a usable answer.
   const picture = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>'
   const isPicture = (id: string, res: http.ServerResponse) => id.endsWith('.svg') && res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture)
   world.answer((id, _req, res) => void (isPicture(id, res) || json(res, 503, {})))
   const ids = Array.from({ length: 45 }, () => randomUUID())
   for (const id of ids) await call(receiver, 'POST /api/requests', { body: { request_id: id, model: 'aurora-image', key_name: 'live' } })
-  const told = ids.slice(0, 15)
-  // Of several pictures a webhook carries the first: whether it is alone has to be asked.
+  const notifiedIds = ids.slice(0, 15)
+  // Of several pictures a webhook carries the first: whether it is alone only a poll shows.
   const output = { images: [{ url: world.media('0.svg') }] }
   const notified = (id: string) => Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }))
-  for (const id of told) await deliver(receiver.webhookUrl, notified(id), { t: Math.floor(begun / 1000) })
+  for (const id of notifiedIds) await deliver(receiver.webhookUrl, notified(id), { t: Math.floor(begun / 1000) })
   const whole = async () => Number((await database.sql`select count(*) as n from mediadock.results where media_complete`)[0]?.['n'])
   await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
   expect(await whole()).toBe(0)
@@ -116,7 +116,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   await goTo(page, 'Now')
   const overdue = banner(page, 'overdue')
   await overdue.getByText(/^30 requests are overdue: .* takes about \d minutes\.$/).waitFor()
-  expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to ask for, about \d min$/)
+  expect(await tile(page, 'Overdue requests')).toMatch(/^Overdue requests 30 \d+ to poll, about \d min$/)
   await shoot(page, 'drill-down-1-now')
   await overdue.getByRole('link').click()
   expect(await page.locator('[data-rows] > tr').count()).toBe(30)
@@ -129,7 +129,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   })
   await goTo(page, 'Reconciler')
   await page.getByText('A run now asks the provider for 45 requests that are due.').waitFor()
-  expect(await page.locator('.tile', { hasText: 'to ask for all' }).innerText()).toContain('about 3 min')
+  expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 3 min')
   await shoot(page, 'drill-down-2-backlog')
   const left: number[] = [45]
   for (let minute = 126; (left.at(-1) ?? 0) > 0 && left.length < 10; minute += 2) {
@@ -149,7 +149,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
 
   await goTo(page, 'Now')
   await allClear(page)
-  expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 0 nothing to ask for')
+  expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 0 nothing to poll')
   await page.locator(`#result-${ids[44]}, .result`).first().getByRole('link').last().click()
   await page.getByText('4 of 4').first().waitFor()
 }, 90_000)

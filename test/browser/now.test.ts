@@ -109,7 +109,7 @@ describe('what is wrong', () => {
       expect((await fetch(new URL(href, receiver.internalUrl))).status, href).toBe(200)
     }
     expect(await wrong(page).locator('b').count()).toBe(0)
-    expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to ask for, about 1 min')
+    expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
   })
 
   it('keeps what is less urgent behind a line where there is much, and what was opened open', async () => {
@@ -186,27 +186,27 @@ describe('the live part', () => {
     expect(await page.locator('.plot canvas').count()).toBe(4)
   })
 
-  it('stops while nobody looks, and when it is told to', async () => {
+  it('stops while nobody looks, and when it is stopped', async () => {
     const page = await open()
-    // From here on the page's own time only passes when it is told to.
+    // From here on the page's own time only passes when the test lets it.
     await page.clock.install()
     await page.reload()
-    const asked: string[] = []
-    page.on('request', (request) => asked.push(new URL(request.url()).pathname))
-    const askedIn = async (seconds: number) => {
-      asked.length = 0
+    const fetched: string[] = []
+    page.on('request', (request) => fetched.push(new URL(request.url()).pathname))
+    const fetchedIn = async (seconds: number) => {
+      fetched.length = 0
       await page.clock.runFor(seconds * 1000)
-      return asked
+      return fetched
     }
-    await eventually(async () => (await askedIn(3)).includes('/now'))
+    await eventually(async () => (await fetchedIn(3)).includes('/now'))
     await page.evaluate(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })`)
-    expect(await askedIn(60)).toEqual([])
+    expect(await fetchedIn(60)).toEqual([])
     await page.evaluate(`delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))`)
-    await eventually(() => asked.includes('/now') && asked.includes('/now/charts'))
+    await eventually(() => fetched.includes('/now') && fetched.includes('/now/charts'))
 
     await page.keyboard.press('t')
     expect(new URL(page.url()).searchParams.get('live')).toBe('off')
-    expect(await askedIn(60)).toEqual([])
+    expect(await fetchedIn(60)).toEqual([])
     const same = await open(page.url().slice(receiver.internalUrl.length))
     expect(await same.getByRole('button', { name: 'Live' }).getAttribute('aria-pressed')).toBe('false')
     await same.getByRole('button', { name: 'Live' }).click()

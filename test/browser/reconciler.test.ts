@@ -56,24 +56,24 @@ describe('the reconciler', () => {
 
   it('runs now, and shows what the run did and where it stands', async () => {
     await track(3)
-    let asked = 0
+    let calls = 0
     stand.answer((id, _req, res) => {
-      asked += 1
-      if (asked === 1) return json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+      calls += 1
+      if (calls === 1) return json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
       return json(res, 200, imageResult(id, 1))
     })
     const page = await openPage(browser, at('/reconciler'))
-    await page.getByText('A run now asks the provider for 3 requests that are due.').waitFor()
+    await page.getByText('A run now polls 3 requests that are due.').waitFor()
     expect(await page.locator('.tile', { hasText: 'requests are due' }).innerText()).toMatch(/^3\s/)
-    expect(await page.locator('.tile', { hasText: 'to ask for all' }).innerText()).toContain('about 1 min')
+    expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 1 min')
     await shoot(page, 'reconciler-before')
     await page.getByRole('button', { name: 'Run now' }).click()
-    await page.getByText(/Run \d+ \(asked for, .*3 requests looked at, .*landed/).waitFor()
+    await page.getByText(/Run \d+ \(by hand, .*3 requests looked at, .*landed/).waitFor()
     expect(page.url()).toMatch(/open=\d+$/)
     const marked = page.locator('tr.marked')
-    expect(await marked.innerText()).toContain('asked for')
+    expect(await marked.innerText()).toContain('by hand')
     expect(await marked.locator('td:nth-child(4)').innerText()).toBe('3')
-    await page.getByText('Nothing is due: a run now would ask for nothing.').waitFor()
+    await page.getByText('Nothing is due: a run now would poll nothing.').waitFor()
     const [entry] = await database.sql`select via, action, detail from mediadock.audit`
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
     const pasted = await openPage(browser, page.url())
@@ -88,7 +88,7 @@ describe('the reconciler', () => {
     const page = await openPage(browser, at('/reconciler'))
     await page.getByRole('button', { name: 'Run now' }).click()
     await page.getByText('still goes on').waitFor()
-    expect(page.url()).toContain('asked=')
+    expect(page.url()).toContain('awaited=')
     held.resolve()
     await page.getByText('1 request looked at, 1 landed').waitFor()
     await page.getByRole('link', { name: 'Show it in the list' }).click()
@@ -145,7 +145,7 @@ describe('the reconciler', () => {
     await ran({ minutesAgo: 20, scanned: 12, failed: 2, limited: 3 })
     await ran({ minutesAgo: 10, outcome: 'error', error: 'connect ECONNREFUSED 127.0.0.1:5432' })
     const page = await openPage(browser, at('/reconciler'), { colorScheme, viewport: phone })
-    for (const [n, path] of ['/reconciler', '/reconciler?open=2', '/reconciler?asked=2020-01-01T00:00:00Z'].entries()) {
+    for (const [n, path] of ['/reconciler', '/reconciler?open=2', '/reconciler?awaited=2020-01-01T00:00:00Z'].entries()) {
       await page.goto(at(path))
       await expectNoOverflow(page)
       await expectAccessible(page)

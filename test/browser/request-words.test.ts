@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { askedWords, endOf, parseEnd } from '../../src/console/requests/request-asked.ts'
-import { driftOf, heardOf, mediaCount, nextPoll, overdueBy, summaryOf } from '../../src/console/requests/request-words.ts'
+import { endOf, manualPollWords, parseEnd } from '../../src/console/requests/manual-poll.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf } from '../../src/console/requests/request-words.ts'
 import { linkPolicy } from '../../src/console/parts/media-links.ts'
 import type { Request } from '../../src/receiver/queries/requests.ts'
 
@@ -40,28 +40,28 @@ const open: Request = {
 const landed: Request = { ...open, status: 'COMPLETED', landed_at: '2026-01-01T00:59:30.000Z', source: 'webhook', media_items: 1, cost: 4 }
 const at = '2026-01-01T00:59:40.000Z'
 
-describe('what was heard of the provider', () => {
+describe('the summary of the last poll', () => {
   it.each<[string, Partial<Request>, string, string]>([
-    ['nothing yet', {}, 'not asked', 'nothing was heard'],
+    ['nothing yet', {}, 'not polled', 'not polled yet'],
     ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'not ended'],
-    ['that it runs, though a webhook said that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
+    ['that it runs, though a webhook says that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
     ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any key of ours'],
-    ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not asked again by itself'],
+    ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not polled again by itself'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
     ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],
     ['a result that Postgres refused', { poll_outcome: 'landing_failed', poll_detail: 'no such column (42703)' }, 'not landed', 'no such column'],
-    ['that it was not asked', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'not asked', "calls of this minute are spent"],
-    ['that it was not asked, for a reason that has no words', { poll_outcome: 'postponed', poll_detail: 'moon' }, 'not asked', 'moon'],
+    ['that it was postponed', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'postponed', "calls of this minute are spent"],
+    ['that it was postponed, for a reason that has no words', { poll_outcome: 'postponed', poll_detail: 'moon' }, 'postponed', 'moon'],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
     ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
-    ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', 'its own result says so'],
+    ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', "the provider's result says so"],
     ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
-    ['that it was not asked, for a reason named like a method', { poll_outcome: 'postponed', poll_detail: 'constructor' }, 'not asked', 'constructor'],
+    ['that it was postponed, for a reason named like a method', { poll_outcome: 'postponed', poll_detail: 'constructor' }, 'postponed', 'constructor'],
   ])('%s', (_what, known, word, text) => {
-    const heard = heardOf({ ...open, ...known })
-    expect(heard.word).toBe(word)
-    expect(heard.text).toContain(text)
+    const summary = pollSummaryOf({ ...open, ...known })
+    expect(summary.word).toBe(word)
+    expect(summary.text).toContain(text)
   })
 })
 
@@ -84,9 +84,9 @@ describe('times in words', () => {
   it.each<[string, Partial<Request>, object]>([
     ['planned', { next_poll_at: at }, { at }],
     ['once it is overdue', {}, { at: '2026-01-01T01:01:00.000Z' }],
-    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'nothing is left to ask' }],
+    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'nothing is left to poll for' }],
     ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'given up: it was not known for a day' }],
-  ])('the next question: %s', (_what, known, expected) => {
+  ])('the next poll: %s', (_what, known, expected) => {
     expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)
   })
 
@@ -107,12 +107,12 @@ describe('times in words', () => {
   })
 })
 
-describe('what came of asking', () => {
+describe('what came of a poll by hand', () => {
   const run = { scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
   const got = { ...run, landed: 1 }
   const whole = { ...landed, confirmed_at: at, media_complete: true }
   it.each([
-    ['another was asking', undefined, open, open, 'busy'],
+    ['another was polling', undefined, open, open, 'busy'],
     ['it landed', got, open, landed, 'landed'],
     ['it was overruled', got, landed, { ...landed, status: 'FAILED' as const }, 'landed'],
     ['the rest of its media', got, landed, { ...whole, media_items: 4 }, 'completed'],
@@ -121,11 +121,11 @@ describe('what came of asking', () => {
     ['it runs', { ...run, running: 1 }, open, open, 'running'],
     ['nobody knows it', { ...run, notFound: 1 }, open, open, 'not_found'],
     ['an error', { ...run, failed: 1 }, open, open, 'failed'],
-    ['not asked', { ...run, postponed: 1 }, open, open, 'postponed'],
+    ['postponed', { ...run, postponed: 1 }, open, open, 'postponed'],
   ] as const)('%s', (_what, ran, before, after, end) => {
     expect(endOf(ran, before, after)).toBe(end)
     expect(parseEnd(end)).toBe(end)
-    expect(askedWords(end, after).text).toMatch(/\.$/)
+    expect(manualPollWords(end, after).text).toMatch(/\.$/)
   })
 
   it('takes no words from an address', () => {

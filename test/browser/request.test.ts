@@ -15,9 +15,9 @@ let database: TestDatabase
 let world: World
 let receiver: TestReceiver
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
-const told = randomUUID()
+const failedId = randomUUID()
 
-/** One request with all there is: submitted through us, asked for, told by a webhook that came twice, and whole. */
+/** One request with all there is: submitted through us, polled, with a webhook that came twice, and complete. */
 beforeAll(async () => {
   browser = await launchBrowser()
   database = await createTestDatabase()
@@ -61,10 +61,10 @@ describe('the page of a request', () => {
 
     const page = await open(`requests/${id}`)
     const known = await steps(page)
-    expect(known.slice(0, 3)).toEqual(['The provider took it in', 'We were asked to submit it', 'The provider gave it its id'])
-    // Asked by hand, for the webhook that told only the first picture, and by hand again.
+    expect(known.slice(0, 3)).toEqual(['Created at the provider', 'Submit received', 'The provider gave it its id'])
+    // Polled by hand, for the webhook that carried only the first picture, and by hand again.
     expect(known.slice(3).toSorted()).toEqual(
-      ['The provider was asked', 'The provider was asked', 'Webhook arrived', 'Webhook arrived', 'Webhook processed', 'Landed here', 'The provider was asked', '4 pictures', 'It ended at the provider'].toSorted(),
+      ['Polled', 'Polled', 'Webhook arrived', 'Webhook arrived', 'Webhook processed', 'Landed here', 'Polled', '4 pictures', 'It ended at the provider'].toSorted(),
     )
     expect(await page.locator('.timeline').innerText()).toMatch(/with key live running[\s\S]*Webhook arrived accepted delivery [0-9a-f]{8}[\s\S]*duplicate[\s\S]*with key live result/)
     expect(await page.locator('.timeline a').first().getAttribute('href')).toBe(`/deliveries/${delivery}`)
@@ -95,7 +95,7 @@ describe('the page of a request', () => {
     const beside = card(page, 'Here and at the provider')
     expect(await beside.innerText()).toMatch(/IN_QUEUE\s+unreachable/)
     expect(await beside.innerText()).toContain('no usable answer came from the provider: answered 503')
-    expect(await beside.innerText()).toMatch(/Asked next\s+\d{4}-/)
+    expect(await beside.innerText()).toMatch(/Next poll\s+\d{4}-/)
     expect(await card(page, 'Deliveries').innerText()).toContain('No webhook of it was accepted')
     await shoot(page, 'request-open')
   })
@@ -126,15 +126,15 @@ describe('the page of a request', () => {
   })
 
   it('leads to the replay of its deliveries, by key too', async () => {
-    await deliver(receiver.webhookUrl, failed(told).body)
-    await eventually(async () => (await call(receiver, `GET /api/requests/${told}`)).json?.landed_at)
-    const page = await open(`requests/${told}`)
+    await deliver(receiver.webhookUrl, failed(failedId).body)
+    await eventually(async () => (await call(receiver, `GET /api/requests/${failedId}`)).json?.landed_at)
+    const page = await open(`requests/${failedId}`)
     await page.keyboard.press('r')
-    await page.waitForURL(`**/deliveries/replay?request_id=${told}`)
+    await page.waitForURL(`**/deliveries/replay?request_id=${failedId}`)
   })
 
   it('walks the timeline by keyboard and opens the delivery of a step', async () => {
-    const page = await open(`requests/${told}`)
+    const page = await open(`requests/${failedId}`)
     const at = (await steps(page)).indexOf('Webhook arrived')
     for (let step = 0; step <= at; step += 1) await page.keyboard.press('j')
     expect(await page.locator('.timeline > li.marked b').innerText()).toBe('Webhook arrived')
@@ -149,7 +149,7 @@ describe('Ask the provider now', () => {
   const pressed = async (id: string) => {
     const page = await open(`requests/${id}`)
     await ask(page)
-    await page.waitForURL(/asked=/)
+    await page.waitForURL(/poll=/)
     return page
   }
   const audit = async (id: string) => (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({ ...row }))
@@ -160,16 +160,16 @@ describe('Ask the provider now', () => {
     const page = await pressed(id)
     expect(await page.getByRole('status').first().innerText()).toContain('it landed: the request is now COMPLETED')
     expect(await card(page, 'Media').innerText()).toContain('2 of 2')
-    await shoot(page, 'request-asked')
+    await shoot(page, 'request-polled')
     await eventually(async () => (await audit(id)).length === 1)
     expect(await audit(id)).toEqual([{ via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } }])
     // The pasted link says the same.
     expect(await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText()).toContain('it landed')
     await ask(page)
-    await page.getByText('nothing changed: its own result stands here already').waitFor()
+    await page.getByText('nothing changed: it stands here already').waitFor()
   })
 
-  it('fills in what a webhook could not tell', async () => {
+  it('fills in what a webhook could not carry', async () => {
     const id = randomUUID()
     await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_first_only' })
     expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
@@ -178,11 +178,11 @@ describe('Ask the provider now', () => {
     expect(await page.getByRole('status').first().innerText()).toContain('all 3 of its media are known now')
   })
 
-  it('confirms what the webhook had told whole', async () => {
+  it('confirms what the webhook had carried whole', async () => {
     const { requestId: id, body } = notified(randomUUID(), { audio: { url: world.media('a.wav') } })
     await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_sound_too' })
     world.says(id, completed(id, { audio: { url: world.media('a.wav') } }))
-    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('says what the webhook had said, COMPLETED')
+    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('agrees with the webhook, COMPLETED')
   })
 
   it.each([
@@ -200,12 +200,12 @@ describe('Ask the provider now', () => {
     await database.sql`delete from mediadock.call_budgets`
   })
 
-  it('says so when it is asked for elsewhere at the moment', async () => {
+  it('says so when it is polled elsewhere at the moment', async () => {
     const id = await track(database, { ago: 200 })
     await database.sql.begin(async (sql) => {
       await sql`select from mediadock.requests where request_id = ${id} for update`
       const page = await pressed(id)
-      expect(await page.getByRole('alert').innerText()).toContain('another process is asking')
+      expect(await page.getByRole('alert').innerText()).toContain('another process is polling')
     })
   })
 
@@ -216,12 +216,12 @@ describe('Ask the provider now', () => {
     world.says(id, completed(id, pictures(1)))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
     await page.reload()
-    expect(await page.getByRole('status').first().innerText()).toContain('More was heard since')
+    expect(await page.getByRole('status').first().innerText()).toContain('It was polled again since')
   })
 
-  it.each(['asked=owned', `asked=${encodeURIComponent(nasty)}`, 'asked=landed&at=never'])('keeps to its own words: %s', async (query) => {
-    const page = await open(`requests/${told}?${query}`)
-    expect(await page.title()).toBe(`Request ${told.slice(0, 8)} · mediadock`)
+  it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])('keeps to its own words: %s', async (query) => {
+    const page = await open(`requests/${failedId}?${query}`)
+    expect(await page.title()).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
     expect(await page.locator('main').innerText()).not.toContain('owned')
   })
 })
@@ -261,7 +261,7 @@ describe('what others sent', () => {
 describe('an id that nobody tracks', () => {
   it.each([
     ['a whole id', randomUUID(), 'Nobody tracks a request'],
-    ['the beginning of one', told.slice(0, 8), 'no whole request id'],
+    ['the beginning of one', failedId.slice(0, 8), 'no whole request id'],
     ['a webhook id', 'wh_failed', 'no whole request id'],
     ['hostile text', encodeURIComponent(nasty), '<img src=x'],
   ])('%s: 404, and what to try', async (_what, id, words) => {
@@ -276,12 +276,12 @@ describe('an id that nobody tracks', () => {
   })
 
   it('is found by its beginning', async () => {
-    const page = await open(`requests/${told.slice(0, 8)}`, { expectProblems: true })
+    const page = await open(`requests/${failedId.slice(0, 8)}`, { expectProblems: true })
     await page.getByRole('link', { name: 'Requests that begin with it' }).click()
-    await page.locator(`[data-row="${told}"]`).waitFor()
+    await page.locator(`[data-row="${failedId}"]`).waitFor()
   })
 
-  it('asks nothing of the provider', async () => {
+  it('makes no call to the provider', async () => {
     const { status } = await call(receiver, `POST /requests/${randomUUID()}/ask`)
     expect(status).toBe(404)
   })

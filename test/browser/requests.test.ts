@@ -60,7 +60,7 @@ const rowOf = (page: Opened, id: string) => page.locator(`[data-row="${id}"]`)
 const cellsOf = async (page: Opened, id: string) => (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
 
 describe('the list of requests', () => {
-  it('shows ours beside what was heard of the provider, with its times', async () => {
+  it('shows our state beside that at the provider, with its times', async () => {
     const page = await open('requests')
     const clock = expect.stringMatching(/^(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d( ×\d)?$/)
     expect(await cellsOf(page, ids.pictures)).toEqual([

@@ -8,7 +8,7 @@ const marked = () => one('[data-row].marked')
 
 /** Says something in the footer; screen readers read it out. */
 export function say(text) {
-  const place = one('#said')
+  const place = one('#announced')
   if (place) place.textContent = text
 }
 

@@ -97,7 +97,7 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
       ['Confirmed', confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at)],
       ['Cost', number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })],
       ...(error_code === null ? [] : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
-      ...(next_poll_at === null ? [] : [['Asked for next', time(next_poll_at)] as const]),
+      ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
       ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
     ])}
     ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`

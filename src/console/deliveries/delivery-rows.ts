@@ -43,7 +43,7 @@ export function deliveryRow(delivery: Delivery): Row {
 
 function causeOf({ reason, flags }: Delivery): Markup {
   if (reason === null && flags.length === 0) return html`<span class="soft">—</span>`
-  // A reason that is a flag too is said once.
+  // A reason that is a flag too is shown once.
   return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
 }
 

@@ -25,7 +25,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
     const unreadable = count === 1 && (await isUnreadable(console, filters))
-    sendConsolePage(console, res, { title: 'Replay', body: askingPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }) })
+    sendConsolePage(console, res, { title: 'Replay', body: questionPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }) })
   })
   // It locks what it tries, for a moment: nothing that an address alone may set off.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
@@ -34,7 +34,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const count = await countDeliveries(db, filters)
     const preview = previewView({ count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) })
     if (req.get('hx-request') !== undefined) return sendPage(res, preview)
-    return sendConsolePage(console, res, { title: 'Replay', body: askingPage({ query, count, unreadable: false, preview }) })
+    return sendConsolePage(console, res, { title: 'Replay', body: questionPage({ query, count, unreadable: false, preview }) })
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
@@ -67,7 +67,7 @@ function chosenBy(req: Request): Record<string, string> {
 
 function filtersOf(query: Query): DeliveryFilters {
   const filters = parseFilters(deliveryFiltersSchema, query)
-  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'names nothing, and everything is replayed only when it is said: go back, and select deliveries or filter them')
+  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'names nothing, and everything is never replayed at once: go back, and select deliveries or filter them')
   return filters
 }
 
@@ -76,9 +76,9 @@ async function isUnreadable({ db }: ConsoleDeps, { ids }: DeliveryFilters): Prom
   return delivery !== undefined && !parseNotification(Buffer.from(delivery.body_base64, 'base64')).ok
 }
 
-type Asking = { query: Query; count: number; unreadable: boolean; preview: Markup }
+type ReplayQuestion = { query: Query; count: number; unreadable: boolean; preview: Markup }
 
-function askingPage({ query, count, unreadable, preview }: Asking): Markup {
+function questionPage({ query, count, unreadable, preview }: ReplayQuestion): Markup {
   const what = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : whatWouldBe(count, preview)}`
   const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
   const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`

@@ -85,7 +85,7 @@ function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, ke
       label: 'Overdue requests',
       value: number(overdue),
       href: '/requests?overdue=true',
-      note: backlog.due === 0 ? 'nothing to ask for' : `${number(backlog.due)} to ask for, about ${number(backlog.minutes)} min`,
+      note: backlog.due === 0 ? 'nothing to poll' : `${number(backlog.due)} to poll, about ${number(backlog.minutes)} min`,
       tone: overdue > 0 ? 'warn' : '',
     },
     quotaTile(keys),
@@ -148,15 +148,15 @@ function resultCard(result: Result, links: LinkPolicy): Markup {
     <div class="about">
       <span>${shortId('request', request_id)} ${badge(status)}</span>
       <span class="soft">${foreign(model, 40)}</span>
-      <span class="soft">${time(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · more is asked for'}</span>
+      <span class="soft">${time(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · not complete yet'}</span>
     </div>
   </article>`
 }
 
 function mediaOf({ media: [first], error_message, request_id }: Result, links: LinkPolicy): Markup {
-  if (!first) return html`<span class="said">${error_message === null ? 'no media' : foreign(error_message, 120)}</span>`
+  if (!first) return html`<span class="instead">${error_message === null ? 'no media' : foreign(error_message, 120)}</span>`
   const refused = links.whyNot(first.url)
-  if (refused !== undefined) return html`<span class="said">not shown: ${refused}</span>`
+  if (refused !== undefined) return html`<span class="instead">not shown: ${refused}</span>`
   switch (first.kind) {
     case 'video':
       return html`<video src="${first.url}" controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`

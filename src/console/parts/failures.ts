@@ -10,7 +10,7 @@ export type ReadAttempt<T> = { ok: true; value: T; status: 200 } | { ok: false; 
 
 /**
  * Reads what a page shows; an expected failure (a filter that cannot be applied,
- * a query that took too long, no Postgres) is told on the page itself, so that
+ * a query that took too long, no Postgres) is shown on the page itself, so that
  * its form stays to be mended. A surprise goes on.
  */
 export async function tryRead<T>(logger: Logger, read: () => T | Promise<T>): Promise<ReadAttempt<T>> {

@@ -60,7 +60,7 @@ function footer(): Markup {
       <span>All times are UTC.</span>
       <button type="button" class="link" data-copy-link>Copy link</button>
       <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>
-      <span id="said" role="status" aria-live="polite"></span>
+      <span id="announced" role="status" aria-live="polite"></span>
     </footer>
     <dialog id="help" aria-labelledby="help-title">
       <h2 id="help-title">Keyboard</h2>

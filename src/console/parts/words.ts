@@ -14,7 +14,7 @@ const meanings: Record<string, string> = {
   contradiction: 'it says another end than the one that stands',
   foreign_host: 'its media lie on a host that is not in MEDIA_HOSTS',
   landed: 'its result was written',
-  confirmed: "the provider's own result was taken over, which the webhook had told already",
+  confirmed: "the provider's result was taken over; it is what the webhook carried",
   no_effect: 'it says what was known already',
   retry: 'processing failed and is tried again',
   accepted: 'it is stored, and not yet processed',

@@ -14,9 +14,9 @@ import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { gallery } from '../parts/media.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { action, badge, card, facts, foreign, notice, number, problem, size, table, time } from '../parts/parts.ts'
-import { askedWords, endOf, parseEnd } from './request-asked.ts'
+import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
 import { timeline } from './request-timeline.ts'
-import { heardOf, mediaCount, nextPoll, overdueBy, summaryOf, driftOf, type When } from './request-words.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf, type When } from './request-words.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, type Query } from '../parts/url.ts'
 import { visible } from '../parts/visible.ts'
@@ -43,7 +43,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const id = idOf(req)
     const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
     if (!before) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
-    const asked = await audited(
+    const polled = await audited(
       console,
       { via: 'console', actor: actorOf(req), action: 'reconcile', target: before.id, detailOf: (done) => done },
       async () => {
@@ -52,7 +52,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
         return { outcome: endOf(run, before, after ?? before), was: before.status, status: after?.status ?? before.status }
       },
     )
-    return res.redirect(303, linkTo(`/requests/${before.id}`, { asked: asked.outcome, at: clock().toISOString() }))
+    return res.redirect(303, linkTo(`/requests/${before.id}`, { poll: polled.outcome, at: clock().toISOString() }))
   })
   return router
 }
@@ -76,7 +76,7 @@ function requestPage({ request, query, when, links }: Shown): Markup {
       ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
     </div>
     <p class="lead">${summaryOf(request, when)}</p>
-    ${asked(request, query)}
+    ${manualPoll(request, query)}
     <div class="columns">
       <div>
         ${count === undefined && media.length === 0
@@ -93,41 +93,41 @@ function requestPage({ request, query, when, links }: Shown): Markup {
     ${deliveriesCard(request)} ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
 }
 
-/** What came of asking, where somebody just did. */
-function asked(request: RequestDetail, query: Query): Markup | '' {
-  const end = parseEnd(query['asked'])
+/** What came of a poll, where somebody has just made one by hand. */
+function manualPoll(request: RequestDetail, query: Query): Markup | '' {
+  const end = parseEnd(query['poll'])
   if (end === undefined) return ''
   const at = z.iso.datetime().safeParse(query['at']).data
   const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
-  const { good, text } = newer ? { good: true, text: 'More was heard since: it stands below.' } : askedWords(end, request)
-  const words = html`${at === undefined ? '' : html`Asked at ${time(at, 'seconds')}. `}${text}`
+  const { good, text } = newer ? { good: true, text: 'It was polled again since: the newer answer stands below.' } : manualPollWords(end, request)
+  const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
 }
 
 function bothSides(request: RequestDetail, when: When): Markup {
   const { status, tracked_at, created_at, landed_at, completed_at, source, confirmed_at, polls, polled_at, webhook_at } = request
-  const heard = heardOf(request)
+  const summary = pollSummaryOf(request)
   const next = nextPoll(request, when)
-  // Landing asks too; the reconciler's count outlives the pruning of the questions.
-  const questions = Math.max(polls, request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length)
+  // Landing polls too; the reconciler's count outlives the pruning of the polls.
+  const count = Math.max(polls, request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length)
   return html`${table({
       label: 'State and times on both sides',
       columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
       rows: [
-        { cells: ['State', badge(status), badge(heard.word, heard.tone)] },
+        { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
         { cells: ['Began', time(tracked_at), time(created_at)] },
         { cells: ['Ended', time(landed_at), time(completed_at)] },
       ],
       empty: '',
     })}
-    <p class="soft">Last heard: ${foreign(heard.text, 500)}.</p>
+    <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
     ${facts([
       ['Drift', driftOf(request)?.text ?? 'not known: one of the two ends is missing'],
-      ['Landed by', source === null ? html`<span class="soft">not landed</span>` : source === 'webhook' ? 'its webhook' : 'asking the provider'],
-      ['Confirmed', confirmed_at === null ? html`<span class="soft">not by the provider's own result yet</span>` : time(confirmed_at)],
+      ['Landed by', source === null ? html`<span class="soft">not landed</span>` : source === 'webhook' ? 'its webhook' : "the provider's result"],
+      ['Confirmed', confirmed_at === null ? html`<span class="soft">not by the provider's result yet</span>` : time(confirmed_at)],
       ['First webhook', webhook_at === null ? html`<span class="soft">none is known</span>` : time(webhook_at)],
-      ['Asked', polled_at === null ? html`<span class="soft">never</span>` : html`${number(questions)} ${questions === 1 ? 'time' : 'times'}, last ${time(polled_at)}`],
-      ['Asked next', 'never' in next ? html`<span class="soft">${next.never}</span>` : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`],
+      ['Polled', polled_at === null ? html`<span class="soft">never</span>` : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`],
+      ['Next poll', 'never' in next ? html`<span class="soft">${next.never}</span>` : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`],
     ])}`
 }
 
@@ -149,7 +149,7 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
     html`${facts([
         ['State', badge(submit.state, submit.state === 'submitted' ? 'good' : 'warn')],
         ['Idempotency key', html`<span class="mono">${submit.idempotency_key}</span>`],
-        ['Asked for', time(submit.created_at)],
+        ['Received', time(submit.created_at)],
         ['Posted', `${number(submit.attempts)} ${submit.attempts === 1 ? 'time' : 'times, all with the same key: one charge'}`],
         ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
       ])}
@@ -197,6 +197,6 @@ function nobody(id: string): Markup {
       ${id.length < 4 ? '' : html`<li><a href="${arrivals}">Arrivals with this id</a>: it may be the id of a webhook or of a delivery, or its webhook is parked.</li>`}
       ${isRequestId ? html`<li><a href="/deliveries/${id}">The delivery with this id</a>, if it is one.</li>` : ''}
       <li><a href="/parked">Parked and quarantine</a>: a webhook of it that was not authentic, or that could not be used.</li>
-      <li>If it was submitted elsewhere, <code>POST /api/requests</code> with its request_id tracks it; the provider is then asked for it.</li>
+      <li>If it was submitted elsewhere, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.</li>
     </ul>`
 }

@@ -28,11 +28,11 @@ function since(before: string | undefined, at: string): Markup | '' {
 }
 
 function stepsOf(request: RequestDetail): Step[] {
-  const told = new Set(request.timeline.flatMap((entry) => (entry.kind === 'arrival' && isFirst(entry) ? [entry.arrival.delivery_id] : [])))
+  const arrived = new Set(request.timeline.flatMap((entry) => (entry.kind === 'arrival' && isFirst(entry) ? [entry.arrival.delivery_id] : [])))
   const steps: Step[] = []
   for (const [place, entry] of request.timeline.entries()) {
-    // The arrival says it already.
-    if (entry.kind === 'delivery' && told.has(entry.delivery.id)) continue
+    // Its arrival stands there already.
+    if (entry.kind === 'delivery' && arrived.has(entry.delivery.id)) continue
     // All media came at once: one line says so.
     if (entry.kind === 'media' && request.timeline[place - 1]?.kind === 'media') continue
     steps.push({ at: entry.at, id: `${entry.kind}-${place}`, ...stepOf(entry, request) })
@@ -48,13 +48,13 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
   switch (entry.kind) {
     case 'submit':
       return {
-        what: html`<b>We were asked to submit it</b>`,
+        what: html`<b>Submit received</b>`,
         more: html`idempotency key <span class="mono">${request.submit?.idempotency_key.slice(0, 8)}</span>, posted ${number(request.submit?.attempts)}×`,
       }
     case 'tracked':
       return trackedStep(request)
     case 'provider_created':
-      return { what: html`<b>The provider took it in</b>`, theirs: true }
+      return { what: html`<b>Created at the provider</b>`, theirs: true }
     case 'provider_completed':
       return { what: html`<b>It ended at the provider</b>`, theirs: true }
     case 'arrival':
@@ -70,9 +70,9 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
     case 'poll':
       return pollStep(entry)
     case 'landed':
-      return { what: html`<b>Landed here</b> ${badge(entry.status)} ${entry.source === null ? '' : entry.source === 'webhook' ? 'by its webhook' : 'by asking the provider'}` }
+      return { what: html`<b>Landed here</b> ${badge(entry.status)} ${entry.source === null ? '' : entry.source === 'webhook' ? 'by its webhook' : "by the provider's result"}` }
     case 'media':
-      return { what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, which is all' : 'known, as its webhook told; there may be more'}` }
+      return { what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, which is all' : 'known from its webhook; there may be more'}` }
     default:
       return entry satisfies never
   }
@@ -80,7 +80,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
 
 function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
   if (submit !== null) return { what: html`<b>The provider gave it its id</b>; tracked from here on` }
-  if (tracked_at === landed_at) return { what: html`<b>First heard of</b>: it was not tracked before` }
+  if (tracked_at === landed_at) return { what: html`<b>First seen</b>: it was not tracked before` }
   return { what: html`<b>Tracked</b>: it was submitted elsewhere` }
 }
 
@@ -95,9 +95,9 @@ function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): 
 
 function pollStep({ poll }: Extract<TimelineEntry, { kind: 'poll' }>): Omit<Step, 'at' | 'id'> {
   const { outcome, detail, key_name } = poll
-  if (outcome === 'postponed') return { what: html`<b>The provider was not asked</b>`, more: foreign(postponedBecause(detail ?? ''), 300) }
+  if (outcome === 'postponed') return { what: html`<b>Poll postponed</b>`, more: foreign(postponedBecause(detail ?? ''), 300) }
   const key = key_name === null ? '' : html` with key ${foreign(key_name, 40)}`
-  return { what: html`<b>The provider was asked</b>${key} ${badge(outcome)}`, more: detail === null ? undefined : foreign(detail, 300) }
+  return { what: html`<b>Polled</b>${key} ${badge(outcome)}`, more: detail === null ? undefined : foreign(detail, 300) }
 }
 
 function mediaWords({ media }: RequestDetail): string {

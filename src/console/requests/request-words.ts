@@ -2,17 +2,17 @@ import type { PollOutcome } from '../../receiver/domain/schema.ts'
 import type { Request } from '../../receiver/queries/requests.ts'
 import { duration, type Tone } from '../parts/parts.ts'
 
-// What is known of a request, in words: ours beside what the provider said last.
+// What is known of a request, in words: ours beside what the last poll gave.
 
 export type When = { now: Date; stuckAfterSeconds: number }
 
 /** A word for a badge, and what it means. */
-export type Heard = { word: string; tone?: Tone; text: string }
+export type PollSummary = { word: string; tone?: Tone; text: string }
 
-const pollWords: Partial<Record<PollOutcome, Heard>> = {
+const pollWords: Partial<Record<PollOutcome, PollSummary>> = {
   not_found_yet: { word: 'not found', tone: 'warn', text: 'the keys that were tried do not know it, and others that could were not tried yet' },
   not_found: { word: 'not found', tone: 'warn', text: 'the provider does not know it under any key of ours; it may be new to it, or belong to another account' },
-  lost: { word: 'lost', tone: 'bad', text: 'the provider did not know it for a day and is not asked again by itself; a late webhook still lands' },
+  lost: { word: 'lost', tone: 'bad', text: 'the provider did not know it for a day, and it is not polled again by itself; a late webhook still lands' },
   unreachable: { word: 'unreachable', tone: 'bad', text: 'no usable answer came from the provider' },
   invalid: { word: 'unreadable', tone: 'bad', text: 'the provider answered something that is not in its own specification' },
   landing_failed: { word: 'not landed', tone: 'bad', text: 'it gave its result, and Postgres refused to store it' },
@@ -31,20 +31,20 @@ export function postponedBecause(reason: string): string {
   return Object.hasOwn(postponedWords, reason) ? (postponedWords[reason] ?? reason) : reason
 }
 
-/** What the provider said of it last, as far as we know. */
-export function heardOf({ confirmed_at, poll_outcome, poll_detail, status, source, landed_at }: Request): Heard {
-  if (confirmed_at !== null) return { word: status, text: 'its own result says so' }
-  if (poll_outcome === 'postponed') return { word: 'not asked', tone: 'warn', text: postponedBecause(poll_detail ?? '') }
+/** The state at the provider, as far as polls and webhooks show it. */
+export function pollSummaryOf({ confirmed_at, poll_outcome, poll_detail, status, source, landed_at }: Request): PollSummary {
+  if (confirmed_at !== null) return { word: status, text: "the provider's result says so" }
+  if (poll_outcome === 'postponed') return { word: 'postponed', tone: 'warn', text: `postponed: ${postponedBecause(poll_detail ?? '')}` }
   if (poll_outcome === 'unauthorized' || poll_outcome === 'rate_limited') return { word: 'no answer', tone: 'warn', text: postponedBecause(poll_outcome) }
-  if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'not ended, when it was asked last' }
+  if (poll_outcome === 'running') return { word: landed_at === null ? status : 'running', text: 'not ended yet' }
   if (poll_outcome === 'result') return { word: 'answered', tone: 'warn', text: 'it gave a result that was not taken over' }
   const known = poll_outcome === null ? undefined : pollWords[poll_outcome]
   if (known) return poll_detail === null ? known : { ...known, text: `${known.text}: ${poll_detail}` }
-  if (landed_at !== null && source === 'webhook') return { word: status, text: 'its webhook says so; its own result was not taken over yet' }
-  return { word: 'not asked', tone: '', text: 'nothing was heard of it yet' }
+  if (landed_at !== null && source === 'webhook') return { word: status, text: "its webhook says so; the provider's result was not taken over yet" }
+  return { word: 'not polled', tone: '', text: 'it was not polled yet' }
 }
 
-/** How long ago it should have been heard of; undefined while it is not overdue. */
+/** For how long it is overdue; undefined while it is not overdue. */
 export function overdueBy({ overdue, tracked_at }: Request, { now, stuckAfterSeconds }: When): string | undefined {
   return overdue ? duration(Math.max(0, now.getTime() - Date.parse(tracked_at) - stuckAfterSeconds * 1000)) : undefined
 }
@@ -57,21 +57,21 @@ export function driftOf({ completed_at, landed_at }: Request): { short: string; 
   return { short: `+${duration(milliseconds)}`, text: `it landed here ${duration(milliseconds)} after its end at the provider` }
 }
 
-/** When the provider is asked next; words where there is no such time. */
+/** When it is polled next; words where there is no such time. */
 export function nextPoll({ next_poll_at, landed_at, tracked_at, poll_outcome }: Request, { stuckAfterSeconds }: Pick<When, 'stuckAfterSeconds'>): { at: string } | { never: string } {
   if (next_poll_at !== null) return { at: next_poll_at }
   if (poll_outcome === 'lost') return { never: 'given up: it was not known for a day' }
-  if (landed_at !== null) return { never: 'nothing is left to ask' }
+  if (landed_at !== null) return { never: 'nothing is left to poll for' }
   return { at: new Date(Date.parse(tracked_at) + stuckAfterSeconds * 1000).toISOString() }
 }
 
 export const mediaCounts = { image: ['picture', 'pictures'], video: ['video', 'videos'], audio: ['audio', 'audios'] } as const
 
-/** `4 of 4`; a webhook tells only the first, and not of how many. */
+/** `4 of 4`; a webhook carries only the first, and not how many there are. */
 export function mediaCount({ media_items, media_complete, status }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
   if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all that it made is known' }
-  return { short: `${media_items} of ?`, text: "only what its webhook carried is known; the provider's own result tells the rest" }
+  return { short: `${media_items} of ?`, text: "only what its webhook carried is known; the provider's result has the rest" }
 }
 
 export function wholeMedia(items: number): string {
@@ -84,7 +84,7 @@ export function summaryOf(request: Request, when: When): string {
   if (landed_at === null) {
     const late = overdueBy(request, when)
     const open = late === undefined ? 'It has not ended yet, and is not overdue.' : `It is overdue by ${late}: neither a webhook nor a result of it has come.`
-    return `${open} Last heard: ${heardOf(request).text}.`
+    return `${open} Last poll: ${pollSummaryOf(request).text}.`
   }
   const drift = driftOf(request)
   const end = status === 'COMPLETED' ? `It is completed, and ${media_complete ? wholeMedia(media_items) : 'only what its webhook carried is known so far'}` : status === 'FAILED' ? `It failed${error_code === null ? '' : ': see the error below'}` : 'It was canceled'

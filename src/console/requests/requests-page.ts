@@ -9,7 +9,7 @@ import { filterBar, type Field } from '../parts/filter-bar.ts'
 import { thumbnail } from '../parts/media.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, foreign, number, pager, shortId, table, tabs, time, type Column } from '../parts/parts.ts'
-import { driftOf, heardOf, mediaCount, nextPoll, overdueBy, type When } from './request-words.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } from './request-words.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
 
@@ -80,17 +80,17 @@ const columns: readonly Column[] = [
 function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
   const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
   const late = overdueBy(request, when)
-  const heard = heardOf(request)
+  const summary = pollSummaryOf(request)
   const submitted = created_at ?? tracked_at
   return [
     shortId('request', id),
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
-    html`<span title="${heard.text}">${badge(heard.word, heard.tone)}</span>`,
+    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>`,
     foreign(model, 18),
     foreign(key_name, 12),
     time(submitted),
     later(webhook_at, submitted),
-    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Asked ${polls} times">×${number(polls)}</span>` : ''}`,
+    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}`,
     later(landed_at, submitted),
     driftCell(request),
     mediaCell(request, links),

@@ -29,7 +29,7 @@ export type Now = {
 const newestArrivalRows = 15
 const newestResults = 12
 
-/** What the console's first page shows, on one connection: it is fetched every few seconds, so nothing is asked twice. */
+/** What the console's first page shows, on one connection: it is fetched every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
   return readWithin(db, async (tx) => {
     const { numbers, recent } = await readNumbers(tx, options)

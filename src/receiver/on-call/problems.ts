@@ -89,7 +89,7 @@ function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
     problems.push({ severity: 'critical', text, cause: 'giving_up', href: '/parked' })
   }
   if (lost.length > 0) {
-    const text = `The provider has given up ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler ask.`
+    const text = `The provider has given up ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
     problems.push({ severity: 'warning', text, cause: 'given_up', href: '/parked' })
   }
   return problems
@@ -99,7 +99,7 @@ function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_ru
   const problems: Problem[] = []
   if (silent) {
     const since = last_run ? `since ${clockTime(last_run.ended_at, now)}` : `for more than ${duration(silent_after_seconds ?? 0)}`
-    const text = `The reconciler is silent ${since}: what the webhooks miss is not asked for.`
+    const text = `The reconciler is silent ${since}: what the webhooks miss is not polled.`
     problems.push({ severity: 'critical', text, cause: 'reconciler_silent', href: '/reconciler' })
   } else if (last_run?.outcome === 'error') {
     problems.push({ severity: 'warning', text: `The last run of the reconciler failed: ${last_run.error ?? 'see the log'}.`, cause: 'reconciler_failed', href: '/reconciler' })
@@ -112,9 +112,9 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
   if (key.blocked_until !== null) {
     const until = clockTime(key.blocked_until, now)
     if (key.blocked_reason === 'unauthorized') {
-      return problem('critical', 'key_refused', `The API key of ${key.name} is not accepted (401): nothing is asked for with it until ${until}. Give a valid key.`)
+      return problem('critical', 'key_refused', `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}. Give a valid key.`)
     }
-    return problem('warning', 'key_blocked', `The provider asks to wait: no calls with the key ${key.name} until ${until}.`)
+    return problem('warning', 'key_blocked', `The provider demands a pause: no calls with the key ${key.name} until ${until}.`)
   }
   if (key.configured && !key.retired && key.quota_left === 0) {
     return problem('warning', 'quota_spent', `The quota of the key ${key.name} is used up: ${count(key.calls, 'call', 'calls')} in the last minute.`)
@@ -128,8 +128,8 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
 
 function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {
   if (overdue === 0) return []
-  const asking = backlog.due === 0 ? '' : ` Asking for what is due takes about ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
-  const text = `${count(overdue, 'request is', 'requests are')} overdue: the provider has told no end of ${overdue === 1 ? 'it' : 'them'}.${asking}`
+  const polling = backlog.due === 0 ? '' : ` Polling what is due takes about ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
+  const text = `${count(overdue, 'request is', 'requests are')} overdue: neither a webhook nor a poll has brought ${overdue === 1 ? 'its result' : 'their results'}.${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', href: '/requests?overdue=true' }]
 }
 

@@ -13,7 +13,7 @@ import { completed, running, type Answer } from './request-world.ts'
 // pictures of them need it: all of it came in by HTTP, at its own time.
 
 const retiredKey = { name: 'live-2025', signing_secret: 'whsec_of_last_year', retired: true }
-const missingSecret = 'whsec_of_a_key_that_nobody_told_us'
+const missingSecret = 'whsec_of_a_key_that_nobody_gave_us'
 const samples = path.resolve(import.meta.dirname, '../../../src/provider/engines/samples')
 
 export type Scene = {

@@ -6,7 +6,7 @@ import { deliverAndSettle } from './calls.ts'
 import { hostileFilters } from './hostile-filters.ts'
 
 const lists = ['/api/deliveries', '/api/arrivals', '/api/requests', '/api/quarantine', '/api/audit', '/api/reconciler/runs', '/api/minutes', '/api/deliveries.csv', '/api/deliveries.ndjson', '/api/arrivals.csv', '/api/arrivals.ndjson']
-const pages = ['/', '/now/charts', '/deliveries', '/deliveries?view=arrivals', '/deliveries/replay', '/deliveries.csv', '/arrivals.ndjson', '/requests', '/parked', '/parked?view=quarantine', '/parked?view=parked', '/parked/verify', '/parked/verified', '/reconciler', '/reconciler/asked', '/audit', '/keys']
+const pages = ['/', '/now/charts', '/deliveries', '/deliveries?view=arrivals', '/deliveries/replay', '/deliveries.csv', '/arrivals.ndjson', '/requests', '/parked', '/parked?view=quarantine', '/parked?view=parked', '/parked/verify', '/parked/verified', '/reconciler', '/reconciler/awaited', '/audit', '/keys']
 
 describe.each(testServers)('whatever stands behind the ?, on the %s server', (server) => {
   let database: TestDatabase
