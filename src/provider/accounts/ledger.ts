@@ -33,7 +33,7 @@ export type Grant = {
   accountId: string
   /** A decimal above zero, as text, so that nothing is rounded. */
   credits: string
-  /** With a reference the same grant is given once, however often it is asked for. */
+  /** With a reference the same grant is given once, however often it is repeated. */
   reference?: string
 }
 

@@ -151,7 +151,7 @@ function cancel(deps: ApiDeps): Handler {
   }
 }
 
-/** Logs are asked for with `?logs=1` (CONTRACT, how logs are asked for). */
+/** Logs are given with `?logs=1` (CONTRACT, how logs are asked for). */
 function lookupOf(req: Request) {
   const requestId = param(req, 'id')
   if (requestId === '') throw unknownRequest(requestId)

@@ -124,7 +124,7 @@ export function openApiDocument(baseUrl: string) {
       info: {
         title: 'Asynchronous Generation Queue API',
         version: packageJson.version,
-        description: 'Submit a generation of images, video or audio; poll its status or be told by a signed webhook.',
+        description: 'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end.',
       },
       servers: [{ url: baseUrl }],
       security: [{ bearer: [] }, { key: [] }, { header: [] }],

@@ -7,7 +7,7 @@ export const audioModels: readonly CatalogModel[] = [
     name: 'Lyra Audio',
     capabilities: ['text-to-audio'],
     input_schema: {
-      prompt: { type: 'string', required: true, max_length: 4000, description: 'What is heard.' },
+      prompt: { type: 'string', required: true, max_length: 4000, description: 'What it sounds like.' },
       duration: { type: 'number', enum: [5, 10, 20, 30], default: 10, description: 'Seconds.' },
       output_format: { type: 'string', enum: ['wav', 'mp3'], default: 'wav', description: 'File format.' },
       seed: { type: 'number', min: 0, max: 4_294_967_295, description: 'Another seed gives another piece for the same prompt.' },

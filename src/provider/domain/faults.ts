@@ -11,7 +11,7 @@ const seconds = z.number().min(0).max(3600)
 export const faultsSchema = z.strictObject({
   /** Ends FAILED. */
   failed: share.optional(),
-  /** Ends CANCELED, which no webhook tells. */
+  /** Ends CANCELED, which no webhook carries. */
   canceled: share.optional(),
   /** The webhook is never sent. */
   drop: share.optional(),

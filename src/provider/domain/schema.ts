@@ -87,7 +87,7 @@ export const requests = provider.table(
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
     webhookUrl: text('webhook_url'),
-    /** The trouble that a sandbox key asked for, as it was at submit. */
+    /** The faults set for the sandbox key, as they were at submit. */
     faults: jsonb('faults').$type<Faults>(),
     attempts: integer('attempts').notNull().default(0),
     leaseToken: uuid('lease_token'),
@@ -118,7 +118,7 @@ export const ledgerEntries = provider.table(
     book: text('book', { enum: ['issued', 'available', 'reserved', 'settled'] }).notNull(),
     kind: text('kind', { enum: ['grant', 'reserve', 'settle', 'refund'] }).notNull(),
     amount: credits('amount').notNull(),
-    /** Names a grant that must happen once, however often it is asked for. */
+    /** Names a grant that must happen once, however often it is repeated. */
     reference: text('reference'),
     createdAt: instant('created_at').notNull(),
   },

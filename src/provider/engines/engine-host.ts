@@ -9,7 +9,7 @@ import type { EngineSettings } from './engine-settings.ts'
 const script = fileURLToPath(import.meta.resolve('./engine-process.ts'))
 
 export type EngineHost = {
-  /** Runs a job on an engine by its name; rejects with an EngineError where the client may be told why. */
+  /** Runs a job on an engine by its name; rejects with an EngineError where the client may know why. */
   run: (engine: string, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
   /** Of the process that runs now, if one does. */
   pid: () => number | undefined
@@ -24,20 +24,20 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
   let child: ChildProcess | undefined
   let lastRun = 0
 
-  const hear = (message: unknown) => {
-    const heard = reportSchema.parse(message)
-    const run = runs.get(heard.run)
+  const onMessage = (message: unknown) => {
+    const engineReport = reportSchema.parse(message)
+    const run = runs.get(engineReport.run)
     if (run === undefined) return
-    switch (heard.kind) {
+    switch (engineReport.kind) {
       case 'progress':
-        run.report(heard.percent, heard.line).catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
+        run.report(engineReport.percent, engineReport.line).catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
         return
       case 'done':
-        return run.resolve(heard.output)
+        return run.resolve(engineReport.output)
       case 'failed':
-        return run.reject(engineErrorOf(heard))
+        return run.reject(engineErrorOf(engineReport))
       default:
-        heard satisfies never
+        engineReport satisfies never
     }
   }
   const start = (): ChildProcess => {
@@ -49,7 +49,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
       detached: true,
       windowsHide: true,
     })
-    started.on('message', hear)
+    started.on('message', onMessage)
     started.on('error', (error) => logger.error({ err: error }, 'the engine process does not take orders'))
     started.once('exit', (code, signal) => {
       if (child !== started) return
@@ -84,9 +84,9 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
   return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
 }
 
-function engineErrorOf({ told, detail }: { told?: { message: string; transient: boolean } | undefined; detail: string }): Error {
+function engineErrorOf({ forClient, detail }: { forClient?: { message: string; transient: boolean } | undefined; detail: string }): Error {
   const cause = new Error(detail)
-  return told ? new EngineError(told.message, { cause, transient: told.transient }) : new Error('an engine broke', { cause })
+  return forClient ? new EngineError(forClient.message, { cause, transient: forClient.transient }) : new Error('an engine broke', { cause })
 }
 
 function tell(child: ChildProcess, order: Order): void {

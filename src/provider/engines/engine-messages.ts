@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { outputSchema } from '../../wire/schemas.ts'
 import { engineSettingsSchema } from './engine-settings.ts'
 
-/** What is said between the provider and its engine process. */
+/** The messages between the provider and its engine process. */
 
 const jobSchema = z.object({
   requestId: z.string(),
@@ -22,12 +22,12 @@ export type Order = z.infer<typeof orderSchema>
 export const reportSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('progress'), run: z.int(), percent: z.number(), line: z.string().optional() }),
   z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
-  /** `told`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
+  /** `forClient`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
   z.object({
     kind: z.literal('failed'),
     run: z.int(),
     detail: z.string(),
-    told: z.object({ message: z.string(), transient: z.boolean() }).optional(),
+    forClient: z.object({ message: z.string(), transient: z.boolean() }).optional(),
   }),
 ])
 export type EngineReport = z.infer<typeof reportSchema>

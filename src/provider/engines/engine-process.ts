@@ -6,7 +6,7 @@ import { type Engine, EngineError } from './engine.ts'
 import { createEngines } from './registry.ts'
 
 /**
- * The process that engines run in: started by engine-host.ts, told what to do
+ * The process that engines run in: started by engine-host.ts, given its orders
  * over its channel. Drawing and encoding take every core they get, so they have
  * the least of all priorities: what answering the API leaves over. And native
  * code that crashes ends this process, not the API.
@@ -31,7 +31,7 @@ function lowerPriority(): void {
 }
 
 function say(report: EngineReport): void {
-  // A provider that has just died cannot be told any more; its end is heard as a disconnect.
+  // A provider that has just died gets nothing any more; its end shows as a disconnect.
   if (process.connected) process.send?.(report, () => {})
 }
 
@@ -46,8 +46,8 @@ async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name
     const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
     say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
   } catch (error) {
-    const told = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
-    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), told })
+    const forClient = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
+    say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), forClient })
   } finally {
     running.delete(id)
   }

@@ -2,7 +2,7 @@ import type { Output } from '../../wire/schemas.ts'
 
 export type EngineJob = {
   requestId: string
-  /** The slug that was asked for; with `input` it decides every byte that is made. */
+  /** The slug of the request; with `input` it decides every byte that is made. */
   model: string
   /** Validated against the model's input_schema, defaults filled in. */
   input: Readonly<Record<string, unknown>>
@@ -17,7 +17,7 @@ export type Report = (progressPercent: number, logLine?: string) => Promise<void
 /**
  * Makes media for one request. Engines are plug-ins: they know nothing of queues
  * or credits. An engine stops soon after `signal` aborts and throws an
- * EngineError for a failure that the client may be told about.
+ * EngineError for a failure that the client may see.
  */
 export type Engine = {
   name: string

@@ -10,7 +10,7 @@ import { encodeWav } from './wav.ts'
 
 const deadlineSeconds = 60
 
-/** Makes a piece of music for the prompt: WAV, or MP3 where that is asked for. */
+/** Makes a piece of music for the prompt: WAV, or MP3 where that is wanted. */
 export function createLocalAudioEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
   return { name, run: (job, report, signal) => runLocalAudio(job, { ffmpegPath, report, signal }) }
 }

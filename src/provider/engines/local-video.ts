@@ -18,7 +18,7 @@ const deadlineSeconds = 180
 const drawnPercent = 25
 const encodedPercent = 95
 
-/** Makes an MP4 (H.264, yuv420p, AAC when asked for) of drawn pictures that pan and fade, with the prompt written on it. */
+/** Makes an MP4 (H.264, yuv420p, AAC when wanted) of drawn pictures that pan and fade, with the prompt written on it. */
 export function createLocalVideoEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
   return { name, run: (job, report, signal) => runLocalVideo(job, { ffmpegPath, report, signal }) }
 }

@@ -49,7 +49,7 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   const images = []
   while (images.length < brief.num_images) {
     const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
-    // Services may give fewer than were asked for; each call gives at least one, so this ends.
+    // Services may give fewer than were ordered; each call gives at least one, so this ends.
     for (const picture of await askForPictures({ brief, size: wanted, count }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
       await run.report(Math.round((images.length / brief.num_images) * 100), `picture ${images.length} of ${brief.num_images} is here`)
@@ -98,7 +98,7 @@ async function pictureBytes(
 
 type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_format'] }
 
-/** As it came; or in the format that was asked for, and then what came is the original. */
+/** As it came; or in the wanted format, and then what came is the original. */
 async function storePicture(job: EngineJob, { picture, index, format }: Storing) {
   const { bytes, width, height } = picture
   const received = (name: string) => storeMedia(job, `${name}-${index}`, picture.format, bytes)

@@ -7,7 +7,7 @@ const mostPixels = 67_108_864
 
 /**
  * Takes bytes from an image service for what they are: a whole PNG, WebP or
- * JPEG, told by its content, with its true size. Anything else is refused, an
+ * JPEG, known by its content, with its true size. Anything else is refused, an
  * SVG or HTML page above all, since what is stored is served from our host.
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {

@@ -18,7 +18,7 @@ export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input' | '
 /**
  * The canned result of a sandbox key (spec, Authentication, 6): always the same
  * sample, whatever the input; of a model with a count as many different ones as
- * were asked for. The files are put into the media folder where they are missing.
+ * were ordered. The files are put into the media folder where they are missing.
  */
 export async function sandboxOutput(type: 'image' | 'video' | 'audio', place: SandboxPlace): Promise<Output> {
   switch (type) {

@@ -32,7 +32,7 @@ import { environments, type Environment } from '../domain/schema.ts'
 
 export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
 
-/** What was asked for cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
+/** The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
 export class CommandError extends Error {
   override name = 'CommandError'
   code = 'command' as const

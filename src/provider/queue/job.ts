@@ -89,7 +89,7 @@ async function generate(
   return engines.run(engineNameOf(model), { requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
 }
 
-/** A sandbox request that was asked to be slow, or to end badly. */
+/** A sandbox request whose key has faults set: slow, or a bad end. */
 async function rehearse(
   { mediaDir, mediaUrl, random }: JobDeps,
   { model: slug, input, faults }: ClaimedRequest,
@@ -102,7 +102,7 @@ async function rehearse(
     await delay(stepMs, undefined, { signal })
     await report(step * 10)
   }
-  if (strikes(faults?.failed, random)) return failed('the generation failed, as this sandbox key asked for')
+  if (strikes(faults?.failed, random)) return failed('the generation failed: a fault that is set for this sandbox key')
   if (strikes(faults?.canceled, random)) return { kind: 'canceled' }
   const model = findModel(slug)
   if (model === undefined) return failed('the model is no longer offered')

@@ -12,7 +12,7 @@ export type QueueView = {
 
 /** Up to here a walk costs less than a caller could notice: each answer has one of its own. */
 const alwaysWalked = 500
-/** Beyond, what is told of ten thousand may be this old. */
+/** Beyond, the positions of ten thousand may be this old. */
 const usualMaxAgeMs = 2000
 /** And where a walk itself is slow, walking takes a twentieth of the time at most. */
 const restsPerWalk = 20
