@@ -8,10 +8,10 @@ import { UsageError, type Command } from './usage.ts'
 const reachableWithinMs = 60_000
 const locksWithinMs = 600_000
 
-let said = ''
+let printed = ''
 function sayOnce(words: string): void {
-  if (words !== said) process.stderr.write(`mediadock: waiting, ${words}\n`)
-  said = words
+  if (words !== printed) process.stderr.write(`mediadock: waiting, ${words}\n`)
+  printed = words
 }
 
 export const migrateCommand: Command = {

@@ -13,7 +13,7 @@ import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
 export type EmbeddedPostgres = {
   /** Connection string of the `mediadock` database on 127.0.0.1. */
   url: string
-  /** Settles if the server ends without having been asked to. */
+  /** Settles if the server ends by itself. */
   ended: Promise<string>
   stop: () => Promise<void>
 }

@@ -32,7 +32,7 @@ export type SessionsDeps = {
 const maxSessions = 1000
 /** A sign-out is known to all replicas after this. */
 const freshMs = 2000
-/** However many cookies nobody knows: Postgres is asked no more often. */
+/** However many cookies nobody knows: Postgres is read no more often. */
 const betweenLoadsMs = 200
 const deadlineMs = 1000
 
@@ -90,10 +90,10 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
     find: async (cookie) => {
       if (!cookiePattern.test(cookie)) return undefined
       const id = idOf(cookie)
-      const asked = performance.now()
-      if (asked - begunAt > freshMs) await refresh()
+      const calledAt = performance.now()
+      if (calledAt - begunAt > freshMs) await refresh()
       // It may have been opened on another replica since.
-      if (!known.has(id) && begunAt < asked) await refresh()
+      if (!known.has(id) && begunAt < calledAt) await refresh()
       const session = known.get(id)
       if (!session && failed) throw unreachable()
       return session !== undefined && session.expiresAt > clock() ? session : undefined

@@ -24,8 +24,8 @@ const readDeadlineMs = 3000
 const unavailableReasons = ['postgres_failed', 'postgres_too_slow', 'too_much_waiting', 'too_much_being_received', 'internal_error']
 
 /**
- * The metrics of CONTRACT. Those that tell of Postgres are read from it when they
- * are scraped. While it cannot be read they are absent, and all others are told:
+ * The metrics of CONTRACT. Those of the state in Postgres are read from it when they
+ * are scraped. While it cannot be read they are absent, and all others are given:
  * that is when they are needed.
  */
 export function createReceiverMetrics(deps: MetricsDeps) {
@@ -34,7 +34,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) => new Counter({ name, help, labelNames: [...labelNames], registers })
 
   let reading: Promise<Readings | undefined> | undefined
-  const readOrTell = async () => {
+  const readOrLog = async () => {
     try {
       return await withDeadline(readPostgres(deps), readDeadlineMs, 'reading the metrics of Postgres')
     } catch (error) {
@@ -45,7 +45,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     }
   }
   // One reading for all gauges of a scrape, which are collected at the same time.
-  const read = () => (reading ??= readOrTell())
+  const read = () => (reading ??= readOrLog())
   const gauge = (name: string, help: string, pick: (readings: Readings) => number) =>
     new Gauge({
       name,

@@ -1,10 +1,10 @@
 import type { Logger } from './logger.ts'
 
-/** Beyond every grace: who was asked to stop and could not is ended. */
+/** Beyond every grace: a process that was to stop and could not is ended. */
 const endWithinMs = 60_000
 
 /**
- * What nothing else has caught is a fault of ours. It is told in one line of the
+ * What nothing else has caught is a fault of ours. It is one line of the
  * log, which shows no values, and the process stops in good order, since nobody
  * knows what the fault has left half done; whoever runs it starts it again.
  */

@@ -9,9 +9,9 @@ export type BatchOptions<Q, A> = {
 }
 
 /**
- * Questions that come while a batch is under way are gathered and asked together
+ * Questions that come while a batch is under way are gathered and answered together
  * as the next one. No timer, so nothing waits that could go at once; and each
- * question is asked after it came, so no answer is older than its question.
+ * batch begins after its questions came, so no answer is older than its question.
  * What waits is bounded by the requests that the API works on at a time.
  */
 export function createNaturalBatch<Q, A>({ answerAll, maxBatch, parallel }: BatchOptions<Q, A>): (question: Q) => Promise<A> {
@@ -25,7 +25,7 @@ export function createNaturalBatch<Q, A>({ answerAll, maxBatch, parallel }: Batc
       const answers = await answerAll(batch.map(({ question }) => question))
       for (const [index, { resolve, reject }] of batch.entries()) {
         const answer = answers[index]
-        if (answer === undefined) reject(new Error('a batch answered fewer questions than it was asked'))
+        if (answer === undefined) reject(new Error('a batch gave fewer answers than it had questions'))
         else resolve(answer)
       }
     } catch (error) {

@@ -17,7 +17,7 @@ import type { RunningProgram } from '../runtime/program.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { welcome } from '../laptop/welcome.ts'
 
-/** Exit codes: 0 stopped as asked, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
+/** Exit codes: 0 stopped by a signal, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78
 
 /** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
@@ -93,7 +93,7 @@ async function startPrograms({ provider, receiver }: Config, { local, logger, st
   }
 }
 
-/** First the load balancer is told, then the listeners close and what is in flight ends. */
+/** First the load balancer sees it, then the listeners close and what is in flight ends. */
 async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number }): Promise<void> {
   for (const program of running) program.retire?.()
   await delay(lameDuckMs)
@@ -116,11 +116,11 @@ type Stopping = {
  */
 function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: Logger }): Stopping {
   const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
-  let askedAt: number | undefined
+  let stopRequestedAt: number | undefined
   const onSignal = (signal: NodeJS.Signals) => {
-    // Asked twice: whoever asks does not want to wait.
-    if (askedAt !== undefined && performance.now() - askedAt > sameKeyPressMs) process.exit(1)
-    askedAt ??= performance.now()
+    // A second signal: whoever sends it does not want to wait.
+    if (stopRequestedAt !== undefined && performance.now() - stopRequestedAt > sameKeyPressMs) process.exit(1)
+    stopRequestedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
   let onHangup = () => logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
@@ -132,7 +132,7 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
   const onKeysReload: Stopping['onKeysReload'] = ({ keysFile }, programLogger) => (replace) => {
     if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
   }
-  return { requested, request, isRequested: () => askedAt !== undefined, onKeysReload }
+  return { requested, request, isRequested: () => stopRequestedAt !== undefined, onKeysReload }
 }
 
 /** A broken file changes nothing. */

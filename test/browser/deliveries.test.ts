@@ -218,7 +218,7 @@ describe('replaying many', () => {
 
   it('refuses to replay everything, and a replay that it does not know', async () => {
     const all = await open('deliveries/replay', { expectProblems: true })
-    expect(await all.getByRole('alert').innerText()).toMatch(/everything is replayed only when it is said/)
+    expect(await all.getByRole('alert').innerText()).toMatch(/without a filter nothing is replayed/)
     const lost = await open(`deliveries/replays/${randomUUID()}`, { expectProblems: true })
     expect(await lost.getByRole('alert').innerText()).toMatch(/not known here/)
   })

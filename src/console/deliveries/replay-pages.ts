@@ -67,7 +67,7 @@ function chosenBy(req: Request): Record<string, string> {
 
 function filtersOf(query: Query): DeliveryFilters {
   const filters = parseFilters(deliveryFiltersSchema, query)
-  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'names nothing, and everything is never replayed at once: go back, and select deliveries or filter them')
+  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'names nothing, and without a filter nothing is replayed: go back, and select deliveries or filter them')
   return filters
 }
 

@@ -39,7 +39,7 @@ const replayManySchema = z
 /** Named in the document for the body of a replay. */
 export const deliveryFiltersComponent = deliveryFiltersSchema.meta({ id: 'DeliveryFilters' })
 
-/** The inbox: what was accepted, what became of it, and doing it again. */
+/** The inbox: what was accepted, what became of it, and its replay. */
 export function deliveryOperations(deps: ReceiverDeps): Operation[] {
   const { db } = deps
   const list: Operation = {
@@ -94,7 +94,7 @@ function replayOne(deps: ReceiverDeps): Operation {
   }
 }
 
-/** A row that Postgres refuses, mostly a trigger of a reader's, is for whoever asked to mend. */
+/** A row that Postgres refuses, mostly a trigger of a reader's, is for the caller to mend. */
 function answerRefusal(error: unknown): never {
   if (!isAboutTheRow(error)) throw error
   throw new HttpError(409, 'landing_refused', `Postgres refuses what this delivery would write: ${postgresMessage(error)}`)
@@ -119,7 +119,7 @@ function replayFiltered(deps: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const body = await readBody(req, res, replayManyBodySchema)
       const filters = parseFilters(deliveryFiltersSchema, body.filter)
-      if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'must name at least one parameter: everything is replayed only when it is said')
+      if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'must name at least one parameter: without one nothing is replayed')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
       const { db, landing, signal } = deps
       const count = await countDeliveries(db, filters)

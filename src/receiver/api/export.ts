@@ -37,7 +37,7 @@ const exportable = {
 
 export type Exported = { what: keyof typeof exportable; format: Format }
 
-/** Everything that can be asked for, in each format. */
+/** Everything that can be exported, in each format. */
 export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as const).flatMap((what) => (['ndjson', 'csv'] as const).map((format) => ({ what, format })))
 
 /**

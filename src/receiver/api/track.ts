@@ -10,7 +10,7 @@ const text = z.string().min(1).max(255)
 export const trackBodySchema = z.strictObject({
   request_id: z.guid(),
   model: text.optional(),
-  key_name: text.optional().meta({ description: 'The key that it was submitted with: it is asked for with this one first.' }),
+  key_name: text.optional().meta({ description: 'The key that it was submitted with: it is polled with this one first.' }),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type TrackBody = z.infer<typeof trackBodySchema>

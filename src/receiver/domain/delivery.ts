@@ -106,7 +106,7 @@ export function isStorable(value: unknown): boolean {
   return true
 }
 
-/** What must be fetched before a delivery can land whole (spec, Events): audio and errors are told in full. */
+/** What must be fetched before a delivery can land whole (spec, Events): of audio and errors the webhook has everything. */
 export function laneOf(notification: Notification): 'direct' | 'fetch' {
   return notification.status === 'OK' && !('audio' in notification.payload.output) ? 'fetch' : 'direct'
 }

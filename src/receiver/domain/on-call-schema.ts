@@ -4,7 +4,7 @@ import { instant, mediadock } from './schema.ts'
 
 // What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
 
-/** What may still be asked of the provider, per key and over all replicas: see call-budget.ts. */
+/** The calls that a key may still make, per key and over all replicas: see call-budget.ts. */
 export const callBudgets = mediadock.table('call_budgets', {
   keyName: text('key_name').primaryKey(),
   /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
@@ -12,7 +12,7 @@ export const callBudgets = mediadock.table('call_budgets', {
   /** Those of them that only tried whether this key knows a request that is another's. */
   trialSlots: integer('trial_slots').array().notNull().default(sql`array_fill(0, array[61])`),
   slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
-  /** Whether the last one who asked got a call; read back by the statement that asks. */
+  /** Whether the last statement that wanted a call got it; it reads that back. */
   granted: boolean('granted').notNull(),
   /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
   blockedUntil: instant('blocked_until'),

@@ -7,11 +7,11 @@ export const instant = (name: string) => timestamp(name, { withTimezone: true, m
 export const mediadock = pgSchema('mediadock')
 
 /**
- * What came of asking the provider for a request: its `result`, that it is
+ * What a poll of a request came to: its `result`, that it is
  * `running`, `not_found` (`lost` after a day of that; `not_found_yet` while a key
- * that could know it was not asked), no usable answer (`unreachable`, `invalid`,
+ * that could know it was not tried), no usable answer (`unreachable`, `invalid`,
  * `unauthorized`, `rate_limited`), a result that could not be written
- * (`landing_failed`), or that it was not asked now (`postponed`). The detail says more.
+ * (`landing_failed`), or that the poll was put off (`postponed`). The detail says more.
  */
 export const pollOutcomes = [
   'result',
@@ -157,7 +157,7 @@ export const requests = mediadock.table(
      */
     keySource: text('key_source', { enum: ['tracked', 'landed'] }),
     sandbox: boolean('sandbox'),
-    /** Where tracking corrected `sandbox` under what a webhook had said: the environment of the key that signed that. */
+    /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */
     signedSandbox: boolean('signed_sandbox'),
     metadata: jsonb('metadata'),
     output: jsonb('output'),
@@ -189,7 +189,7 @@ export const requests = mediadock.table(
       'requests_landed',
       sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`,
     ),
-    // Only what still has to be asked for: a few rows, however many requests there were.
+    // Only what still has to be polled: a few rows, however many requests there were.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
@@ -218,7 +218,7 @@ export const media = mediadock.table(
 )
 
 /**
- * What we were asked to submit: written before the call, so that a crash at any
+ * Submits that came to us: written before the call, so that a crash at any
  * point ends in the same call with the same Idempotency-Key, and one charge.
  */
 export const generations = mediadock.table(

@@ -7,7 +7,7 @@ import { largeBodyBytes } from './large-bodies.ts'
 const maxHeldBytes = 64 * 1024 * 1024
 /** Of these so much is not for large ones, of which a few are enough to take all. */
 const notForLargeBytes = 8 * 1024 * 1024
-/** So much of every body is taken in whatever else is held: an ordinary delivery always is. */
+/** So much of every body is read whatever else is held: an ordinary delivery always is. */
 const freeBytes = 16 * 1024
 /** A sender whose segments are as small as they come is far below; bodies in pieces of a few bytes cost more than all else. */
 const freeChunks = 1024
@@ -197,7 +197,7 @@ function findSlowest(receiving: ReadonlySet<Receiving>): Receiving | undefined {
 
 const continuePattern = /(?:^|\W)100-continue(?:$|\W)/i
 
-/** The listener leaves the `100 Continue` to us, so that a body that is refused anyway is never asked for. */
+/** The listener leaves the `100 Continue` to us, so that a body that is refused anyway is never sent. */
 function waitsForContinue({ headers, httpVersion }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersion === '1.1' && continuePattern.test(headers.expect)
 }

@@ -8,7 +8,7 @@ const restFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
-  /** Told of the size of each flush. */
+  /** Gets the size of each flush. */
   note: (deliveries: number) => void
   /**
    * Runs a round of background work. Acknowledging comes first: while

@@ -1,7 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import ipaddr from 'ipaddr.js'
 
-/** Whom a sender can be told from: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all addresses. */
+/** What one sender is known by: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all addresses. */
 export function sourceOf(remote: string | undefined): string {
   if (remote === undefined || !ipaddr.isValid(remote)) return 'unknown'
   const address = ipaddr.process(remote)

@@ -162,8 +162,8 @@ async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps
   const verification = body.length > largeBodyBytes ? await inTurns(steps()) : verify(body, header, secrets, nowSeconds)
   if (verification.timestampSeconds !== undefined) {
     arrival.skewSeconds = nowSeconds - verification.timestampSeconds
-    const told = req.headers['x-service-timestamp']
-    arrival.timestampMismatch = verification.ok && told !== undefined && Number(told) !== verification.timestampSeconds
+    const stated = req.headers['x-service-timestamp']
+    arrival.timestampMismatch = verification.ok && stated !== undefined && Number(stated) !== verification.timestampSeconds
   }
   return verification
 }

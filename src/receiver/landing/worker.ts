@@ -32,11 +32,11 @@ export const claimLimits: Record<Lane, number> = { direct: 500, fetch: 16 }
 /** A delivery by its names; one that nobody claimed, a replay, has no `claims`. */
 export type Identified = { deliveryId: string; claims: number | undefined; webhookId: string; keyName: string }
 
-/** The body stays behind: what is held until it is landed is what it said. */
+/** The body stays behind: what is held until it is landed is what was parsed of it. */
 type Held = Omit<Claimed, 'body'>
 type Ready = { claimed: Held; landing: Landing }
 
-/** The bodies that one round takes: what is made of them, and said to Postgres, is several times as much. */
+/** The bodies that one round takes: what is made of them, and sent to Postgres, is several times as much. */
 const maxClaimBytes = 8 * 1024 * 1024
 /** Giving back is worth trying for about as long as the lease would take to do it. */
 const giveBackTries = 8

@@ -114,7 +114,7 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
   answered(ended, `tracking the request ${requestId}`)
 }
 
-/** The provider said no for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
+/** The provider refused for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
 export async function refused(db: Database, { idempotencyKey, attempts }: Generation, answer: { status: number; envelope: ErrorEnvelope }): Promise<void> {
   await db.execute(sql`
     update mediadock.generations set state = 'refused', next_attempt_at = null, answer_status = ${answer.status},

@@ -43,7 +43,7 @@ function classify(response: Response, body: string | undefined, now: Date): Subm
   const json = parseJson(body)
   if (response.status === 200) {
     const submitted = submittedSchema.safeParse(json)
-    // The same key asked again gives the same answer, so an unreadable one is worth another try.
+    // The same key sent again gives the same answer, so an unreadable one is worth another try.
     return submitted.success ? { kind: 'submitted', submitted: submitted.data } : { kind: 'unreachable', detail: 'the answer is not of the expected shape' }
   }
   if (response.status === 429) return { kind: 'rate_limited', retryAfterSeconds: retryAfterOf(response, now) }

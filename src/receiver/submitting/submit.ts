@@ -102,14 +102,14 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl: deps.webhookPublicUrl }, key, deps.cut)
   deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
   const ms = Math.round(performance.now() - started)
-  const asked = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }
-  deps.logger.info({ ...asked, ...factsOf(outcome), ms }, 'provider called')
+  const call = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }
+  deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
   const block = pauseAfter(outcome, rate)
   if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return settle(deps, { generation, key, outcome })
 }
 
-/** What is to be said of an answer besides its kind. */
+/** What the log shows of an answer besides its kind. */
 function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
   if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
   if (outcome.kind === 'refused') return { detail: `${outcome.status} ${outcome.envelope.error.code}` }

@@ -9,7 +9,7 @@ const maxRequeued = 16
  * is missing is filled in. A key whose environment is known, and which therefore
  * brings a `sandbox`, also corrects what stands there by a webhook's signature
  * or by a mistake, until the provider has confirmed the result; where that
- * changes something the provider is asked at once.
+ * changes something the request is polled at once.
  */
 export function joinTracked(now: Date): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
@@ -19,7 +19,7 @@ export function joinTracked(now: Date): SQL {
     key_name = case when ${corrects} then excluded.key_name else coalesce(r.key_name, excluded.key_name) end,
     key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked' else r.key_source end,
     sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
-    -- States never go back: what a webhook said stands until it is overruled, and so it must be known by what key.
+    -- States never go back: what a webhook landed stands until it is overruled, and so it must be known by what key.
     signed_sandbox = case when ${corrects} and r.landed_at is not null then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
     next_poll_at = case
       when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))

@@ -10,7 +10,7 @@ const maxUnprovenRequests = 8
 /** Of connections that have proved nothing so many requests are begun in a turn of the event loop. */
 const unprovenPerTurn = 16
 
-/** Connections are being taken in while the last one came no longer ago than this. */
+/** Connections are being accepted while the last one came no longer ago than this. */
 const acceptingMs = 20
 let acceptedAt = -Infinity
 

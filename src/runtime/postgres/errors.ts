@@ -31,7 +31,7 @@ export function metALock(error: unknown): boolean {
 }
 
 /**
- * What Postgres or the way to it says when nothing is wrong with what was asked: 08 connection, 53 resources,
+ * What Postgres or the way to it says when nothing is wrong with the statement: 08 connection, 53 resources,
  * 55P03 and 57014 waited too long, 57P shutdown, 25006 read-only, and the codes of sockets, of DNS and of the driver.
  */
 const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
@@ -69,7 +69,7 @@ export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T
   }
 }
 
-/** What Postgres itself said of a failure, without drizzle's own words around it. */
+/** Postgres's own message of a failure, without drizzle's own words around it. */
 export function postgresMessage(error: unknown): string {
   const cause = causeOf(error)
   if (!(cause instanceof Error)) return String(cause)

@@ -21,7 +21,7 @@ export type PoolOptions = {
   statementSeconds?: number
 }
 
-/** What the driver is told besides who it is to speak to; see `patches/`, which knows the last three. */
+/** What the driver gets besides the address and the user; see `patches/`, which knows the last three. */
 type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
   max_pipeline: number
   silence_timeout: number

@@ -2,7 +2,7 @@ import type { SQL } from 'drizzle-orm'
 import type postgres from 'postgres'
 import { clientOf, statementOf, type Database } from './postgres.ts'
 
-/** By client, whether its connections end at Postgres itself; undefined until the first of them has been asked. */
+/** By client, whether its connections end at Postgres itself; undefined until the first of them has been checked. */
 const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 
 /**
@@ -31,7 +31,7 @@ async function isDirect(client: postgres.Sql): Promise<boolean> {
   try {
     return await known
   } catch {
-    // Postgres is away; whoever asked for the statement hears of it from the statement.
+    // Postgres is away; the statement itself fails by it.
     direct.delete(client)
     return false
   }

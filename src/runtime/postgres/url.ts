@@ -6,7 +6,7 @@ const sslModes = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-
 type SslMode = (typeof sslModes)[number]
 
 export type PostgresAddress = {
-  /** The connection string without what is said of TLS, which the server would take for settings of its own. */
+  /** The connection string without its TLS settings, which the server would take for settings of its own. */
   url: string
   ssl: false | 'prefer' | ConnectionOptions
 }

@@ -32,13 +32,13 @@ export function flags(environments: Environments): SQL {
         select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
           and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
       union all
-      -- A contradiction is open until the provider has confirmed what the delivery said.
-      select d.id, case when d.said <> outcome.final_status then 'contradiction' end, d.said = outcome.final_status from outcome,
-        lateral (select id, case status when 'OK' then 'COMPLETED' else 'FAILED' end as said, flags from mediadock.deliveries
+      -- A contradiction is open until the provider has confirmed the delivery's end.
+      select d.id, case when d.delivered <> outcome.final_status then 'contradiction' end, d.delivered = outcome.final_status from outcome,
+        lateral (select id, case status when 'OK' then 'COMPLETED' else 'FAILED' end as delivered, flags from mediadock.deliveries
           where request_id = outcome.request_id and status is not null
             and (parked_reason is null or (outcome.corrects and parked_reason = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch')
-        and (d.said <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
+        and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
     ),
     flagged as (
       update mediadock.deliveries d

@@ -28,7 +28,7 @@ function ordinaryItems(at: SQL): SQL {
   return sql`
     verdict as (
       select item.*, 'landed' as verdict, r.request_id is not null as is_tracked,
-        -- A sandbox key alone says so: the provider is asked at once.
+        -- Only a sandbox key has signed it: it is polled at once.
         coalesce(item.next_poll_at, case when not confirmed and item.sandbox and r.request_id is null then ${at} end) as poll_at
       from item
       left join lateral (select * from mediadock.requests where request_id = item.request_id limit 1) r on true

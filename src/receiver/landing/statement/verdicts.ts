@@ -35,7 +35,7 @@ export function whatIsKnown(): SQL {
              before.landed_at is not null and (seen.landed_at, seen.confirmed_at, seen.word) is distinct from (before.landed_at, before.confirmed_at, before.word) as is_newer,
              -- Of what stands: of the key that signed or knew it.
              case when before.landed_at is not null then before.word end as word,
-             -- Of the request, where the provider or whoever tracked it said so.
+             -- Of the request, where the provider or whoever tracked it named it.
              case when before.confirmed_at is not null then before.sandbox
                   when before.key_source is distinct from 'landed' and before.key_sandbox is not null then before.key_sandbox
                   when before.landed_at is null then before.sandbox end as own
@@ -56,7 +56,7 @@ export function verdicts(at: SQL): SQL {
   return sql`
     verdict as (
       select known.*,
-        -- What was due to be asked, for one by a webhook of the other environment, still is; and so is what another
+        -- What was due to be polled, for one by a webhook of the other environment, still is; and so is what another
         -- key signed than the configured one that it was tracked with.
         coalesce(next_poll_at, case when not confirmed and (corrects or (sandbox and own is null) or old_next_poll_at <= ${at}
           or (old_key_source is distinct from 'landed' and old_key_sandbox is not null and old_key_name <> key_name)) then ${at} end) as poll_at,
