@@ -29,7 +29,7 @@ export const commands: Record<string, Entry> = {
     load: async () => (await import('./replay.ts')).replayCommand,
   },
   reconcile: {
-    summary: 'ask the provider for what the webhooks missed',
+    summary: 'poll the provider for what the webhooks missed',
     load: async () => (await import('./reconcile.ts')).reconcileCommand,
   },
   trigger: {

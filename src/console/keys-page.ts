@@ -37,7 +37,7 @@ function warning({ name, configured, still_matches, last_match_at, blocked_until
 
 const blocks: Readonly<Record<string, string>> = {
   unauthorized: 'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key, and reload with SIGHUP (a file) or restart.',
-  rate_limited: 'the provider answered 429 and asks to wait. Calls go on by themselves then.',
+  rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
 }
 

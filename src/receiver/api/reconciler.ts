@@ -45,7 +45,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
     path: '/reconciler/run',
     document: {
       operationId: 'runReconciler',
-      summary: 'Ask the provider now for all that is due',
+      summary: 'Poll all that is due now',
       responses: responses({
         200: { description: 'The run has ended', schema: startedRunSchema },
         202: { description: 'It still runs, and will stand in the list of runs', schema: startedRunSchema },

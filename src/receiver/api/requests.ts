@@ -86,7 +86,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     path: '/requests/{id}/reconcile',
     document: {
       operationId: 'reconcileRequest',
-      summary: 'Ask the provider for its result now',
+      summary: 'Poll the provider for its result now',
       requestParams: { path: idPathSchema },
       responses: responses({ 200: { description: 'What came of it', schema: reconciledSchema } }, 404),
     },

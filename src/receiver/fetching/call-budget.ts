@@ -67,7 +67,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
         ) a
       ) d)
     returning granted, blocked_until, blocked_reason`)
-  const { granted, blocked_until, blocked_reason } = one(rows, `asking for a call with the key ${keyName}`)
+  const { granted, blocked_until, blocked_reason } = one(rows, `taking a call with the key ${keyName}`)
   if (granted) return { ok: true }
   const blockedUntil = blocked_until === null ? undefined : new Date(blocked_until)
   if (blockedUntil && blockedUntil > now) return { ok: false, reason: blocked_reason ?? 'blocked', retryAt: blockedUntil }

@@ -71,7 +71,7 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
       return
     }
     // A session keeps what it was opened with: a new one sees a failover, or a setting that was changed.
-    void close().catch((error: unknown) => logger.debug({ err: error }, 'the connection that asks for readiness did not close'))
+    void close().catch((error: unknown) => logger.debug({ err: error }, 'the connection of the readiness check did not close'))
     if (readySince !== undefined || validUntil === 0) logger.warn({ schema, err: cause }, 'not ready: Postgres cannot be used')
     readySince = undefined
     validUntil = -1
