@@ -90,7 +90,8 @@ export function startBackground(deps: BackgroundDeps): Background {
       const run = () => withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
       const ended = await recorded({ db, clock }, trigger, run)
       metrics.reconcileRuns.inc({ outcome: 'ok' })
-      logger.info({ run_id: ended.id, trigger, ...ended.run, ms: ms() }, 'reconcile run ended')
+      const { notFound, rateLimited, ...counts } = ended.run
+      logger.info({ run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() }, 'reconcile run ended')
       return ended
     } catch (error) {
       metrics.reconcileRuns.inc({ outcome: 'error' })

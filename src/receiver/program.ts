@@ -142,7 +142,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness
-  const mayTellFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
+  const mayLogFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
@@ -151,7 +151,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     onRefused: quarantine.record,
     // Counted as an arrival like any other; a bug that each delivery meets must not fill the disk of the log.
     onFault: (error, { webhookId, deliveryId }) => {
-      if (mayTellFault()) logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+      if (mayLogFault()) logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
     },
     onArrival: (arrival) => {
       if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')

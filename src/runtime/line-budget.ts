@@ -10,12 +10,12 @@ export type LineBudget = () => boolean
  * For lines that a stranger can cause: so many, and then one that says how many
  * were left out, so that nobody fills the disk of the log.
  */
-export function createLineBudget({ logger, what, tellAfterMs = 10_000 }: { logger: Logger; what: string; tellAfterMs?: number }): LineBudget {
+export function createLineBudget({ logger, what, reportAfterMs = 10_000 }: { logger: Logger; what: string; reportAfterMs?: number }): LineBudget {
   let tokens = burst
   let refilledAt = performance.now()
   let leftOut = 0
 
-  const tell = () => {
+  const report = () => {
     logger.info({ left_out: leftOut }, `too many ${what}: lines were left out`)
     leftOut = 0
   }
@@ -28,7 +28,7 @@ export function createLineBudget({ logger, what, tellAfterMs = 10_000 }: { logge
       return true
     }
     leftOut += 1
-    if (leftOut === 1) setTimeout(tell, tellAfterMs).unref()
+    if (leftOut === 1) setTimeout(report, reportAfterMs).unref()
     return false
   }
 }

@@ -69,11 +69,11 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const submitCall = { operation: 'submit', request_id: submittedId, idempotency_key: generation.idempotency_key }
   expect(await lineOf('provider called', submitCall)).toMatchObject({ key_name: 'first', model: 'aurora-image', outcome: 'submitted', ms: expect.any(Number) })
 
-  // Nothing tells of it, so the reconciler asks.
+  // No webhook of it comes, so the reconciler polls.
   const reconciled = await lineOf('request reconciled', { request_id: submittedId })
   expect(reconciled).toMatchObject({ key_name: 'first', status: 'COMPLETED', outcome: 'landed' })
   const run = await eventually(() => linesOf('reconcile run ended').find((line) => Number(line['landed']) > 0))
-  expect(run).toMatchObject({ trigger: 'cron', scanned: 1, landed: 1, failed: 0, ms: expect.any(Number) })
+  expect(run).toMatchObject({ trigger: 'cron', scanned: 1, landed: 1, not_found: 0, failed: 0, rate_limited: 0, ms: expect.any(Number) })
   const [row] = await database.sql`select landed from mediadock.reconcile_runs where id = ${Number(run['run_id'])}`
   expect(row).toEqual({ landed: 1 })
   // A run that found nothing is a run, too: silence would be a fault.
@@ -88,6 +88,8 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   expect(await program.exit).toEqual({ code: 0, signal: null })
   const log = program.output()
   const signature = headersFor(image.body, webhook)['x-service-signature'].split('v1=')[1] ?? ''
+  const fields = new Set(log.split('\n').flatMap((line) => (line.startsWith('{') ? Object.keys(JSON.parse(line)) : [])))
+  expect([...fields].filter((name) => !/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name))).toEqual([])
   for (const hush of [secret, refused.secret, apiKey, token, signature, prompt, 'wrong-but-nobodys-business', 'media.test', 'the model gave up', '"hello"']) {
     expect(log).not.toContain(hush)
   }

@@ -112,9 +112,9 @@ export type ListenOptions = {
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const { handler, host, port, setting, logger, continues = false, halfOpen = false, onClosed } = options
-  const mayTell = createLineBudget({ logger, what: 'malformed or slow requests' })
+  const mayLog = createLineBudget({ logger, what: 'malformed or slow requests' })
   const closing = (reason: string, socket: Socket, message: string, facts: object) => {
-    if (mayTell()) logger.info({ ...facts, remote: socket.remoteAddress }, message)
+    if (mayLog()) logger.info({ ...facts, remote: socket.remoteAddress }, message)
     onClosed?.(reason)
   }
   const onRefused: OnRefused = ({ status, code }, socket, reason = code) =>

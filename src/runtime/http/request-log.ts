@@ -10,7 +10,7 @@ import type { Logger } from '../logger.ts'
  * anybody can cause, have a budget of lines.
  */
 export function requestLogger(logger: Logger): RequestHandler {
-  const mayTellRefusal = createLineBudget({ logger, what: 'refused requests' })
+  const mayLogRefusal = createLineBudget({ logger, what: 'refused requests' })
   return pinoHttp({
     logger,
     quietReqLogger: true,
@@ -23,7 +23,7 @@ export function requestLogger(logger: Logger): RequestHandler {
     customErrorMessage: () => 'request failed',
     customLogLevel: (_req, { statusCode }) => {
       if (statusCode >= 500) return 'error'
-      return statusCode < 400 || mayTellRefusal() ? 'info' : 'silent'
+      return statusCode < 400 || mayLogRefusal() ? 'info' : 'silent'
     },
   })
 }

@@ -84,10 +84,10 @@ it('while connections come in, what can wait has the smallest share of a turn', 
 it('lets so many lines through, and says how many it left out', async () => {
   const lines: string[] = []
   const logger = pino({ base: null }, { write: (line) => lines.push(line) })
-  const mayTell = createLineBudget({ logger, what: 'refused requests', tellAfterMs: 20 })
-  const told = Array.from({ length: 5000 }, () => mayTell()).filter(Boolean).length
-  expect(told).toBeGreaterThan(100)
-  expect(told).toBeLessThan(1000)
+  const mayLog = createLineBudget({ logger, what: 'refused requests', reportAfterMs: 20 })
+  const written = Array.from({ length: 5000 }, () => mayLog()).filter(Boolean).length
+  expect(written).toBeGreaterThan(100)
+  expect(written).toBeLessThan(1000)
   await eventually(() => lines.length === 1)
-  expect(lines[0]).toContain(`"left_out":${5000 - told}`)
+  expect(lines[0]).toContain(`"left_out":${5000 - written}`)
 })
