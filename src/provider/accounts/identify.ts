@@ -23,7 +23,7 @@ export type Identified = { caller: Caller; rate: RateWindow }
 
 type Row = {
   key_hash: string
-  /** Null for a key that is unknown or revoked: each key that was asked for has a row. */
+  /** Null for a key that is unknown or revoked: each key that is looked up has a row. */
   key_id: string | null
   account_id: string
   environment: Environment
@@ -43,8 +43,8 @@ type Row = {
  */
 export async function identifyAll(db: Database, apiKeys: readonly string[], limits: RateLimits, now: Date): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
-  const asked = Map.groupBy(hashes, (hash) => hash)
-  const found = await executePrepared<Row>(db, statement([...asked.keys()], [...asked.values()].map(({ length }) => length), limits, now))
+  const wanted = Map.groupBy(hashes, (hash) => hash)
+  const found = await executePrepared<Row>(db, statement([...wanted.keys()], [...wanted.values()].map(({ length }) => length), limits, now))
   const rows = new Map(found.map((row) => [row.key_hash, row]))
   // What was granted to all of them together is handed out to one after the other.
   const nextOfKey = createTurns()
@@ -75,12 +75,12 @@ function callerOf(keyId: string, { account_id: accountId, environment, scopes, f
 
 function statement(hashes: readonly string[], times: readonly number[], limits: RateLimits, now: Date): SQL {
   return sql`
-    with asked as (
+    with wanted as (
       select a.hash, decode(a.hash, 'hex') as key_hash, a.times
       from unnest(${sql.param([...hashes])}::text[], ${sql.param([...times])}::int[]) as a (hash, times)
     ), known as (
-      select k.id, k.account_id, k.environment, k.scopes, k.faults, asked.hash, asked.times
-      from asked join provider.api_keys k on k.key_hash = asked.key_hash and k.revoked_at is null
+      select k.id, k.account_id, k.environment, k.scopes, k.faults, wanted.hash, wanted.times
+      from wanted join provider.api_keys k on k.key_hash = wanted.key_hash and k.revoked_at is null
     ), key_window as (${takeCalls(sql`select 'key:' || id, times from known`, limits.perKey, now)}
     ), account_window as (${takeCalls(
       sql`select 'account:' || known.account_id, sum(w.granted)::int
@@ -88,9 +88,9 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       limits.perAccount,
       now,
     )})
-    select asked.hash as key_hash, k.id as key_id, k.account_id, k.environment, k.scopes, k.faults,
+    select wanted.hash as key_hash, k.id as key_id, k.account_id, k.environment, k.scopes, k.faults,
       (select jsonb_object_agg(slug, enabled) from provider.model_activations m where m.environment = k.environment) as activations,
       w.taken as of_key, a.taken as of_account
-    from asked left join known k on k.hash = asked.hash left join key_window w on w.id = 'key:' || k.id
+    from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || k.id
       left join account_window a on a.id = 'account:' || k.account_id`
 }

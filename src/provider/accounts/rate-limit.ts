@@ -12,7 +12,7 @@ const windowMs = 60_000
 /** What one statement has taken of a window: calls granted to it, calls in the window after it, and when the oldest of them was. */
 export type Taken = { granted: number; used: number; oldest_ms: number }
 
-/** What a caller is told: of the window with the least left, which is the one that it meets next. */
+/** What a caller gets to know: of the window with the least left, which is the one that it meets next. */
 export type RateWindow = {
   limit: number
   remaining: number
@@ -34,18 +34,18 @@ export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
 }
 
 /**
- * The piece of SQL that counts calls: `asked` has an id and how many calls, of
+ * The piece of SQL that counts calls: `wanted` has an id and how many calls, of
  * which as many are granted as leave no more than `limit` in any 60 s. A row
  * keeps the calls of the last 60 s, newest first, those of one second together
  * under the time of the last of them, so that none is forgotten early. In order,
  * so that two statements never wait for each other in a circle.
  */
-export function takeCalls(asked: SQL, limit: number, now: Date): SQL {
+export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
   const at = sql`${now.getTime()}::bigint`
   return sql`
     insert into provider.rate_windows as w (id, at_ms, calls, used, granted)
     select a.id, array[${at}], array[least(a.n, ${limit}::int)], least(a.n, ${limit}::int), least(a.n, ${limit}::int)
-    from (${asked}) as a (id, n) order by a.id
+    from (${wanted}) as a (id, n) order by a.id
     on conflict (id) do update set (at_ms, calls, used, granted) = (
       select
         case when more.granted = 0 then kept.at_ms
