@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
-import type { Arrival } from '../../receiver/queries/arrivals.ts'
-import type { Delivery } from '../../receiver/queries/deliveries.ts'
+import type { ArrivalEntry } from '../../receiver/queries/arrivals.ts'
+import type { DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { badge, code, foreign, number, shortId, time, type Column, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
@@ -21,7 +21,7 @@ export const deliveryColumns: readonly Column[] = [
   { head: 'Answered in', kind: 'minor number' },
 ]
 
-export function deliveryRow(delivery: Delivery): Row {
+export function deliveryRow(delivery: DeliveryEntry): Row {
   const { id, webhook_id, request_id, received_at, outcome, model, key_name, skew_seconds, arrivals, state, ack_ms } = delivery
   return {
     id,
@@ -41,7 +41,7 @@ export function deliveryRow(delivery: Delivery): Row {
   }
 }
 
-function causeOf({ reason, flags }: Delivery): Markup {
+function causeOf({ reason, flags }: DeliveryEntry): Markup {
   if (reason === null && flags.length === 0) return html`<span class="soft">—</span>`
   // A reason that is a flag too is shown once.
   return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
@@ -61,7 +61,7 @@ export const arrivalColumns: readonly Column[] = [
 ]
 
 /** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */
-export function arrivalRow({ id, arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name, remote, skew_seconds, ack_ms, folded }: Arrival): Row {
+export function arrivalRow({ id, arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name, remote, skew_seconds, ack_ms, folded }: ArrivalEntry): Row {
   const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
   return {
     id: String(id),

@@ -1,10 +1,10 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
-import { listDeliveries, type Delivery } from '../../receiver/queries/deliveries.ts'
+import { listDeliveries, type DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../receiver/queries/filters.ts'
 import type { Page } from '../../receiver/queries/page.ts'
-import { listQuarantine, type Quarantined } from '../../receiver/queries/quarantine.ts'
+import { listQuarantine, type QuarantinedEntry } from '../../receiver/queries/quarantine.ts'
 import { checkQuarantine } from '../../receiver/queries/quarantined.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { placeOf, wordsOf, type CausePlace } from '../../receiver/on-call/cause-words.ts'
@@ -51,7 +51,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   return { body, status: read.status }
 }
 
-function quarantineTable({ data }: Page<Quarantined>, query: Query): Markup {
+function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup {
   return table({
     label: 'Refused arrivals',
     columns: [{ head: 'Arrived' }, { head: 'Webhook id' }, ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []), { head: 'Size', kind: 'number' }, { head: 'Body begins', kind: 'minor' }],
@@ -92,7 +92,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
   return { body, status: read.status }
 }
 
-function parkedTable({ data }: Page<Delivery>): Markup {
+function parkedTable({ data }: Page<DeliveryEntry>): Markup {
   return table({
     label: 'Parked deliveries',
     columns: deliveryColumns,

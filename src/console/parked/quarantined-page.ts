@@ -2,7 +2,7 @@ import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import { unknown } from '../../receiver/api/operation.ts'
 import { parseNotification, sha256Hex } from '../../receiver/domain/delivery.ts'
-import { findQuarantined, type Quarantined } from '../../receiver/queries/quarantined.ts'
+import { findQuarantined, type QuarantinedDetail } from '../../receiver/queries/quarantined.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
 import { wordsOf } from '../../receiver/on-call/cause-words.ts'
@@ -33,7 +33,7 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-function quarantinedPage(kept: Quarantined, view: BodyView): Markup {
+function quarantinedPage(kept: QuarantinedDetail, view: BodyView): Markup {
   const { reason } = kept
   const words = wordsOf('quarantine', reason)
   return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${words.title}</a></p>
@@ -47,12 +47,12 @@ function quarantinedPage(kept: Quarantined, view: BodyView): Markup {
 }
 
 /** What verifying again would do with it now. */
-function standing({ matchingKey, reason }: Quarantined): Markup {
+function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   if (matchingKey === undefined) return html`<p class="lead">With today's secrets it is still refused. Nothing that it says is trusted.</p>`
   return notice(html`With today's secrets it is authentic: the secret of the key <b>${foreign(matchingKey)}</b> matches. <a href="${linkTo('/parked/verify', { reason })}">Verify again…</a> accepts it.`)
 }
 
-function factsOf({ id, arrivedAt, webhookId, body }: Quarantined): Markup {
+function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup {
   const parsed = parseNotification(body)
   const claimed = parsed.ok ? parsed.notification.request_id : parsed.requestId
   return facts([
@@ -65,7 +65,7 @@ function factsOf({ id, arrivedAt, webhookId, body }: Quarantined): Markup {
   ])
 }
 
-function headersOf({ headers }: Quarantined): Markup {
+function headersOf({ headers }: QuarantinedDetail): Markup {
   return html`${table({
       label: 'Headers',
       columns: [{ head: 'Name' }, { head: 'Value' }],
@@ -75,7 +75,7 @@ function headersOf({ headers }: Quarantined): Markup {
     <p class="soft">The signature is kept to verify it again, and never shown.</p>`
 }
 
-function bodyOf({ id, body }: Quarantined, view: BodyView): Markup {
+function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {
   const here = `/parked/quarantine/${id}`
   return html`${tabs('Body as', bodyViews.map((name) => ({ label: name, href: linkTo(here, { body: name === 'text' ? undefined : name }), current: name === view })))}
     ${body.length === 0 ? html`<p class="soft">It had no body.</p>` : bodyView(body, view)}

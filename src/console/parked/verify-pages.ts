@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { audited } from '../../receiver/upkeep/audit.ts'
 import { verifyQuarantine, type Verified } from '../../receiver/intake/quarantine.ts'
 import { readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
-import { listDeliveries, type Delivery } from '../../receiver/queries/deliveries.ts'
+import { listDeliveries, type DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import { maxLimit, parseFilters, textFilter } from '../../receiver/queries/filters.ts'
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
 import { actorOf } from '../../pages/access.ts'
@@ -93,7 +93,7 @@ function tryOf(check: Check | undefined): Markup {
   return html`${badge('accepted', 'good')} ${acceptable} of ${tried} <span class="soft">by the key ${names(keyNames)}</span>`
 }
 
-function resultPage({ reason, checked, accepted, refused, deliveries: distinct }: Result, deliveries: readonly Delivery[], query: Query): Markup {
+function resultPage({ reason, checked, accepted, refused, deliveries: distinct }: Result, deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const of = reason === undefined ? '' : html` of the cause “${wordsOf('quarantine', reason).title}”`
   const summary =
     accepted === 0
@@ -109,7 +109,7 @@ function resultPage({ reason, checked, accepted, refused, deliveries: distinct }
 }
 
 /** What became of the accepted ones; fetched again while some still wait. */
-function outcome(deliveries: readonly Delivery[], query: Query): Markup {
+function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const waiting = deliveries.filter(({ state }) => state === 'pending').length
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
@@ -118,7 +118,7 @@ function outcome(deliveries: readonly Delivery[], query: Query): Markup {
   </section>`
 }
 
-function ends(deliveries: readonly Delivery[]): string {
+function ends(deliveries: readonly DeliveryEntry[]): string {
   const groups = [...Map.groupBy(deliveries, ({ state }) => state)].map(([state, some]) => `${number(some.length)} ${state}`)
   return groups.join(', ') || 'they have been pruned since'
 }

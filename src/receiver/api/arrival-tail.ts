@@ -3,7 +3,7 @@ import type { Request, Response } from 'express'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { arrivalsSince, type Told } from '../queries/arrivals.ts'
+import { arrivalsSince, type TailedArrival } from '../queries/arrivals.ts'
 import { writeTo } from './slow-reader.ts'
 import { InvalidFilterError, type ArrivalFilters } from '../queries/filters.ts'
 import { decodeCursor, type Place } from '../queries/page.ts'
@@ -92,6 +92,6 @@ async function follow({ db, clock, logger }: ArrivalTailDeps, { res, filters, af
   }
 }
 
-function toEvent({ arrival, cursor }: Told): string {
+function toEvent({ arrival, cursor }: TailedArrival): string {
   return `id: ${cursor}\ndata: ${JSON.stringify(arrival)}\n\n`
 }

@@ -1,7 +1,7 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { countParked } from '../landing/inbox.ts'
 import { problemsOf, type Problem } from './problems.ts'
-import { newestArrivals, type Arrival } from '../queries/arrivals.ts'
+import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { readWithin } from '../queries/deadline.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
@@ -22,7 +22,7 @@ export type Now = {
   backlog: Stats['backlog']
   keys: readonly KeyState[]
   give_ups: readonly GiveUp[]
-  arrivals: Arrival[]
+  arrivals: ArrivalEntry[]
   results: Stats['results']
 }
 

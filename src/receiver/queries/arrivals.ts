@@ -27,16 +27,16 @@ export const arrivalSchema = z
     folded: z.int().meta({ description: 'How many like arrivals this one stands for besides itself.' }),
   })
   .meta({ id: 'Arrival' })
-export type Arrival = z.infer<typeof arrivalSchema>
+export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-type ArrivalRow = Omit<Arrival, 'id'> & { id: string; micros: string }
+type ArrivalRow = Omit<ArrivalEntry, 'id'> & { id: string; micros: string }
 
 const order: Order = { at: sql`a.arrived_at`, id: sql`a.id`, idType: 'bigint' }
 const columns = sql`a.id, ${microsOf(order.at)} as micros, a.arrived_at, a.outcome, a.reason, a.status, a.webhook_id, a.delivery_id,
   a.request_id, a.key_name, a.remote, a.bytes, a.skew_seconds, a.ack_ms, a.folded`
 
 /** The log, newest first. */
-export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<Arrival>> {
+export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<ArrivalEntry>> {
   const { key_name, until } = filters
   const rows = await readWithin(db, async (tx) => {
     const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
@@ -49,7 +49,7 @@ export async function listArrivals(db: Database, { limit, cursor, ...filters }: 
 }
 
 /** The newest of all, inside another read. */
-export async function newestArrivals(tx: Database, limit: number): Promise<Arrival[]> {
+export async function newestArrivals(tx: Database, limit: number): Promise<ArrivalEntry[]> {
   const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by a.arrived_at desc, a.id desc limit ${limit}`)
   return rows.map(toArrival)
 }
@@ -58,14 +58,14 @@ export async function newestArrivals(tx: Database, limit: number): Promise<Arriv
 export type Since = { after: Place; notBefore: Date; idFloor: number; limit: number }
 
 /** An arrival, and the cursor that names its place. */
-export type Told = { arrival: Arrival; cursor: string }
+export type TailedArrival = { arrival: ArrivalEntry; cursor: string }
 
 /**
  * For the live tail, oldest first; the newest `limit` where there are more. The
  * log is written in batches, so a row may appear behind others that arrived
  * later: what bounds the look back is when a row was written, by its id.
  */
-export async function arrivalsSince(db: Database, filters: ArrivalFilters, { after, notBefore, idFloor, limit }: Since): Promise<Told[]> {
+export async function arrivalsSince(db: Database, filters: ArrivalFilters, { after, notBefore, idFloor, limit }: Since): Promise<TailedArrival[]> {
   const since = filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime() ? filters.since : notBefore.toISOString()
   const rows = await readWithin(db, (tx) =>
     tx.execute<ArrivalRow>(sql`
@@ -78,7 +78,7 @@ export async function arrivalsSince(db: Database, filters: ArrivalFilters, { aft
 }
 
 /** Every arrival of these deliveries, oldest first, those that were refused included. */
-export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly string[], limit: number): Promise<Arrival[]> {
+export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly string[], limit: number): Promise<ArrivalEntry[]> {
   const rows = await tx.execute<ArrivalRow>(sql`
     select ${columns} from mediadock.arrivals a where a.delivery_id = any(${sql.param([...deliveryIds])}::uuid[])
     order by a.arrived_at, a.id limit ${limit}`)
@@ -99,7 +99,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, q,
   ]
 }
 
-function outcomeIs(outcome: Arrival['outcome']): SQL {
+function outcomeIs(outcome: ArrivalEntry['outcome']): SQL {
   const always = outcome === 'accepted' || outcome === 'duplicate'
   // All others have a reason, and are few.
   return always ? sql`a.outcome = ${outcome}` : sql`a.outcome = ${outcome} and a.reason is not null`
@@ -134,6 +134,6 @@ function claimsWebhookId(webhookId: string): SQL {
   return sql`(a.delivery_id between ${first}::uuid and ${last}::uuid or a.delivery_id is null) and a.webhook_id = ${webhookId}`
 }
 
-function toArrival({ micros: _micros, ...row }: ArrivalRow): Arrival {
+function toArrival({ micros: _micros, ...row }: ArrivalRow): ArrivalEntry {
   return { ...row, id: Number(row.id), arrived_at: isoAlways(row.arrived_at) }
 }

@@ -29,15 +29,15 @@ export const deliverySchema = z
     ack_ms: z.number().nullable().meta({ description: 'From its first arrival to the answer.' }),
   })
   .meta({ id: 'Delivery' })
-export type Delivery = z.infer<typeof deliverySchema>
+export type DeliveryEntry = z.infer<typeof deliverySchema>
 
 export type DeliveryRow = {
   id: string
   micros: string
   webhook_id: string
   request_id: string | null
-  status: Delivery['status']
-  state: Delivery['state']
+  status: DeliveryEntry['status']
+  state: DeliveryEntry['state']
   outcome: string
   reason: string | null
   flags: string[]
@@ -54,11 +54,11 @@ const order: Order = { at: sql`d.received_at`, id: sql`d.id`, idType: 'uuid' }
 const newestFirst = sql`order by d.received_at desc nulls last, d.id desc nulls last`
 
 /** Newest first, by the time of arrival. */
-export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<Delivery>> {
+export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
   return toPage(await deliveryRows(db, query), query, toDelivery)
 }
 
-/** The same, each with the cursor that goes on after it; one more than asked for where there are more. */
+/** The same, each with the cursor that goes on after it; one more than wanted where there are more. */
 export async function listDeliveryPlaces(db: Database, query: DeliveryFilters & Paging): Promise<{ id: string; cursor: string }[]> {
   return (await deliveryRows(db, query)).map(({ id, micros }) => ({ id, cursor: encodeCursor({ micros, id }) }))
 }
@@ -87,7 +87,7 @@ export async function idsOfSeldomKey(tx: Database, { key_name, until }: Pick<Del
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
-/** One that is longer is none, and is told whole only by its request. */
+/** One that is longer is none, and stands whole only at its request. */
 const maxModelLength = 255
 
 /** What stands beside a delivery is only looked up for the rows that are shown. */
@@ -131,7 +131,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, mo
 }
 
 /** The state of the delivery `d`. What waits is few, whatever the planner believes of a queue: an array makes it go by it. */
-function stateIs(state: Delivery['state']): SQL {
+function stateIs(state: DeliveryEntry['state']): SQL {
   switch (state) {
     case 'parked':
       return sql`d.parked_reason is not null`
@@ -145,7 +145,7 @@ function stateIs(state: Delivery['state']): SQL {
 }
 
 /** Deliveries in a state, by id: for the arrivals of such deliveries. */
-export function idsInState(state: Delivery['state']): SQL {
+export function idsInState(state: DeliveryEntry['state']): SQL {
   return sql`(select d.id from mediadock.deliveries d where ${stateIs(state)})`
 }
 
@@ -186,7 +186,7 @@ function hasWebhookId(webhookId: string): SQL {
   return sql`d.id between ${first}::uuid and ${last}::uuid and d.webhook_id = ${webhookId}`
 }
 
-export function toDelivery(row: DeliveryRow): Delivery {
+export function toDelivery(row: DeliveryRow): DeliveryEntry {
   const signedAt = isoAlways(row.signed_at)
   const receivedAt = isoAlways(row.received_at)
   return {

@@ -14,7 +14,7 @@ export const minutesSchema = z
   .object({
     since: z.iso.datetime(),
     until: z.iso.datetime(),
-    step_minutes: z.int().meta({ description: 'How many minutes one point stands for: more the longer the time asked for.' }),
+    step_minutes: z.int().meta({ description: 'How many minutes one point stands for: more the longer the wanted time.' }),
     minutes: z.array(
       z.object({
         minute: z.iso.datetime(),

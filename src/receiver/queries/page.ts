@@ -24,7 +24,7 @@ const placePattern = { uuid: /^(\d{1,16})\.([0-9a-f-]{36})$/, bigint: /^(\d{1,16
 /** A longer one is cut where it stands among others; no browser follows it. */
 export const maxUrlLength = 4096
 
-/** A page has no more besides its first item: fewer items than asked for then, and a cursor that goes on. */
+/** A page has no more besides its first item: fewer items than wanted then, and a cursor that goes on. */
 export const maxPageBytes = 2 * 1024 * 1024
 
 /** Opaque to callers, and never a promise of what stands in it. */
@@ -57,7 +57,7 @@ export function afterCursor(cursor: string | undefined, { at, id, idType }: Orde
   return sql`${at} <= ${instantOf(place.micros)} and (${at}, ${id}) < (${instantOf(place.micros)}, ${place.id}::${sql.raw(idType)})`
 }
 
-/** One row more than asked for tells whether there is a next page. */
+/** One row more than wanted shows whether there is a next page. */
 export function limitOf({ limit = defaultLimit }: Paging): number {
   return limit + 1
 }

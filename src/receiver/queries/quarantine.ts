@@ -16,15 +16,15 @@ export const quarantinedSchema = z
     body_preview: z.string().meta({ description: 'The first bytes as text; what is not UTF-8 is replaced.' }),
   })
   .meta({ id: 'Quarantined' })
-export type Quarantined = z.infer<typeof quarantinedSchema>
+export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 
 const previewBytes = 512
 const order: Order = { at: sql`q.arrived_at`, id: sql`q.id`, idType: 'bigint' }
 
-type Row = Omit<Quarantined, 'id' | 'body_preview'> & { id: string; micros: string; preview: Buffer }
+type Row = Omit<QuarantinedEntry, 'id' | 'body_preview'> & { id: string; micros: string; preview: Buffer }
 
 /** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
-export async function listQuarantine(db: Database, { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging): Promise<Page<Quarantined>> {
+export async function listQuarantine(db: Database, { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging): Promise<Page<QuarantinedEntry>> {
   const chosen = allOf([
     reason === undefined ? undefined : sql`q.reason = ${reason}`,
     webhook_id === undefined ? undefined : sql`q.webhook_id = ${webhook_id}`,

@@ -4,13 +4,13 @@ import type { Keys } from '../domain/keys.ts'
 import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 
-export type Quarantined = Kept & {
+export type QuarantinedDetail = Kept & {
   /** Whose secret matches today; undefined while it is not authentic. */
   matchingKey: string | undefined
 }
 
 /** One refused arrival, whole but for its signature; undefined when there is none. */
-export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<Quarantined | undefined> {
+export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
   const [row] = await readWithin(db, (tx) =>
     tx.execute<KeptRow>(sql`select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id = ${id}::bigint`),
   )

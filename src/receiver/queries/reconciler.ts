@@ -16,7 +16,7 @@ export const reconcileRunSchema = z
     ended_at: z.iso.datetime(),
     duration_ms: z.int().meta({ description: 'Of idle runs that share a row: from the start of the first to the end of the last.' }),
     trigger: z.enum(runTriggers),
-    outcome: z.enum(runOutcomes).meta({ description: 'idle: there was nothing to ask for.' }),
+    outcome: z.enum(runOutcomes).meta({ description: 'idle: nothing was due.' }),
     idle_runs: z.int().meta({ description: 'How many idle runs, one after the other, this row stands for.' }),
     scanned: z.int(),
     landed: z.int(),
@@ -73,7 +73,7 @@ export const reconcilerSchema = z
     silent_after_seconds: z.int().nullable().meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
-    backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What is to be asked for, and how long that takes within the budget of the keys.' }),
+    backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What is to be polled, and how long that takes within the budget of the keys.' }),
   })
   .meta({ id: 'Reconciler' })
 export type ReconcilerState = z.infer<typeof reconcilerSchema>
@@ -84,7 +84,7 @@ export type ReconcilerOptions = {
   fetchRatePerMinute: number
   /** How long no run may end before that is a fault. */
   silentAfterSeconds: number | undefined
-  /** When this process began to look: before that nothing can be said of silence. */
+  /** When this process began to look: before that no silence is known. */
   startedAt: Date
 }
 
@@ -97,9 +97,9 @@ export async function reconcilerState(tx: Database, { silentAfterSeconds, starte
   const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by r.id desc limit 1`)
   const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.outcome <> 'idle' order by r.id desc limit 1`)
   const lastRun = last ? toRun(last) : null
-  const heardAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
+  const lastSignAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
   return {
-    silent: silentAfterSeconds !== undefined && options.now.getTime() - heardAt > silentAfterSeconds * 1000,
+    silent: silentAfterSeconds !== undefined && options.now.getTime() - lastSignAt > silentAfterSeconds * 1000,
     silent_after_seconds: silentAfterSeconds ?? null,
     last_run: lastRun,
     last_working_run: working ? toRun(working) : null,

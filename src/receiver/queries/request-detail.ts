@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts'
+import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
-import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
+import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
 import { isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
@@ -27,11 +27,11 @@ const at = z.iso.datetime()
 export const pollSchema = z
   .object({
     key_name: z.string().nullable().meta({ description: 'Null where no call was made.' }),
-    outcome: z.string().meta({ description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where the provider was not asked.' }),
+    outcome: z.string().meta({ description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.' }),
     detail: z.string().nullable(),
   })
   .meta({ id: 'Poll' })
-type Poll = z.infer<typeof pollSchema> & { polled_at: string }
+type PollEntry = z.infer<typeof pollSchema> & { polled_at: string }
 
 const submitSchema = z
   .object({
@@ -39,7 +39,7 @@ const submitSchema = z
     state: z.enum(['pending', 'submitted', 'refused', 'expired']),
     attempts: z.int().meta({ description: 'How often it was posted to the provider.' }),
     last_error: z.string().nullable(),
-    created_at: at.meta({ description: 'When we were asked to submit it.' }),
+    created_at: at.meta({ description: 'When the submit came to us.' }),
     input: z.unknown(),
   })
   .meta({ id: 'Submit' })
@@ -88,7 +88,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
     const ids = deliveries.map(({ id }) => id)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
     const attempts = await attemptsOf(tx, ids)
-    const polls = await tx.execute<Poll>(sql`
+    const polls = await tx.execute<PollEntry>(sql`
       select key_name, outcome, detail, polled_at from mediadock.polls where request_id = ${requestId}::uuid order by polled_at desc limit ${maxRows}`)
     const [stored] = await tx.execute<{ output: unknown }>(sql`select output from mediadock.requests where request_id = ${requestId}::uuid`)
     const submit = await submitOf(tx, requestId)
@@ -107,10 +107,10 @@ async function submitOf(tx: Database, requestId: string): Promise<Submit | null>
 type Known = {
   submit: Submit | null
   media: readonly Media[]
-  deliveries: readonly Delivery[]
-  arrivals: readonly Arrival[]
+  deliveries: readonly DeliveryEntry[]
+  arrivals: readonly ArrivalEntry[]
   attempts: readonly (Attempt & { delivery_id: string })[]
-  polls: readonly Poll[]
+  polls: readonly PollEntry[]
 }
 
 function timelineOf(request: Request, { submit, media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {

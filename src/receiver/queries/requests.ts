@@ -36,7 +36,7 @@ export const requestSchema = z
     contradiction: z.boolean().meta({ description: 'One of its deliveries says another end than the one that stands.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
-    polled_at: z.iso.datetime().nullable().meta({ description: 'When the provider was asked for it last.' }),
+    polled_at: z.iso.datetime().nullable().meta({ description: 'When it was polled last.' }),
     poll_outcome: z.enum(pollOutcomes).nullable().meta({ description: 'What came of that.' }),
     poll_detail: z.string().nullable().meta({ description: 'What more there is to say of that.' }),
     next_poll_at: z.iso.datetime().nullable(),
@@ -75,24 +75,24 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
     select r.request_id as id, r.request_id, ${microsOf(order.at)} as micros, r.status, ${isOverdue(overdue)} as overdue, r.model, r.key_name,
       r.sandbox, r.metadata, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media_items,
       r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
-      r.landed_at, told.webhook_at, told.contradiction, r.confirmed_at, r.polls, r.next_poll_at, r.cut,
-      greatest(r.polled_at, asked.polled_at) as polled_at,
-      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.outcome else r.poll_outcome end as poll_outcome,
-      case when asked.polled_at > coalesce(r.polled_at, '-infinity') then asked.detail else r.poll_detail end as poll_detail
+      r.landed_at, webhooks.webhook_at, webhooks.contradiction, r.confirmed_at, r.polls, r.next_poll_at, r.cut,
+      greatest(r.polled_at, polled.polled_at) as polled_at,
+      case when polled.polled_at > coalesce(r.polled_at, '-infinity') then polled.outcome else r.poll_outcome end as poll_outcome,
+      case when polled.polled_at > coalesce(r.polled_at, '-infinity') then polled.detail else r.poll_detail end as poll_detail
     from chosen r
     left join lateral (
       select min(d.received_at) as webhook_at, coalesce(bool_or('contradiction' = any(d.flags)), false) as contradiction
       from mediadock.deliveries d where d.request_id = r.request_id
-    ) told on true
+    ) webhooks on true
     left join lateral (
       select jsonb_build_object('kind', m.kind, 'url', left(m.url, ${maxUrlLength}::int)) as media
       from mediadock.media m where m.request_id = r.request_id order by m.kind, m.position limit 1
     ) first on true
     left join lateral (
-      -- What landing asked besides the reconciler.
+      -- The polls of landing, besides those of the reconciler.
       select p.polled_at, p.outcome, case when p.outcome in ('unreachable', 'invalid') then p.detail end as detail
       from mediadock.polls p where p.request_id = r.request_id order by p.polled_at desc limit 1
-    ) asked on true
+    ) polled on true
     ${newestFirst}`
 }
 
