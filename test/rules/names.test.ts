@@ -1,0 +1,76 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { beforeAll, describe, expect, it } from 'vitest'
+
+const source = path.resolve(import.meta.dirname, '../../src')
+
+/** What of `src/` meets in one program. What starts either of them belongs to the receiver. */
+const programs = {
+  receiver: /^(?!provider\/)/,
+  provider: /^(?:provider|pages|runtime|wire)\//,
+}
+
+/** Words for which the glossary (docs/architecture.md, Words) has its own. */
+const unwanted = /\b(?:told|asked|heard|said|deeds?|doing|taken in)\b/
+
+type Exported = { file: string; kind: string; name: string }
+
+describe('exported names', () => {
+  let files: string[]
+  let exported: Exported[]
+
+  beforeAll(async () => {
+    files = (await fs.readdir(source, { recursive: true })).filter((file) => /\.(?:ts|js|css)$/.test(file))
+    exported = (await Promise.all(files.filter((file) => file.endsWith('.ts')).map(exportsOf))).flat()
+  })
+
+  it('are found', () => {
+    expect(exported).toContainEqual({ file: 'receiver/domain/delivery.ts', kind: 'type', name: 'Delivery' })
+    expect(exported).toContainEqual({ file: 'runtime/http/http.ts', kind: 'class', name: 'HttpError' })
+    expect(exported).toContainEqual({ file: 'receiver/fetching/call-budget.ts', kind: 'function', name: 'takeCall' })
+    expect(exported).toContainEqual({ file: 'receiver/domain/schema.ts', kind: 'const', name: 'deliveries' })
+  })
+
+  it.each(Object.entries(programs))('of types are each the only one of theirs in the %s', (_program, meets) => {
+    const types = exported.filter(({ file, kind }) => ['type', 'interface', 'class', 'enum'].includes(kind) && meets.test(file))
+    const shared = [...Map.groupBy(types, ({ name }) => name)].filter(([, { length }]) => length > 1)
+    expect(shared.map(([name, all]) => `${name}: ${all.map(({ file }) => file).join(', ')}`)).toEqual([])
+  })
+
+  it('have none of the words that the glossary replaces', () => {
+    expect(exported.filter(({ name }) => unwanted.test(wordsOf(name)))).toEqual([])
+  })
+
+  it('of files neither', () => {
+    expect(files.filter((file) => unwanted.test(wordsOf(file)))).toEqual([])
+  })
+
+  it.each([
+    ['askedWords', true],
+    ['onAsked', true],
+    ['takenIn', true],
+    ['NOT_ASKED', true],
+    ['request-asked.ts', true],
+    ['Deed', true],
+    ['takenInto', false],
+    ['masked', false],
+    ['taskedWith', false],
+    ['indeed', false],
+  ])('%s: replaced %s', (name, isUnwanted) => {
+    expect(unwanted.test(wordsOf(name))).toBe(isUnwanted)
+  })
+})
+
+async function exportsOf(file: string): Promise<Exported[]> {
+  const text = await fs.readFile(path.join(source, file), 'utf8')
+  const declared = text.matchAll(/^export (?:async |abstract )?(type|interface|class|enum|function|const|let)\*? (\w+)/gm)
+  return [...declared].map(([, kind = '', name = '']) => ({ file, kind, name }))
+}
+
+/** `onRequestAsked` and `request-asked.ts` in words, all small. */
+function wordsOf(name: string): string {
+  return name
+    .replaceAll(/([a-z0-9])([A-Z])/g, '$1 $2')
+    .replaceAll(/[^A-Za-z0-9]+/g, ' ')
+    .toLowerCase()
+}
