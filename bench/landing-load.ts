@@ -16,7 +16,7 @@ const settleMs = 10_000
 
 /**
  * Deliveries at a steady rate, whether or not the ones before are answered: how
- * long after its 200 each one's row of results is there, told by NOTIFY.
+ * long after its 200 each one's row of results is there, by its NOTIFY.
  */
 export async function measureAtRate(webhooksUrl: string, sql: postgres.Sql, { perSecond, seconds }: { perSecond: number; seconds: number }): Promise<AtRate> {
   const { origin, pathname } = new URL(webhooksUrl)

@@ -32,8 +32,8 @@ const links = (page: Page) => rows(page).locator('td:nth-child(3)').evaluateAll(
 
 const base = Date.parse('2026-03-01T03:00:00Z')
 
-async function did(minute: number, deed: AuditedAction & { detail?: Detail }): Promise<void> {
-  await writeAudit(receiver.deps.db, { ...deed, at: new Date(base + minute * 60_000) })
+async function did(minute: number, action: AuditedAction & { detail?: Detail }): Promise<void> {
+  await writeAudit(receiver.deps.db, { ...action, at: new Date(base + minute * 60_000) })
 }
 
 const ids = { delivery: randomUUID(), request: randomUUID(), key: randomUUID() }

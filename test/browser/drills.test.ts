@@ -72,7 +72,7 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   expect(landed).toHaveLength(4)
   await goTo(page, 'Audit')
   expect(await page.locator('[data-rows] tr').first().innerText()).toMatch(/verified the quarantine again\s+reason=no_matching_secret\s+checked 5, accepted 5[\s\S]*console/)
-  // It is not asked for again: what is signed with it now is taken.
+  // Nothing of it is needed again: what is signed with it now is taken.
   expect(await send(missing)).toBe(200)
 }, 90_000)
 

@@ -11,7 +11,7 @@ export async function expectKept(sql: postgres.Sql, acknowledged: readonly Outgo
   expect(missing.map(({ webhookId }) => webhookId)).toEqual([])
 }
 
-/** Every delivery was taken in once and had its effect once. */
+/** Every delivery was accepted once and had its effect once. */
 export async function expectLandedOnce(sql: postgres.Sql, deliveries: readonly Outgoing[]): Promise<void> {
   const wanted = deliveries.map(({ requestId }) => requestId).sort()
   const stored = await sql<{ request_id: string }[]>`select request_id from mediadock.deliveries order by request_id::text`

@@ -39,7 +39,7 @@ function bodyOf(requestId: string, end: End) {
   return end === 'failed' ? failed(requestId) : okImage(requestId)
 }
 
-/** The provider's own word on it, whenever it is asked. */
+/** The provider's own word on it, in every poll. */
 function resultOf({ requestId, end }: Tracked): object {
   const result = imageResult(requestId, end === 'four pictures' ? 4 : 1)
   if (end === 'failed') return { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'the model gave up' }, cost: 0 }
@@ -74,10 +74,10 @@ it(`${count} requests, a third of whose webhooks never come, a third twice and a
     const tracked = byId.get(id)
     return tracked ? json(res, 200, resultOf(tracked)) : json(res, 404, {})
   })
-  const told = new Map<string, string[]>()
+  const notices = new Map<string, string[]>()
   await sql.listen('mediadock_results', (payload) => {
     const { request_id, status, media_complete } = JSON.parse(payload)
-    told.set(request_id, [...(told.get(request_id) ?? []), `${status} ${media_complete}`])
+    notices.set(request_id, [...(notices.get(request_id) ?? []), `${status} ${media_complete}`])
   })
   const receiver = await withReceiverProcess(url, {
     GENERATION_API_URL: stand.url,
@@ -98,7 +98,7 @@ it(`${count} requests, a third of whose webhooks never come, a third twice and a
   }
   await eventually(() => isOver(of('late')), waitMs)
   const late = await sender.sendAll(shuffled(of('late').map(({ outgoing }) => outgoing)))
-  expect(late.filter(({ said }) => said !== 'accepted')).toEqual([])
+  expect(late.filter(({ outcome }) => outcome !== 'accepted')).toEqual([])
   await untilInboxIsEmpty(sql, waitMs)
   await eventually(() => isOver(all), waitMs)
   const seconds = (performance.now() - started) / 1000
@@ -108,12 +108,12 @@ it(`${count} requests, a third of whose webhooks never come, a third twice and a
   expect(rows.size).toBe(count)
   for (const { requestId, end } of all) {
     expect(rows.get(requestId)).toMatchObject({ status: endState(end), media: endMedia(end), media_complete: true })
-    // Told when it changed, never twice the same, and last of all how it stands.
-    const heard = told.get(requestId) ?? []
-    expect(heard.at(-1)).toBe(`${endState(end)} true`)
-    expect(new Set(heard).size).toBe(heard.length)
+    // A notice when it changed, never twice the same, and last of all how it stands.
+    const ofRequest = notices.get(requestId) ?? []
+    expect(ofRequest.at(-1)).toBe(`${endState(end)} true`)
+    expect(new Set(ofRequest).size).toBe(ofRequest.length)
   }
-  // Each was asked for by its poll, and once more where a webhook of a picture or video came.
+  // Each was called for by its poll, and once more where a webhook of a picture or video came.
   expect(stand.calls.length).toBeLessThanOrEqual(2 * count)
   const contradicted = of('late').filter((_, nth) => nth % 10 === 0)
   for (const { requestId } of contradicted) expect(rows.get(requestId)?.contradictions).toBe(1)

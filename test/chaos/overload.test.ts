@@ -33,7 +33,7 @@ it('too much waiting is answered 503 at once, and what was let in before is kept
   await holding
   await sending
 
-  expect(first).toMatchObject({ status: 503, said: 'unavailable', retryAfter: '5' })
+  expect(first).toMatchObject({ status: 503, outcome: 'unavailable', retryAfter: '5' })
   const reasons = await eventually(async () => {
     const rows = await sql`select outcome, reason from mediadock.arrivals`
     return rows.length >= crowd && rows

@@ -20,7 +20,7 @@ function withClient({ url }: OwnPostgres): postgres.Sql {
 
 function expectUnavailable(answers: readonly Answer[]): void {
   for (const answer of answers) {
-    expect(answer).toMatchObject({ status: 503, said: 'unavailable', retryAfter: '5' })
+    expect(answer).toMatchObject({ status: 503, outcome: 'unavailable', retryAfter: '5' })
     expect(answer.tookMs).toBeLessThanOrEqual(answeredWithinMs)
   }
 }

@@ -23,7 +23,7 @@ it('a Postgres that became read-only (a failover to a standby) is answered 503, 
     const [answer] = await sender.sendAll(during.slice(0, 1))
     return answer?.status === 503
   })
-  for (const answer of await sender.sendAll(during)) expect(answer).toMatchObject({ status: 503, said: 'unavailable', retryAfter: '5' })
+  for (const answer of await sender.sendAll(during)) expect(answer).toMatchObject({ status: 503, outcome: 'unavailable', retryAfter: '5' })
   expect(await sql`select from mediadock.deliveries`).toHaveLength(before.length)
 
   await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)

@@ -26,7 +26,7 @@ async function sendSteadily(sender: Sender, forSeconds: number): Promise<Tally> 
     const answer = await sender.send(delivery).catch(() => undefined)
     if (answer === undefined) return void (tally.broken += 1)
     tally.slowestMs = Math.max(tally.slowestMs, answer.tookMs)
-    if (answer.said === 'duplicate') tally.wrongDuplicates += 1
+    if (answer.outcome === 'duplicate') tally.wrongDuplicates += 1
     if (answer.status === 200) tally.acknowledged.push(delivery)
     else tally.refused += 1
     return undefined

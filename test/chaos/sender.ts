@@ -5,7 +5,7 @@ import { onTestFinished } from 'vitest'
 import { failed, headersFor, okAudio } from '../support/webhooks.ts'
 
 export type Outgoing = { webhookId: string; requestId: string; body: Buffer }
-export type Answer = { status: number; said: string; retryAfter: string | undefined; tookMs: number }
+export type Answer = { status: number; outcome: string; retryAfter: string | undefined; tookMs: number }
 
 /** Audio and errors in turn: what lands without a call to the provider. */
 export function makeDeliveries(count: number): Outgoing[] {
@@ -32,7 +32,7 @@ export function withSender(url: string, connections: number): Sender {
     const answer = await pool.request({ method: 'POST', path: '/webhooks', headers: headersFor(body, { webhookId }), body })
     const json: unknown = await answer.body.json()
     const retryAfter = answer.headers['retry-after']
-    return { status: answer.statusCode, said: wordOf(json), retryAfter: retryAfter?.toString(), tookMs: performance.now() - started }
+    return { status: answer.statusCode, outcome: wordOf(json), retryAfter: retryAfter?.toString(), tookMs: performance.now() - started }
   }
   const inLanes = async (deliveries: readonly Outgoing[], one: (delivery: Outgoing) => Promise<void>) => {
     let next = 0

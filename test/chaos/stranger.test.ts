@@ -53,7 +53,7 @@ it.skipIf(process.platform !== 'linux')(
       const request = http.request(`${receiver.url}/webhooks`, { method: 'POST', agent: false, headers }).end(delivery.body)
       const [answer] = await once(request, 'response')
       answer.resume()
-      return { status: answer.statusCode, said: '', retryAfter: undefined, tookMs: performance.now() - started }
+      return { status: answer.statusCode, outcome: '', retryAfter: undefined, tookMs: performance.now() - started }
     }
 
     /** Sends authentic deliveries while the work goes on. */

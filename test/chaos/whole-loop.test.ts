@@ -57,7 +57,7 @@ it(`${requests} requests of all types, from the submit to the row: every one lan
   expect(expected.size).toBe(requests)
 
   await eventually(async () => {
-    // Sound is told in full by its webhook; its length is only in the full result.
+    // The webhook of a sound carries it whole; its length is only in the full result.
     await receiver.deps.background.reconcileNow()
     const [row] = await database.sql`select count(*)::int as n from mediadock.requests where confirmed_at is not null`
     return row?.['n'] === requests

@@ -129,7 +129,7 @@ describe('mediadock reconcile', () => {
     expect(await audit()).toMatchObject([{ action: 'reconcile', target: id, detail: { landed: 1 } }])
   })
 
-  it('ends with 1 when the provider cannot be asked, or nobody tracks it, and with 2 for what is no uuid', async () => {
+  it('ends with 1 when the provider cannot be called, or nobody tracks it, and with 2 for what is no uuid', async () => {
     await track(600)
     stand.answer((_id, _req, res) => json(res, 500, {}))
     expect(await run('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })

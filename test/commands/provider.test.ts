@@ -16,7 +16,7 @@ it.each([
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(line) })
 })
 
-it('what is well said but cannot be done is exit 1', async () => {
+it('what is well written but cannot be done is exit 1', async () => {
   const { url } = await withTestDatabase()
   const { code, stderr } = await mediadock({ DATABASE_URL: url }, 'provider', 'faults', 'set', randomUUID(), 'failed=1')
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: there is no key /) })

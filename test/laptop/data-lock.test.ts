@@ -40,11 +40,11 @@ it('is free again once it is released', async () => {
 
 it('is given to one of many who ask at once', async () => {
   const dir = await folder()
-  const asked = await Promise.allSettled(Array.from({ length: 20 }, () => lockDataDir(dir)))
-  const given = asked.filter((one) => one.status === 'fulfilled')
+  const attempts = await Promise.allSettled(Array.from({ length: 20 }, () => lockDataDir(dir)))
+  const given = attempts.filter((one) => one.status === 'fulfilled')
   for (const { value } of given) onTestFinished(value)
   expect(given).toHaveLength(1)
-  for (const one of asked) if (one.status === 'rejected') expect(one.reason).toBeInstanceOf(DataDirInUseError)
+  for (const one of attempts) if (one.status === 'rejected') expect(one.reason).toBeInstanceOf(DataDirInUseError)
 })
 
 it('is held against another process, and free after kill -9 of the holder', async () => {

@@ -49,7 +49,7 @@ function metricsIn(expr: string): string[] {
   return [...bare.matchAll(/([a-zA-Z_:][\w:]*)\s*(\(?)/g)].flatMap(([, name = '', call]) => (call === '(' || keywords.has(name.toLowerCase()) ? [] : [name]))
 }
 
-/** Each metric with the labels that are asked for: `name{label="value"}` of an expression. */
+/** Each metric with the labels that it is read with: `name{label="value"}` of an expression. */
 function selectorsIn(expr: string): { metric: string; labels: string[] }[] {
   return [...expr.matchAll(/([a-z]\w*)\{([^}]*)\}/g)].map(([, metric = '', inside = '']) => ({
     metric,
@@ -63,12 +63,12 @@ let metricsText: string
 
 const seriesOf = (metric: string) => metricsText.split('\n').filter((line) => line.startsWith(`${metric}{`) || line.startsWith(`${metric} `))
 const typeOf = (metric: string) => new RegExp(`^# TYPE ${metric} (\\w+)$`, 'm').exec(metricsText)?.[1]
-const isTold = (metric: string) => typeOf(metric) !== undefined || typeOf(metric.replace(/_(bucket|sum|count)$/, '')) === 'histogram'
+const isExported = (metric: string) => typeOf(metric) !== undefined || typeOf(metric.replace(/_(bucket|sum|count)$/, '')) === 'histogram'
 
-function expectTold(expr: string): void {
+function expectExported(expr: string): void {
   const metrics = metricsIn(expr)
   expect(metrics, expr).not.toEqual([])
-  for (const metric of metrics) expect(metric === 'up' || isTold(metric), `${metric} in ${expr}`).toBe(true)
+  for (const metric of metrics) expect(metric === 'up' || isExported(metric), `${metric} in ${expr}`).toBe(true)
   for (const { metric, labels } of selectorsIn(expr)) {
     const known = seriesOf(metric).join('\n')
     // Labels of the scrape are Prometheus' own.
@@ -92,13 +92,13 @@ it('every alert and every panel asks for what a receiver tells', async () => {
   } finally {
     await receiver.stop()
   }
-  for (const { expr } of rules) expectTold(expr)
+  for (const { expr } of rules) expectExported(expr)
   const targets = dashboard.panels.flatMap((panel) => panel.targets ?? [])
-  for (const { expr } of targets) expectTold(expr)
-  for (const { expr } of dashboard.annotations.list) if (expr !== undefined) expectTold(expr)
-  // And what could not be told would be noticed.
+  for (const { expr } of targets) expectExported(expr)
+  for (const { expr } of dashboard.annotations.list) if (expr !== undefined) expectExported(expr)
+  // And what is not exported would be noticed.
   expect(metricsIn('sum by (le) (rate(a_total{x="y"}[5m])) / b > 2 and max(c offset 1h) unless on (k) d')).toEqual(['a_total', 'b', 'c', 'd'])
-  expect(isTold('mediadock_no_such_total')).toBe(false)
+  expect(isExported('mediadock_no_such_total')).toBe(false)
 })
 
 describe('the alerts', () => {

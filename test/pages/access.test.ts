@@ -15,7 +15,7 @@ const browser = { accept: 'text/html,application/xhtml+xml,application/xml;q=0.9
 type Answer = { status: number; headers: http.IncomingHttpHeaders; text: string }
 type Call = { method?: string; path?: string; headers?: http.OutgoingHttpHeaders; body?: string }
 
-/** With node's own client, which sends any Host and Origin that it is told to. */
+/** With node's own client, which sends any Host and Origin that it is given. */
 async function call(url: string, { method = 'GET', path = '/page', headers = {}, body }: Call = {}): Promise<Answer> {
   const { hostname, port } = new URL(url)
   const { promise, resolve, reject } = Promise.withResolvers<Answer>()

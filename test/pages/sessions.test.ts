@@ -55,14 +55,14 @@ describe.each(testServers)('a session, on the %s server', (server) => {
     const { url: databaseUrl } = await withTestDatabase(server)
     const pool = createPool({ url: databaseUrl, max: 2 })
     onTestFinished(() => pool.close())
-    let asked = 0
-    const db: typeof pool.db = Object.create(pool.db, { execute: { value: (...args: Parameters<typeof pool.db.execute>) => ((asked += 1), pool.db.execute(...args)) } })
+    let reads = 0
+    const db: typeof pool.db = Object.create(pool.db, { execute: { value: (...args: Parameters<typeof pool.db.execute>) => ((reads += 1), pool.db.execute(...args)) } })
     const sessions = createSessions({ db, schema: 'mediadock', token, clock: () => new Date(), logger: createLogger('silent') })
     const began = performance.now()
     for (let round = 0; round < 10; round += 1) {
       await Promise.all(Array.from({ length: 200 }, (_, n) => sessions.find(Buffer.alloc(32, round * 200 + n).toString('base64url'))))
     }
-    expect(asked).toBeLessThanOrEqual(2 + (performance.now() - began) / 150)
+    expect(reads).toBeLessThanOrEqual(2 + (performance.now() - began) / 150)
   })
 })
 
@@ -139,7 +139,7 @@ describe('guessing the token', () => {
     expect(await status(url, { ...guess(1), ...from('2001:db8:0:2::1') })).toBe(401)
   })
 
-  it('in the form, a browser is told in words', async () => {
+  it('in the form, a browser gets words', async () => {
     const database = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
     for (let n = 0; n < 10; n += 1) await signIn(url, {}, 'wrong')

@@ -56,7 +56,7 @@ it(`kill -9 of one of two providers every second for ${seconds} s loses nothing 
   const accepted = new Map<string, string>()
   const unexpected: string[] = []
   const killing = new AbortController()
-  // A client that is told nothing asks again, with the same key, wherever somebody answers.
+  // A client that gets no answer tries again, with the same key, wherever somebody answers.
   const submitUntilAnswered = async (key: string) => {
     const headers = { 'idempotency-key': randomUUID() }
     const body = { input: { prompt: randomUUID() }, webhook_url: `${catcher.origin}/hook` }
@@ -102,11 +102,11 @@ it(`kill -9 of one of two providers every second for ${seconds} s loses nothing 
   for (const [key, id] of accepted) expect(byKey.get(key)).toBe(id)
   expect(new Set(known.map(({ status }) => status))).toEqual(new Set(['COMPLETED']))
 
-  // Every ended request was told, and always under one id with one body.
-  const told = new Map<string, Set<string>>()
+  // Every ended request was sent, and always under one id with one body.
+  const sent = new Map<string, Set<string>>()
   for (const { headers, body } of catcher.caught) {
     const id = JSON.parse(body.toString()).request_id
-    told.set(id, (told.get(id) ?? new Set()).add(`${headers['x-service-webhook-id']} ${body}`))
+    sent.set(id, (sent.get(id) ?? new Set()).add(`${headers['x-service-webhook-id']} ${body}`))
   }
-  for (const { request_id: id } of known) expect(told.get(id)?.size).toBe(1)
+  for (const { request_id: id } of known) expect(sent.get(id)?.size).toBe(1)
 })

@@ -27,8 +27,8 @@ describe("the provider's GET /readyz", () => {
     expect(await ready()).toBe(200)
     await database.sql.begin(async (sql) => {
       await sql`lock table provider.migrations in access exclusive mode`
-      const asked = Array.from({ length: 100 }, ready)
-      expect(new Set(await Promise.all(asked))).toEqual(new Set([200]))
+      const answers = Array.from({ length: 100 }, ready)
+      expect(new Set(await Promise.all(answers))).toEqual(new Set([200]))
       await eventually(async () => (await ready()) === 503, 5000)
     })
     await eventually(async () => (await ready()) === 200, 5000)

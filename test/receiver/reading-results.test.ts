@@ -58,9 +58,9 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     await run('create table shop.artworks', 'mediadock_migrate')
     await run('insert into mediadock.requests (request_id', 'media_tracker')
 
-    const heard: string[] = []
+    const notices: string[] = []
     expect(statements.some((statement) => statement.trim() === 'listen mediadock_results;')).toBe(true)
-    await database.sql.listen('mediadock_results', (payload) => heard.push(payload))
+    await database.sql.listen('mediadock_results', (payload) => notices.push(payload))
 
     // First only what the webhook carried, then the full result.
     stand.answer((_id, _req, res) => json(res, 500, {}))
@@ -78,8 +78,8 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
       ['COMPLETED', true, 1, 640],
     ])
     expect(await run("interval '10 minutes'")).toHaveLength(1)
-    await eventually(() => heard.length === 2)
-    expect(heard.map((payload) => JSON.parse(payload).media_complete)).toEqual([false, true])
+    await eventually(() => notices.length === 2)
+    expect(notices.map((payload) => JSON.parse(payload).media_complete)).toEqual([false, true])
   })
 
   it('the reading role reads both and nothing else', async () => {
@@ -155,9 +155,9 @@ it('an existing database migrates: what says COMPLETED and has no media is open 
     return fs.readFile(path.resolve(import.meta.dirname, '../../drizzle/receiver/0010_landed_with_media.sql'), 'utf8')
   })
   await sql.unsafe(undo.split('--> statement-breakpoint').slice(0, 2).join(';'))
-  expect([...(await sql`select status, landed_at is null as open, next_poll_at is not null as asked from mediadock.requests order by tracked_at, status`)]).toEqual([
-    { status: 'FAILED', open: false, asked: false },
-    { status: 'IN_QUEUE', open: true, asked: true },
-    { status: 'IN_QUEUE', open: true, asked: true },
+  expect([...(await sql`select status, landed_at is null as open, next_poll_at is not null as polling from mediadock.requests order by tracked_at, status`)]).toEqual([
+    { status: 'FAILED', open: false, polling: false },
+    { status: 'IN_QUEUE', open: true, polling: true },
+    { status: 'IN_QUEUE', open: true, polling: true },
   ])
 })

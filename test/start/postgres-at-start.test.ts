@@ -52,7 +52,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
     }
   })
 
-  it('a Postgres that is away is waited for, alive and not ready, and said in the log; SIGTERM ends the wait with exit 0', async () => {
+  it('a Postgres that is away is waited for, alive and not ready, and logged; SIGTERM ends the wait with exit 0', async () => {
     const laptop = await folder()
     const program = laptop.start({ ...production, DATABASE_URL: `postgres://u:hush@127.0.0.1:${await freePort()}/d`, MIGRATE_ON_START }, 'all')
     await eventually(() => program.output().match(waits)?.length === 2, 20_000)

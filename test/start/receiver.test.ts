@@ -21,7 +21,7 @@ it('in production embeds nothing, makes no folder and writes nothing but JSON li
 it('SIGTERM: /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
   const { program, base, internalBase, deliver, database } = await startProductionReceiver({ SHUTDOWN_GRACE_SECONDS: '10' })
   expect(await deliver(first)).toBe(200)
-  const asked = performance.now()
+  const began = performance.now()
   program.kill('SIGTERM')
   await eventually(async () => (await fetch(`${base}/readyz`)).status === 503, 1000)
   expect((await fetch(`${internalBase}/readyz`)).status).toBe(503)
@@ -30,13 +30,13 @@ it('SIGTERM: /readyz answers 503 at once while the listener still takes deliveri
   // An orchestrator that asks a second time at once is the same wish.
   program.kill('SIGTERM')
   expect(await program.exit).toEqual({ code: 0, signal: null })
-  expect(performance.now() - asked).toBeLessThan(10_000)
+  expect(performance.now() - began).toBeLessThan(10_000)
   expect(program.output()).toContain('"msg":"stopped"')
   await expect(fetch(`${base}/healthz`)).rejects.toThrow()
   expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 2 }])
 })
 
-it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is told in the log without its content', async () => {
+it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is logged without its content', async () => {
   const { program, keysFile, deliver } = await startProductionReceiver()
   const hangUp = async (text: string) => {
     await fs.writeFile(keysFile, text)

@@ -29,7 +29,7 @@ export type PackagedOptions = {
   binaries: string
   /** As in postgresql.conf. */
   settings?: Record<string, string>
-  /** Lines for pg_hba.conf; without them a password is asked of everyone. */
+  /** Lines for pg_hba.conf; without them everyone needs a password. */
   hba?: string[]
   /** Runs before the first start, to put files beside the data; a new file there belongs to the server's user afterwards. */
   prepare?: (dataDir: string) => Promise<void>

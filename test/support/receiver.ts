@@ -27,7 +27,7 @@ export type TestReceiverOptions = {
   logger?: Logger
 }
 
-/** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when it is asked to. */
+/** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when a test starts it. */
 export function testSettings({ databaseUrl, providerUrl, settings = {} }: TestReceiverOptions): ReceiverSettings {
   const reader = settingsReader({
     DATABASE_URL: databaseUrl,

@@ -168,17 +168,17 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
     const webhookId = `wh_${randomUUID().replaceAll('-', '')}`
     const post = (body: object) => send(body, { secret, webhookId })
     at(begin - 9 - (n % 5) * 3)
-    const said = (output: object) => {
+    const outputOf = (output: object) => {
       const { status, body } = completed(id, output, begin - 9 - (n % 5) * 3 + 1)
       says(id, { status, body: { ...body, model } })
       return output
     }
     if (kind === 'failed') await post({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'The prompt was refused by the safety filter.' } })
-    else if (kind === 'video') await post(ok(id, model, said({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12))
-    else if (kind === 'audio') await post(ok(id, model, said({ audio: { url: media('audio.mp3'), duration: 8 } }), 2))
+    else if (kind === 'video') await post(ok(id, model, outputOf({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12))
+    else if (kind === 'audio') await post(ok(id, model, outputOf({ audio: { url: media('audio.mp3'), duration: 8 } }), 2))
     else {
       const pictures = Array.from({ length: kind === 'pictures' ? 4 : 1 }, (_, at) => picture(n + at))
-      said({ images: pictures })
+      outputOf({ images: pictures })
       const body = ok(id, model, { images: pictures.slice(0, 1) }, 4 * pictures.length)
       await post(body)
       if (n % 7 === 1) await post(body)

@@ -1,7 +1,7 @@
 import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 
-// A process of its own that runs the embedded PostgreSQL on a folder until it is told what to do on stdin, or killed.
+// A process of its own that runs the embedded PostgreSQL on a folder until it gets an order on stdin, or killed.
 const [dataDir = ''] = process.argv.slice(2)
 process.stdout.write('starting\n')
 const server = await startEmbeddedPostgres({ dataDir, logger: createLogger('warn') })

@@ -16,7 +16,7 @@ describe('runFfmpeg', () => {
     await expect(run).rejects.toThrow('the encoder did not finish within 0.4 s')
   })
 
-  it('keeps what ffmpeg said for the log, and out of the message', async () => {
+  it('keeps the words of ffmpeg for the log, and out of the message', async () => {
     const args = ['-i', path.join(await temporaryFolder(), 'missing.png'), 'out.mp4']
     const error = await runFfmpeg({ binary: await locateFfmpeg(undefined), args, signal: never, deadlineSeconds: 10 }).catch((thrown) => thrown)
     expect(error).toBeInstanceOf(EngineError)

@@ -6,7 +6,7 @@ import { onTestFinished } from 'vitest'
 type Received = { method: string | undefined; path: string | undefined; headers: http.IncomingHttpHeaders; body: unknown }
 export type Answer = (exchange: { request: Received; response: http.ServerResponse; url: string }) => void | Promise<void>
 
-/** A real HTTP server in the place of an OpenAI-compatible image service; it answers as it is told. */
+/** A real HTTP server in the place of an OpenAI-compatible image service; it answers as it is set to. */
 export async function startImagesService(answer: Answer) {
   const received: Received[] = []
   const server = http.createServer((request, response) => {

@@ -21,19 +21,19 @@ describe('local-image', () => {
     [{ aspect_ratio: '16:9' }, 1280, 720],
     [{ aspect_ratio: '9:16', resolution: '1k' }, 720, 1280],
     [{ aspect_ratio: '21:9', resolution: '2k' }, 3136, 1344],
-  ])('makes a PNG of the asked size for %o', async (input, width, height) => {
-    const { bytes, ...said } = await draw({ prompt: 'a quiet bay', ...input })
+  ])('makes a PNG of the wanted size for %o', async (input, width, height) => {
+    const { bytes, ...stated } = await draw({ prompt: 'a quiet bay', ...input })
     expect(await sharp(bytes).metadata()).toMatchObject({ format: 'png', width, height })
-    expect(said).toMatchObject({ width, height })
+    expect(stated).toMatchObject({ width, height })
   })
 
-  it('makes a WebP where that is asked for', async () => {
+  it('makes a WebP where that is ordered', async () => {
     const { bytes, url } = await draw({ prompt: 'a quiet bay', output_format: 'webp' })
     expect(await sharp(bytes).metadata()).toMatchObject({ format: 'webp', width: 1024, height: 1024 })
     expect(url).toMatch(/\.webp$/)
   })
 
-  it('makes as many different pictures as were asked for, each with a lossless original', async () => {
+  it('makes as many different pictures as were ordered, each with a lossless original', async () => {
     const { output, mediaDir, requestId } = await runEngine(withOriginal, { input: { prompt: 'a quiet bay', num_images: 3, output_format: 'webp' } })
     const images = imagesOf(output)
     expect(images).toHaveLength(3)

@@ -50,7 +50,7 @@ describe('openai-images', () => {
     expect(reported.at(-1)).toEqual({ progress: 100, line: 'picture 1 of 1 is here' })
   })
 
-  it('converts to the format that was asked for, and keeps what came as the original', async () => {
+  it('converts to the format that was ordered, and keeps what came as the original', async () => {
     const sent = await picture('png')
     const { engine } = await engineFor(withPictures([sent]))
     const { output, mediaDir } = await runEngine(engine, { input: { prompt: 'a', output_format: 'webp' } })
@@ -59,7 +59,7 @@ describe('openai-images', () => {
     expect((await fs.readFile(fileOf(mediaDir, image?.original_url ?? ''))).equals(sent)).toBe(true)
   })
 
-  it('asks again until it has as many as were asked for, within the most that a call may ask', async () => {
+  it('asks again until it has as many as were ordered, within the most that a call may ask', async () => {
     let shade = 0
     const one: Answer = async ({ response }) =>
       sendJson(response, { data: [{ b64_json: (await picture('png', { shade: (shade += 20) })).toString('base64') }] })
@@ -70,7 +70,7 @@ describe('openai-images', () => {
     expect(received.map(({ body }) => body)).toMatchObject([{ n: 2 }, { n: 2 }, { n: 1 }])
   })
 
-  it('takes no more pictures than it asked for', async () => {
+  it('takes no more pictures than it ordered', async () => {
     const { engine } = await engineFor(withPictures(await Promise.all([10, 20, 30].map((shade) => picture('png', { shade })))))
     const { output } = await runEngine(engine, { input: { prompt: 'a' } })
     expect(imagesOf(output)).toHaveLength(1)

@@ -11,14 +11,14 @@ async function place(model = 'aurora-image', input: Record<string, unknown> = {}
 }
 
 describe('sandboxOutput', () => {
-  it('is the same sample whatever was asked for', async () => {
+  it('is the same sample whatever was ordered', async () => {
     const first = await sandboxOutput('image', await place('aurora-image', { prompt: 'a' }))
     const second = await sandboxOutput('image', await place('aurora-image-edit', { prompt: 'b', aspect_ratio: '16:9' }))
     expect(second).toEqual(first)
     expect(imagesOf(outputSchema.parse(first))).toHaveLength(1)
   })
 
-  it('has as many different images as were asked for, of the size that it says', async () => {
+  it('has as many different images as were ordered, of the size that it says', async () => {
     const where = await place('aurora-image-pro', { num_images: 4 })
     const images = imagesOf(await sandboxOutput('image', where))
     expect(new Set(images.map(({ url }) => url)).size).toBe(4)

@@ -50,8 +50,8 @@ describe('positions in a long queue', () => {
   let views: QueueViews
   const ids: string[] = []
 
-  const ask = async (...asked: string[]) => {
-    const questions = asked.map((requestId) => ({ requestId, accountId: 'a', environment: 'live' as const, withLogs: false }))
+  const ask = async (...requestIds: string[]) => {
+    const questions = requestIds.map((requestId) => ({ requestId, accountId: 'a', environment: 'live' as const, withLogs: false }))
     return (await readStatuses(provider.deps.db, views, questions)).map((status) => status?.queue_position)
   }
   const insert = async (id: string, turn: number) => {
@@ -84,7 +84,7 @@ describe('positions in a long queue', () => {
     return claimRequests(provider.deps.db, { environment: 'live', token: randomUUID(), limit, leaseUntil: now, now })
   }
 
-  it('are told from one view to all, and states are still of now', async () => {
+  it('are given from one view to all, and states are still of now', async () => {
     expect(await ask(ids[599] ?? '', ids[0] ?? '')).toEqual([599, 0])
     const first = view()
     // However slow this machine is.

@@ -117,19 +117,19 @@ describe('the queue', () => {
     const b = await enqueue('b', 4)
     const c = await enqueue('c', 1)
     await cancelRequest(provider.deps.db, a[2] ?? '', true, at(1))
-    const told = new Map<string, number>()
+    const positions = new Map<string, number>()
     for (const [account, ids] of [['a', a], ['b', b], ['c', c]] as const) {
       for (const id of ids) {
         const where = await position(account, id)
-        if (where !== null) told.set(id, where)
+        if (where !== null) positions.set(id, where)
       }
     }
-    // Asked for together they are the same.
-    const all = [...told.keys()].map((id) => question(b.includes(id) ? 'b' : c.includes(id) ? 'c' : 'a', id))
+    // Read together they are the same.
+    const all = [...positions.keys()].map((id) => question(b.includes(id) ? 'b' : c.includes(id) ? 'c' : 'a', id))
     const together = await readStatuses(provider.deps.db, new Map(), [question('b', a[0] ?? ''), ...all])
-    expect(together.map((status) => status?.queue_position)).toEqual([undefined, ...told.values()])
+    expect(together.map((status) => status?.queue_position)).toEqual([undefined, ...positions.values()])
     const served = await serve(11)
-    expect(served.map((id) => told.get(id))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    expect(served.map((id) => positions.get(id))).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
   })
 
   it('gives each request to one of many claimants', async () => {

@@ -207,12 +207,12 @@ describe('the guard', () => {
     onTestFinished(() => void server.close())
     const address = await eventually(() => server.address() ?? undefined)
     if (typeof address === 'string') throw new Error('no port')
-    for (const [resolved, said] of [[['127.0.0.1'], 'not public'], [['8.8.8.8', '127.0.0.1'], 'not public'], [[], 'does not resolve']] as const) {
+    for (const [resolved, reason] of [[['127.0.0.1'], 'not public'], [['8.8.8.8', '127.0.0.1'], 'not public'], [[], 'does not resolve']] as const) {
       const id = await deliver(`https://rebind.example:${address.port}/`)
       const { runOnce, drain } = dispatcher([], {}, async () => [...resolved])
       await runOnce()
       await drain()
-      expect((await settled(id, 1))['detail']).toContain(said)
+      expect((await settled(id, 1))['detail']).toContain(reason)
     }
     expect(dialled).toEqual([])
   })

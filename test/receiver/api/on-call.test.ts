@@ -41,7 +41,7 @@ async function refuse(webhookId: string = randomUUID(), body = failed().body): P
 }
 
 describe('the audit', () => {
-  it('has what somebody did, with who asked and what came of it, and not what services do all day', async () => {
+  it('has what somebody did, with who did it and what came of it, and not what services do all day', async () => {
     const sample = okImage()
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
     await refuse()
@@ -98,7 +98,7 @@ describe('the audit', () => {
 })
 
 describe('the reconciler', () => {
-  it('runs when it is asked to, and the run stands in the list with what came of it', async () => {
+  it('runs when it is started, and the run stands in the list with what came of it', async () => {
     const [found, lost, limited] = [randomUUID(), randomUUID(), randomUUID()]
     for (const id of [found, lost, limited]) await track(id)
     stand.answer((id, _req, res) => {
@@ -124,7 +124,7 @@ describe('the reconciler', () => {
 })
 
 describe('the keys', () => {
-  it('are told with a fingerprint and never with a secret; a retired one that still matches is flagged, one that is gone too', async () => {
+  it('are shown with a fingerprint and never with a secret; a retired one that still matches is flagged, one that is gone too', async () => {
     const old = { name: 'old', signing_secret: 'whsec_of_an_old_key', retired: true }
     await database.sql`insert into mediadock.key_uses values ('gone', now() - interval '2 days', now() - interval '1 hour', 7), ('long gone', now() - interval '3 days', now() - interval '2 days', 7)`
     const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { keys: keysOf(liveKey, old), fetchRatePerMinute: 5 } })
@@ -197,7 +197,7 @@ describe('what is wrong', () => {
 })
 
 describe('the minutes', () => {
-  it('merge into fewer points the more of them are asked for, and say no more than 31 days', async () => {
+  it('merge into fewer points the more of them are wanted, and say no more than 31 days', async () => {
     await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, ack_p95_ms, landed, inbox_pending)
       select minute, minute, '{"accepted": 2, "refused/no_matching_secret": 1}', extract(minute from minute), 3, 0
       from generate_series(date_trunc('hour', now()) - interval '48 hours', date_trunc('hour', now()) - interval '1 minute', interval '1 minute') minute`

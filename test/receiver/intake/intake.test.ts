@@ -77,7 +77,7 @@ describe('a body in pieces of one byte', () => {
 })
 
 describe('Expect', () => {
-  it('100-continue with more announced than is taken: 413 at once, and nothing is asked for', async () => {
+  it('100-continue with more announced than is taken: 413 at once, and nothing more is sent', async () => {
     const { came, send, socket } = await connection()
     send(head({ 'content-length': '1000000000', expect: '100-continue' }))
     await eventually(() => came.text.includes('payload_too_large'))

@@ -87,7 +87,7 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
       expect(await stateOf(forged)).toEqual({ flags: ['contradiction', 'key_mismatch'], parked_reason: null })
     })
 
-    it('is parked once the live one has come, and the provider is asked', async () => {
+    it('is parked once the live one has come, and it is polled', async () => {
       const requestId = await prepare()
       await settle(failed(requestId).body, liveKey.signing_secret)
       const forged = await settle(okAudio(requestId).body, sandboxKey.signing_secret)
@@ -152,7 +152,7 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
     expect(await stateOf(live)).toMatchObject({ parked_reason: null })
   })
 
-  it('tracked too late by a service joins its metadata and key, and is asked for at once', async () => {
+  it('tracked too late by a service joins its metadata and key, and is polled at once', async () => {
     const requestId = randomUUID()
     await settle(failed(requestId).body, sandboxKey.signing_secret)
     await database.sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 3}') on conflict do nothing`

@@ -38,7 +38,7 @@ const abreast = 5
 let database: TestDatabase
 let pool: Pool
 let single: Pool
-const heard = new Map<string, string[]>()
+const notices = new Map<string, string[]>()
 let flushed = 0
 
 beforeAll(async () => {
@@ -46,9 +46,9 @@ beforeAll(async () => {
   pool = createPool({ url: database.url, max: 2 * abreast })
   single = createPool({ url: database.url, max: 1 })
   await database.sql.listen('mediadock_results', (payload) => {
-    const told = JSON.parse(payload)
-    if (typeof told.flushed === 'number') flushed = told.flushed
-    else heard.set(told.request_id, [...(heard.get(told.request_id) ?? []), `${told.status} ${told.media_complete}`])
+    const notified = JSON.parse(payload)
+    if (typeof notified.flushed === 'number') flushed = notified.flushed
+    else notices.set(notified.request_id, [...(notices.get(notified.request_id) ?? []), `${notified.status} ${notified.media_complete}`])
   })
 })
 afterAll(async () => {
@@ -74,10 +74,10 @@ type Ended = {
   flags: string[][]
   parked: (string | null)[]
   pending: number
-  told: string[]
+  notified: string[]
 }
 
-/** `result` is what the provider answered when the worker asked it. */
+/** `result` is what the provider answered when the worker polled it. */
 type Webhook = { sample: Sample; webhookId?: string; keyName?: string; result?: Result }
 
 /** Stores a delivery as the listener would, and answers what its worker would then do. */
@@ -111,8 +111,8 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   const client = createProviderClient({ baseUrl: 'http://provider.test', clock, fetch: async () => Response.json(answer) })
   const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
   const ask = createFetcher({ db: pool.db, client, keys: () => keys, fetchRatePerMinute: 1_000_000, clock, logger, calls })
-  const held: Fetcher = async (asked) => {
-    const answered = await ask(asked)
+  const held: Fetcher = async (lookup) => {
+    const answered = await ask(lookup)
     fetched.resolve()
     deps.db = await go.promise
     return answered
@@ -139,7 +139,7 @@ async function insertTracked(db: Database, requestId: string): Promise<void> {
 }
 
 async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
-  const rows = await database.sql<(Omit<Ended, 'told'> & { request_id: string })[]>`
+  const rows = await database.sql<(Omit<Ended, 'notified'> & { request_id: string })[]>`
     select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, key_name, metadata, next_poll_at <= now() as polled_next,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media,
       (select count(*)::int from mediadock.inbox i join mediadock.deliveries d on d.id = i.delivery_id where d.request_id = r.request_id) as pending,
@@ -147,10 +147,10 @@ async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
       (select coalesce(jsonb_agg(parked_reason order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as parked
     from mediadock.requests r where request_id = any(${[...requestIds]}::uuid[])`
   const byId = new Map(rows.map((row) => [row.request_id, row]))
-  return requestIds.map((id) => ({ ...byId.get(id)!, told: heard.get(id) ?? [] }))
+  return requestIds.map((id) => ({ ...byId.get(id)!, notified: notices.get(id) ?? [] }))
 }
 
-async function flushTold(): Promise<void> {
+async function flushNotices(): Promise<void> {
   const mark = Date.now()
   await database.sql`select pg_notify('mediadock_results', ${JSON.stringify({ flushed: mark })})`
   while (flushed < mark) await turn()
@@ -170,7 +170,7 @@ async function secondWaits(first: Act, second: Act, end: 'commit' | 'rollback'):
 
 /** Small tables: what is tried here is order, not size. */
 async function forget(): Promise<void> {
-  heard.clear()
+  notices.clear()
   await database.sql`truncate mediadock.requests, mediadock.media, mediadock.deliveries, mediadock.inbox, mediadock.attempts, mediadock.generations`
 }
 
@@ -179,7 +179,7 @@ type Pair = { make: (round: number) => Promise<Round>; end: (ended: Ended, round
 function tried(name: string, { make, end }: Pair): void {
   describe(name, () => {
     const check = async (requestId: string, round: number) => {
-      await flushTold()
+      await flushNotices()
       const [one] = await endsOf([requestId])
       end(one!, round)
     }
@@ -213,7 +213,7 @@ function tried(name: string, { make, end }: Pair): void {
         for (let at = 0; at < made.length; at += abreast) {
           await Promise.all(made.slice(at, at + abreast).map(({ acts }) => atOnce(acts)))
         }
-        await flushTold()
+        await flushNotices()
         const ends = await endsOf(made.map(({ requestId }) => requestId))
         ends.forEach((one, at) => end(one, done + at))
         await forget()
@@ -235,7 +235,7 @@ async function atOnce(acts: readonly Act[]): Promise<void> {
   await Promise.all(started)
 }
 
-tried('OK and ERROR: the first stays, the second is flagged, and the provider is asked at once', {
+tried('OK and ERROR: the first stays, the second is flagged, and the request is polled at once', {
   make: async (round) => {
     const requestId = randomUUID()
     if (round % 2 === 0) await track(requestId)
@@ -245,7 +245,7 @@ tried('OK and ERROR: the first stays, the second is flagged, and the provider is
     expect(['COMPLETED', 'FAILED']).toContain(one.status)
     const completed = one.status === 'COMPLETED'
     expect(one).toMatchObject({ confirmed: false, pending: 0, media: completed ? 1 : 0, polled_next: true })
-    expect(one.told).toEqual([completed ? 'COMPLETED false' : 'FAILED true'])
+    expect(one.notified).toEqual([completed ? 'COMPLETED false' : 'FAILED true'])
     expect(one.flags.filter((flags) => flags.includes('contradiction'))).toHaveLength(1)
     expect(one.flags[completed ? 1 : 0]).toEqual(['contradiction'])
   },
@@ -269,12 +269,12 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
   end: (one, round) => {
     const [status, media] = ([['COMPLETED', 3], ['FAILED', 0], ['CANCELED', 0], ['COMPLETED', 1]] as const)[round % 4] ?? []
     expect(one).toMatchObject({ status, media, confirmed: true, pending: 0, polled_next: null })
-    const said = round % 8 < 4 ? 'COMPLETED' : 'FAILED'
-    expect(one.flags[0]).toEqual(said === status ? [] : ['contradiction'])
-    const first = said === 'COMPLETED' ? 'COMPLETED false' : 'FAILED true'
+    const delivered = round % 8 < 4 ? 'COMPLETED' : 'FAILED'
+    expect(one.flags[0]).toEqual(delivered === status ? [] : ['contradiction'])
+    const first = delivered === 'COMPLETED' ? 'COMPLETED false' : 'FAILED true'
     // Both ways are right: the reconciler was first and the webhook changed nothing, or it overruled it.
     const both = first === `${status} true` ? [first] : [first, `${status} true`]
-    expect([[`${status} true`], both]).toContainEqual(one.told)
+    expect([[`${status} true`], both]).toContainEqual(one.notified)
   },
 })
 
@@ -282,13 +282,13 @@ tried("two webhooks before anybody tracked, one of them with the provider's resu
   make: async (round) => {
     const requestId = randomUUID()
     const result: Result = { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }
-    const told = round % 2 === 0 ? okImage(requestId) : failed(requestId)
-    return { requestId, acts: [await webhook({ sample: told }), await webhook({ sample: okVideo(requestId), result })] }
+    const webhookSample = round % 2 === 0 ? okImage(requestId) : failed(requestId)
+    return { requestId, acts: [await webhook({ sample: webhookSample }), await webhook({ sample: okVideo(requestId), result })] }
   },
   end: (one, round) => {
     expect(one).toMatchObject({ status: 'FAILED', confirmed: true, media: 0, pending: 0 })
     expect(one.flags).toEqual([round % 2 === 0 ? ['contradiction'] : [], ['contradiction']])
-    expect([['FAILED true'], ...(round % 2 === 0 ? [['COMPLETED false', 'FAILED true']] : [])]).toContainEqual(one.told)
+    expect([['FAILED true'], ...(round % 2 === 0 ? [['COMPLETED false', 'FAILED true']] : [])]).toContainEqual(one.notified)
   },
 })
 
@@ -298,7 +298,7 @@ tried('the same body under another id: two deliveries, one effect, no flag', {
     return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, flags: [[], []], parked: [null, null], told: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, flags: [[], []], parked: [null, null], notified: ['COMPLETED true'] })
   },
 })
 
@@ -312,7 +312,7 @@ tried('another body under the same id: the first stays, the one that came later 
     return { requestId, acts: [first, await webhook({ sample: spaced, webhookId })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], told: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], notified: ['COMPLETED true'] })
     expect(one.flags[1]).toEqual(['id_reused'])
   },
 })
@@ -324,7 +324,7 @@ tried('a key of the other environment: parked with its reason, whoever is first'
     return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, told: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, notified: ['COMPLETED true'] })
     expect(one.parked).toContain('key_mismatch')
     expect(one.flags.toSorted((a, b) => a.length - b.length)).toEqual([[], expect.arrayContaining(['key_mismatch'])])
   },
@@ -335,7 +335,7 @@ async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
   return [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })]
 }
 
-tried('keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the provider is asked at once', {
+tried('keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the request is polled at once', {
   make: async (round) => {
     const requestId = randomUUID()
     // Tracked by its id alone, or with the name of a key that is not configured, is as not tracked at all.
@@ -344,8 +344,8 @@ tried('keys of both environments before anybody tracked: the live one stands, th
   },
   end: (one) => {
     expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
-    const overruled = one.told.length === 2
-    expect(one.told).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
+    const overruled = one.notified.length === 2
+    expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
     expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
     expect(one.parked).toEqual([null, overruled ? null : 'key_mismatch'])
   },
@@ -360,12 +360,12 @@ tried('a forged sandbox webhook and the reconciler with a live key: the provider
   },
   end: (one) => {
     expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', confirmed: true, media: 3, pending: 0, polled_next: null })
-    expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.told)
+    expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.notified)
     expect(one.flags).toEqual([['key_mismatch']])
   },
 })
 
-tried('a forged sandbox webhook and tracking with a live key: the row is the tracked one, and the provider is asked at once', {
+tried('a forged sandbox webhook and tracking with a live key: the row is the tracked one, and the request is polled at once', {
   make: async () => {
     const requestId = randomUUID()
     const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
@@ -376,7 +376,7 @@ tried('a forged sandbox webhook and tracking with a live key: the row is the tra
   end: (one) => {
     expect(one).toMatchObject({ key_name: 'live', sandbox: false, metadata: { order: 6 }, pending: 0, media: 0, polled_next: true })
     const landed = one.status === 'FAILED'
-    expect(one.told).toEqual(landed ? ['FAILED true'] : [])
+    expect(one.notified).toEqual(landed ? ['FAILED true'] : [])
     expect(one.parked).toEqual([landed ? null : 'key_mismatch'])
   },
 })
@@ -391,9 +391,9 @@ it.each([
   await tracking(pool.db, requestId)
   await (await webhook({ sample: okVideo(requestId), keyName: 'sandbox' }))(pool.db)
   await live(pool.db)
-  await flushTold()
+  await flushNotices()
   const [one] = await endsOf([requestId])
-  expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1, told: ['FAILED true', 'COMPLETED true'] })
+  expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1, notified: ['FAILED true', 'COMPLETED true'] })
   expect(one?.parked).toEqual([null, null, 'key_mismatch'])
 })
 
@@ -407,7 +407,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
     return { requestId, acts: [answered, await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', metadata: { order: 5 }, sandbox: false, media: 1, pending: 0, flags: [[]], told: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', metadata: { order: 5 }, sandbox: false, media: 1, pending: 0, flags: [[]], notified: ['COMPLETED true'] })
   },
 })
 
@@ -416,8 +416,8 @@ it('one that waits for another which dies finds nothing of it', async () => {
   await track(requestId)
   const lost = await webhook({ sample: okImage(requestId) })
   await secondWaits(lost, (db) => landOne(db, resultLanding(requestId)), 'rollback')
-  await flushTold()
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, told: ['CANCELED true'], pending: 1 })
+  await flushNotices()
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, notified: ['CANCELED true'], pending: 1 })
   await lost(pool.db)
   expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, flags: [['contradiction']], pending: 0 })
 })
@@ -427,8 +427,8 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
   const stale = await webhook({ sample: okAudio(requestId) })
   await pool.db.execute(sql`update mediadock.inbox set claims = 1`)
   await stale(pool.db)
-  await flushTold()
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, told: ['COMPLETED true'] })
+  await flushNotices()
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, notified: ['COMPLETED true'] })
 })
 
 function resultLanding(requestId: string): Landing {

@@ -49,11 +49,11 @@ describe.each(testServers)('what landing holds in memory (%s)', (server) => {
     await storeFailures(database, 1100, mib)
     const child = spawn(process.execPath, ['--max-old-space-size=512', path.join(import.meta.dirname, 'support/land-all.ts'), database.url], { stdio: ['ignore', 'pipe', 'inherit'] })
     onTestFinished(() => void child.kill('SIGKILL'))
-    const said: string[] = []
-    child.stdout.setEncoding('utf8').on('data', (text: string) => said.push(text))
+    const printed: string[] = []
+    child.stdout.setEncoding('utf8').on('data', (text: string) => printed.push(text))
     const [code] = await once(child, 'exit')
     expect(code).toBe(0)
-    expect(JSON.parse(said.join(''))).toMatchObject({ landed: 1100, failed: 0, parked: 0 })
+    expect(JSON.parse(printed.join(''))).toMatchObject({ landed: 1100, failed: 0, parked: 0 })
     const [row] = await database.sql`select count(*)::int as n, min(length(error_message)) as shortest from mediadock.requests where status = 'FAILED'`
     expect(row).toMatchObject({ n: 1100 })
   }, 180_000)
@@ -73,7 +73,7 @@ describe('what one statement lands', () => {
     return { landing: landingOfNotification(parsed.notification, { source: 'webhook', keyName: 'live', environment: 'live', delivery: undefined, mediaHosts: undefined, now: new Date() }) }
   }
 
-  it('is bounded in bytes, names no request twice, and keeps the order of what is said of one', () => {
+  it('is bounded in bytes, names no request twice, and keeps the order of those of one', () => {
     const same = '11111111-2222-4333-8444-555555555555'
     const ready = [landing(same), landing(), landing(same), ...Array.from({ length: 7 }, () => landing()), landing(same)]
     const waves = wavesOf(ready, 5000)

@@ -113,14 +113,14 @@ describe('landing', () => {
   })
 
   it('tells readers once, in the transaction that wrote the row', async () => {
-    const heard: unknown[] = []
-    const listening = await database.sql.listen('mediadock_results', (payload) => heard.push(JSON.parse(payload)))
+    const notices: unknown[] = []
+    const listening = await database.sql.listen('mediadock_results', (payload) => notices.push(JSON.parse(payload)))
     const { body, requestId } = failed()
     await deliver(receiver.webhookUrl, body)
     await deliver(receiver.webhookUrl, body, { webhookId: randomUUID() })
     await eventually(async () => (await database.sql`select from mediadock.attempts where outcome = 'no_effect'`).length > 0)
-    await eventually(() => heard.some((item) => JSON.stringify(item).includes(requestId)))
-    expect(heard.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([{ request_id: requestId, status: 'FAILED', media_complete: true }])
+    await eventually(() => notices.some((item) => JSON.stringify(item).includes(requestId)))
+    expect(notices.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([{ request_id: requestId, status: 'FAILED', media_complete: true }])
     await listening.unlisten()
   })
 
@@ -149,7 +149,7 @@ describe('landing', () => {
   })
 })
 
-describe('when the provider cannot be asked', () => {
+describe('when the provider cannot be called', () => {
   it.each<[string, Parameters<ProviderStand['answer']>[0]]>([
     ['answers 500', (_id, _req, res) => json(res, 500, {})],
     ['answers 404', (_id, _req, res) => json(res, 404, {})],
@@ -183,7 +183,7 @@ describe('when the provider cannot be asked', () => {
 })
 
 describe('a provider that is down', () => {
-  it('is soon not asked for each delivery any more, and what the webhooks carried lands', async () => {
+  it('is soon not called for each delivery any more, and what the webhooks carried lands', async () => {
     stand.answer((_id, req) => req.socket.destroy())
     const samples = Array.from({ length: 60 }, () => okImage())
     for (const { body } of samples) await deliver(receiver.webhookUrl, body)
@@ -239,7 +239,7 @@ describe('order and contradiction', () => {
 })
 
 describe('reconciling', () => {
-  it('finds what no webhook told: completed, failed, canceled', async () => {
+  it('finds what no webhook brought: completed, failed, canceled', async () => {
     const ids = [randomUUID(), randomUUID(), randomUUID()]
     await database.sql`insert into mediadock.requests ${database.sql(ids.map((request_id) => ({ request_id, key_name: 'live' })))}`
     stand.answer((id, _req, res) => {

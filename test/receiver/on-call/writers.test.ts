@@ -49,7 +49,7 @@ describe('runs of the reconciler', () => {
     ])
   })
 
-  it('one that somebody asked for stands for itself though it found nothing', async () => {
+  it('one that somebody started stands for itself though it found nothing', async () => {
     await runAt(0)
     await runAt(10, {}, 'manual')
     expect(await runs()).toMatchObject([{ trigger: 'cron' }, { trigger: 'manual', outcome: 'ok' }])
@@ -134,7 +134,7 @@ describe('the minutes', () => {
 })
 
 describe('uses of keys', () => {
-  it('sum up, whatever the order in which they are told', async () => {
+  it('sum up, whatever the order in which they come', async () => {
     await noteKeyUses(pool.db, [{ keyName: 'live', at: at(10), matches: 2 }, { keyName: 'sandbox', at: at(5), matches: 1 }, { keyName: 'live', at: at(30), matches: 1 }])
     await noteKeyUses(pool.db, [{ keyName: 'live', at: at(1), matches: 1 }])
     await noteKeyUses(pool.db, [])

@@ -82,7 +82,7 @@ describe('submitting', () => {
     expect(row).toMatchObject({ status: 'IN_QUEUE', model: 'aurora-image', key_name: 'live', sandbox: false, metadata: { order: 9 } })
   })
 
-  it('asked twice with one key calls once and answers the same request', async () => {
+  it('sent twice with one key calls once and answers the same request', async () => {
     const idempotency_key = randomUUID()
     const [first, second] = [await submit({ idempotency_key }), await submit({ idempotency_key })]
     expect(Object(second.body).request_id).toBe(Object(first.body).request_id)
@@ -90,7 +90,7 @@ describe('submitting', () => {
     await expect(submit({ idempotency_key, input: { prompt: 'another' } })).rejects.toMatchObject({ status: 409, code: 'idempotency_key_reuse' })
   })
 
-  it('passes a 4xx of the provider on, and may be asked again with the same key', async () => {
+  it('passes a 4xx of the provider on, and may be sent again with the same key', async () => {
     const envelope = { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits' } }
     respond = (_one, res) => json(res, 402, envelope)
     const idempotency_key = randomUUID()
@@ -117,7 +117,7 @@ describe('submitting', () => {
     expect(new Set(posted.map((one) => one.key))).toEqual(new Set([key]))
   })
 
-  it('a provider that took it and whose answer was lost is asked again, and charges once', async () => {
+  it('a provider that took it and whose answer was lost is called again, and charges once', async () => {
     respond = (one, res) => {
       accept(one, Object.assign(Object.create(res), { writeHead: () => ({ end: () => res.socket?.destroy() }) }))
     }

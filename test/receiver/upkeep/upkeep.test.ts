@@ -56,8 +56,8 @@ describe('replay', () => {
     const id = await idOf(webhookId)
     stand.answer((one, _req, res) => json(res, 200, imageResult(one, 2)))
 
-    const heard: string[] = []
-    const listening = await database.sql.listen('mediadock_results', (payload) => heard.push(payload))
+    const notices: string[] = []
+    const listening = await database.sql.listen('mediadock_results', (payload) => notices.push(payload))
     const before = await state()
     const preview = await replayDelivery(receiver.deps.landing, id, { dryRun: true })
     expect(await state()).toBe(before)
@@ -76,8 +76,8 @@ describe('replay', () => {
     expect(done?.changes).toMatchObject([{ outcome: 'landed' }])
     const [row] = await database.sql`select media_complete from mediadock.results where request_id = ${requestId}`
     expect(row).toEqual({ media_complete: true })
-    await eventually(() => heard.length > 0)
-    expect(heard).toHaveLength(1)
+    await eventually(() => notices.length > 0)
+    expect(notices).toHaveLength(1)
     await listening.unlisten()
   })
 

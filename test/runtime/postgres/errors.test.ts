@@ -12,7 +12,7 @@ async function failureOf(text: string, url?: string) {
   return [plain, wrapped]
 }
 
-const raising = (state: string) => `do $$ begin raise exception 'as asked for' using errcode = '${state}'; end $$`
+const raising = (state: string) => `do $$ begin raise exception 'as raised here' using errcode = '${state}'; end $$`
 
 describe('isAboutTheRow', () => {
   it.each<[string, string]>([
@@ -52,7 +52,7 @@ it('only a value, a constraint or a limit is about the data', async () => {
 })
 
 it("tells Postgres's own words", async () => {
-  for (const error of await failureOf(raising('P0001'))) expect(postgresMessage(error)).toBe('as asked for (P0001)')
+  for (const error of await failureOf(raising('P0001'))) expect(postgresMessage(error)).toBe('as raised here (P0001)')
   expect(postgresMessage(new Error('plain'))).toBe('plain')
 })
 

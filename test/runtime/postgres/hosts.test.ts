@@ -37,7 +37,7 @@ function poolOver(hosts: readonly string[], attributes: string, max = 10): Pool 
   return pool
 }
 
-const standbyAsked = async (pool: Pool) => (await pool.client.unsafe('select pg_is_in_recovery() as standby, pg_sleep(0.01)'))[0]?.['standby']
+const isStandby = async (pool: Pool) => (await pool.client.unsafe('select pg_is_in_recovery() as standby, pg_sleep(0.01)'))[0]?.['standby']
 
 describeOnPackaged('several hosts', () => {
   it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
@@ -45,31 +45,31 @@ describeOnPackaged('several hosts', () => {
     for (const hosts of [[primary.url, standby.url], [standby.url, primary.url]]) {
       for (const [attributes, expected] of [['read-write', false], ['primary', false], ['standby', true], ['read-only', true]] as const) {
         const pool = poolOver(hosts, attributes)
-        const answers = await Promise.all(Array.from({ length: 40 }, () => standbyAsked(pool)))
+        const answers = await Promise.all(Array.from({ length: 40 }, () => isStandby(pool)))
         expect(new Set(answers), attributes).toEqual(new Set([expected]))
       }
     }
   }, 60_000)
 
-  it('of which none is what was asked for, or none is there, fail the statement and say so', async () => {
+  it('of which none is what is wanted, or none is there, fail the statement and say so', async () => {
     const server = await withPackagedPostgres()
-    await expect(withDeadline(standbyAsked(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(/no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/)
+    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(/no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/)
     await server.stop()
-    await expect(withDeadline(standbyAsked(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({ code: 'ECONNREFUSED' })
   }, 60_000)
 
   it('of which the first accepts and never answers gives way to the next', async () => {
     const server = await withPackagedPostgres()
     const mute = await startCuttingProxy(server.url)
     mute.cutAfter({ after: 0, how: 'end' })
-    expect(await withDeadline(standbyAsked(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
+    expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
   }, 60_000)
 
   it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
     const { primary, standby } = await withStandby()
     const pool = poolOver([primary.url, standby.url], 'read-write', 4)
     await pool.client.unsafe('create table written (n int)')
-    await eventually(async () => (await standbyAsked(poolOver([standby.url], 'standby', 1))) === true)
+    await eventually(async () => (await isStandby(poolOver([standby.url], 'standby', 1))) === true)
     await primary.stop('immediate')
     await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
     await run(path.join(inject('packagedBinaries'), 'psql'), [standby.url, '-c', 'select pg_promote()'])
@@ -79,13 +79,13 @@ describeOnPackaged('several hosts', () => {
   it('leave a server that has become read-only after the first statement that it refuses', async () => {
     const [first, second] = [await withPackagedPostgres(), await withPackagedPostgres()]
     const pool = poolOver([first.url, second.url], 'read-write', 1)
-    const portAsked = async () => (await pool.client.unsafe('show port'))[0]?.['port']
-    expect(await portAsked()).toBe(String(first.port))
+    const portOf = async () => (await pool.client.unsafe('show port'))[0]?.['port']
+    expect(await portOf()).toBe(String(first.port))
     const admin = createPool({ url: first.url, max: 1 })
     onTestFinished(() => admin.close())
     await admin.client.unsafe('alter system set default_transaction_read_only = on')
     await admin.client.unsafe('select pg_reload_conf()')
     await eventually(() => pool.client.unsafe('create table refused ()').then(() => false, (error: unknown) => error instanceof Error && 'code' in error && error.code === '25006'))
-    expect(await eventually(portAsked)).toBe(String(second.port))
+    expect(await eventually(portOf)).toBe(String(second.port))
   }, 60_000)
 })

@@ -91,7 +91,7 @@ it.each([['receiver', 'mediadock'], ['provider', 'provider']])('the %s’s own m
   expect(row?.['n']).toBe(row?.['distinct'])
 })
 
-it('a dump’s lock in the way is waited for without a queue behind us: said, tried again, and done when the dump ends', async () => {
+it('a dump’s lock in the way is waited for without a queue behind us: reported, tried again, and done when the dump ends', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
@@ -102,12 +102,12 @@ it('a dump’s lock in the way is waited for without a queue behind us: said, tr
   await dump`begin`
   await dump`lock table probe.runs in access share mode`
 
-  const said: string[] = []
-  const migrating = migrate(at, { lockWaitMs: 60_000, onWait: (words) => said.push(words) })
+  const reports: string[] = []
+  const migrating = migrate(at, { lockWaitMs: 60_000, onWait: (words) => reports.push(words) })
   // Each of these would queue behind an ALTER that waits.
   for (let n = 2; n <= 12; n += 1) await withDeadline(database.sql`insert into probe.runs values (${n})`, 5000, 'an insert')
-  await eventually(() => said.length >= 2)
-  expect(new Set(said)).toEqual(new Set(['migrating probe waits for a lock that somebody holds, a dump or another migration perhaps']))
+  await eventually(() => reports.length >= 2)
+  expect(new Set(reports)).toEqual(new Set(['migrating probe waits for a lock that somebody holds, a dump or another migration perhaps']))
   await dump`commit`
   expect(await migrating).toBe(1)
   expect(await database.sql`select count(*)::int as n, count(more)::int as more from probe.runs`).toEqual([{ n: 12, more: 0 }])

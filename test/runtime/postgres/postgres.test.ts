@@ -38,7 +38,7 @@ describe('a server that stops answering', () => {
     expect(proxy.accepted()).toBeGreaterThan(1)
   })
 
-  it('is cut too when it froze on a question that was asked right after an answer', async () => {
+  it('is cut too when it froze on a statement that was sent right after an answer', async () => {
     const { proxy, sql } = await poolBehindProxy()
     await sql`select 1`
     // Both within one look of the watch: the answer to the first is none to the second.
@@ -62,15 +62,15 @@ describe('a server that stops answering', () => {
     const { proxy, sql } = await poolBehindProxy({ max: 4 })
     await Promise.all(Array.from({ length: 8 }, () => sql`select pg_sleep(0.05)`))
     proxy.swallowAfter(0)
-    const asked = Array.from({ length: 4 }, () => withDeadline(sql`select 1`, 8000, 'the cut'))
-    for (const one of await Promise.allSettled(asked)) expect(one).toMatchObject({ status: 'rejected', reason: { message: expect.stringMatching(cut) } })
+    const statements = Array.from({ length: 4 }, () => withDeadline(sql`select 1`, 8000, 'the cut'))
+    for (const one of await Promise.allSettled(statements)) expect(one).toMatchObject({ status: 'rejected', reason: { message: expect.stringMatching(cut) } })
     proxy.passOn()
     expect(await Promise.all(Array.from({ length: 8 }, () => sql`select 1 as n`))).toHaveLength(8)
   })
 })
 
 describe('a server that answers', () => {
-  it('keeps its connection through a silence of which nobody asked anything', async () => {
+  it('keeps its connection through a silence while nothing is running', async () => {
     const { proxy, sql } = await poolBehindProxy()
     await sql`select 1`
     const since = performance.now()

@@ -5,7 +5,7 @@ import { executePrepared } from '../../../src/runtime/postgres/prepared.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { startPostgresProxy } from '../support/postgres-proxy.ts'
 
-/** One connection, so that what it keeps can be asked of it. */
+/** One connection, so that what it keeps can be read from it. */
 function poolAt(url: string): Pool {
   const pool = createPool({ url, max: 1 })
   onTestFinished(() => pool.close())

@@ -23,7 +23,7 @@ it.each([
   ['?sslmode=verify-full', { rejectUnauthorized: true }],
   ['?sslrootcert=system', { rejectUnauthorized: true }],
   ['?sslmode=verify-ca', { rejectUnauthorized: true, checkServerIdentity: expect.any(Function) }],
-])('%j is asked of TLS as libpq means it', (query, ssl) => {
+])('%j sets TLS as libpq means it', (query, ssl) => {
   expect(parsePostgresUrl(base + query)).toEqual({ url: base, ssl })
 })
 

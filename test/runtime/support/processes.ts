@@ -37,7 +37,7 @@ export function startProcess(command: string, args: readonly string[], options: 
     stdout: () => stdout,
     says: async (pattern, withinMs = 30_000) => {
       const found = await eventually(() => pattern.exec(output) ?? (hasEnded() ? 'ended' : undefined), withinMs)
-      if (found === 'ended') throw new Error(`the process ended before it said ${pattern}: ${output}`)
+      if (found === 'ended') throw new Error(`the process ended before it printed ${pattern}: ${output}`)
       return found
     },
     kill: (signal) => void child.kill(signal),

@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import { stopOnUncaught } from '../../../src/runtime/last-handler.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 
-// A program that meets what nothing catches, twice, and ends as it is told to.
+// A program that meets what nothing catches, twice, and ends as it should.
 const server = createServer().listen(0, '127.0.0.1')
 stopOnUncaught({
   logger: createLogger('info'),

@@ -5,7 +5,7 @@ import { callsPerMinute, environments } from './world.ts'
 
 const terminal = new Set(['COMPLETED', 'FAILED', 'CANCELED'])
 
-export type Told = { request_id: string; status: string; media_complete: boolean }
+export type Notice = { request_id: string; status: string; media_complete: boolean }
 
 /** What was acknowledged: the delivery's id, and what must be stored under it. */
 export type Acknowledged = Map<string, { webhookId: string; sha: string }>
@@ -63,8 +63,8 @@ export function holdForward(before: Snapshot, after: Snapshot): void {
     if (old.landed_at !== null) {
       assert.equal(row.landed_at, old.landed_at, 'a request landed twice')
       if (!overruled) {
-        const told = ({ status, output, media_complete, cost }: RequestRow) => ({ status, output, media_complete, cost })
-        assert.deepEqual(told(row), told(old), 'a terminal state changed without the word of the provider')
+        const result = ({ status, output, media_complete, cost }: RequestRow) => ({ status, output, media_complete, cost })
+        assert.deepEqual(result(row), result(old), 'a terminal state changed without the word of the provider')
       }
     }
     assert.ok(!(old.status === 'IN_PROGRESS' && row.status === 'IN_QUEUE'), 'a state went back to IN_QUEUE')
@@ -73,30 +73,30 @@ export function holdForward(before: Snapshot, after: Snapshot): void {
   for (const old of before.deliveries) {
     const row = after.deliveries.find(({ id }) => id === old.id)
     const request = after.requests.find((one) => one.request_id === old.request_id)
-    // Only the provider's word ends a contradiction, and only for who said the same.
-    const borneOut = request?.confirmed_at !== null && saidBy(old.status) === request?.status
+    // Only the provider's word ends a contradiction, and only for who had the same.
+    const borneOut = request?.confirmed_at !== null && endBy(old.status) === request?.status
     for (const flag of old.flags) assert.ok(row?.flags.includes(flag) || (flag === 'contradiction' && borneOut), `the flag ${flag} is gone`)
   }
 }
 
-/** Readers are told of each change once, in order, and of nothing else. */
-export function holdTold(before: Snapshot, after: Snapshot, told: readonly Told[]): void {
+/** Readers get a notice of each change once, in order, and of nothing else. */
+export function holdNotices(before: Snapshot, after: Snapshot, notices: readonly Notice[]): void {
   for (const row of after.requests) {
     const old = before.requests.find((one) => one.request_id === row.request_id)
     const key = ({ status, media_complete }: { status: string; media_complete: boolean }) => `${status} ${media_complete}`
-    const steps = told.filter((one) => one.request_id === row.request_id).map(key)
+    const steps = notices.filter((one) => one.request_id === row.request_id).map(key)
     let known = old && old.landed_at !== null ? key(old) : 'not terminal'
     // The same state again, of the other environment, is another result.
     const otherEnvironment = after.deliveries.some((delivery) => delivery.request_id === row.request_id && delivery.flags.includes('key_mismatch'))
     for (const step of steps) {
-      assert.ok(step !== known || otherEnvironment, 'readers were told what they knew')
+      assert.ok(step !== known || otherEnvironment, 'readers got a notice of what they knew')
       known = step
     }
-    assert.equal(known, row.landed_at === null ? 'not terminal' : key(row), 'readers were not told how it ended')
+    assert.equal(known, row.landed_at === null ? 'not terminal' : key(row), 'readers got no notice of how it ended')
   }
 }
 
-/** Never more calls with one key in any 60 s of true time than the limit, and none while the provider asked for a pause. */
+/** Never more calls with one key in any 60 s of true time than the limit, and none while the provider demanded a pause. */
 export function holdQuota(calls: readonly Call[], pauses: readonly { key: string; from: number; until: number }[]): void {
   for (const first of calls) {
     const within = calls.filter(({ key, at }) => key === first.key && at >= first.at && at < first.at + 60_000)
@@ -107,32 +107,32 @@ export function holdQuota(calls: readonly Call[], pauses: readonly { key: string
   }
 }
 
-/** The end of a sequence, the provider healthy again and time enough: nothing open, and what was asked is as the provider has it. */
+/** The end of a sequence, the provider healthy again and time enough: nothing open, and what was polled is as the provider has it. */
 export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
   assert.deepEqual(state.inbox, [], 'deliveries are still pending')
   for (const row of state.requests) {
     const request = requests.find(({ id }) => id === row.request_id)
     assert.ok(request)
     assert.ok(terminal.has(row.status), `${row.status} with every chance to end`)
-    const asked = state.deliveries.filter((delivery) => delivery.request_id === row.request_id && delivery.parked_reason === null)
+    const processable = state.deliveries.filter((delivery) => delivery.request_id === row.request_id && delivery.parked_reason === null)
     const all = state.deliveries.filter((delivery) => delivery.request_id === row.request_id)
-    const contradicted = new Set(asked.map((delivery) => delivery.status)).size > 1
+    const contradicted = new Set(processable.map((delivery) => delivery.status)).size > 1
     const doubted = wordOf(row) === true && (row.key_source === 'landed' || row.key_name === null)
     const mismatched = all.some((delivery) => delivery.parked_reason === 'key_mismatch')
     if (row.confirmed_at !== null) holdTruth(row, request, state)
     // Only an ERROR that nothing contradicts is taken at its word, and not that of a sandbox key alone.
-    else assert.ok(row.status === 'FAILED' && !contradicted && !doubted && !mismatched, `${row.status} stands and nobody asked the provider: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`)
+    else assert.ok(row.status === 'FAILED' && !contradicted && !doubted && !mismatched, `${row.status} stands and nobody polled: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`)
 
     for (const { status, key_name: signer, parked_reason: reason, flags } of all) {
       const foreign = status !== null && row.sandbox !== (environments[signer] === 'sandbox')
       assert.ok(reason !== 'key_mismatch' || foreign, `signed by ${signer}, sandbox ${row.sandbox}, parked for ${reason}`)
       assert.ok(!foreign || flags.includes('key_mismatch'), `signed by ${signer}, sandbox ${row.sandbox}, flagged ${flags}`)
     }
-    for (const delivery of asked) {
+    for (const delivery of processable) {
       const flagged = delivery.flags.includes('contradiction')
-      const said = new Set(all.flatMap(({ status }) => status ?? []))
-      // Until the provider decides, each may be the one that was flagged; then it is whoever said otherwise.
-      assert.ok(saidBy(delivery.status) === row.status ? !flagged || (said.size > 1 && row.confirmed_at === null) : flagged, `${delivery.status} against ${row.status}: ${delivery.flags}`)
+      const ends = new Set(all.flatMap(({ status }) => status ?? []))
+      // Until the provider decides, each may be the one that was flagged; then it is whoever had another end.
+      assert.ok(endBy(delivery.status) === row.status ? !flagged || (ends.size > 1 && row.confirmed_at === null) : flagged, `${delivery.status} against ${row.status}: ${delivery.flags}`)
     }
   }
   for (const delivery of state.deliveries) {
@@ -142,7 +142,7 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
   }
 }
 
-function saidBy(status: string | null): string | undefined {
+function endBy(status: string | null): string | undefined {
   return { OK: 'COMPLETED', ERROR: 'FAILED' }[status ?? '']
 }
 

@@ -11,7 +11,7 @@ import * as worker from '../../../../src/receiver/landing/worker.ts'
 import { toleranceSeconds } from '../../../../src/wire/signature.ts'
 import { headersFor } from '../../../support/webhooks.ts'
 import { requestCount, type Command, type Webhook } from './commands.ts'
-import { holdAlways, holdEnd, holdForward, holdQuota, holdTold, type Acknowledged } from './invariants.ts'
+import { holdAlways, holdEnd, holdForward, holdQuota, holdNotices, type Acknowledged } from './invariants.ts'
 import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
 import { forget, take, type Snapshot } from './snapshot.ts'
 import { stall, type Stalled } from './stall.ts'
@@ -174,7 +174,7 @@ function startSequence(world: World) {
     const after = await take(world)
     holdAlways(after, { requests, acknowledged })
     holdForward(before, after)
-    holdTold(before, after, world.heard.splice(0))
+    holdNotices(before, after, world.notices.splice(0))
     holdQuota(provider.calls, provider.pauses)
     before = after
   }

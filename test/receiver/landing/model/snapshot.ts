@@ -29,7 +29,7 @@ export type Snapshot = {
 
 let flushes = 0
 
-/** Reads it all in one statement, which also flushes the notifications: those of earlier commits have been heard when it answers. */
+/** Reads it all in one statement, which also flushes the notifications: those of earlier commits have arrived when it answers. */
 export async function take({ sql, flushed }: World): Promise<Snapshot> {
   flushes += 1
   const [row] = await sql<[{ snapshot: Snapshot }]>`
@@ -46,8 +46,8 @@ export async function take({ sql, flushed }: World): Promise<Snapshot> {
 }
 
 /** Forgets a sequence whole, so that the next one starts from nothing. */
-export async function forget({ sql, heard }: World): Promise<void> {
-  heard.length = 0
+export async function forget({ sql, notices }: World): Promise<void> {
+  notices.length = 0
   await sql`with a as (delete from mediadock.requests), b as (delete from mediadock.media), c as (delete from mediadock.deliveries),
     d as (delete from mediadock.inbox), e as (delete from mediadock.attempts), f as (delete from mediadock.quarantine)
     delete from mediadock.call_budgets`

@@ -83,12 +83,12 @@ export async function createWorld(database: TestDatabase) {
     return answer.status ?? answer.error.code
   }
 
-  const heard: { request_id: string; status: string; media_complete: boolean }[] = []
+  const notices: { request_id: string; status: string; media_complete: boolean }[] = []
   let flushed = 0
   const listening = await database.sql.listen('mediadock_results', (payload) => {
-    const told = JSON.parse(payload)
-    if (typeof told.flushed === 'number') flushed = told.flushed
-    else heard.push(told)
+    const notice = JSON.parse(payload)
+    if (typeof notice.flushed === 'number') flushed = notice.flushed
+    else notices.push(notice)
   })
 
   return {
@@ -96,7 +96,7 @@ export async function createWorld(database: TestDatabase) {
     receiver,
     quarantine,
     post,
-    heard,
+    notices,
     flushed: () => flushed,
     use: (next: Partial<Setting>) => {
       setting = { ...setting, ...next }
