@@ -18,9 +18,12 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL): SQL {
   return sql`with ${sql.join(parts, sql`, `)}`
 }
 
-/** Whether the short way may take a landing, as far as the landing itself tells. */
-export function mayBeOrdinary({ delivery, flags }: Landing): boolean {
-  return delivery?.claims !== undefined && flags.length === 0
+/**
+ * Whether the short way may take a landing, as far as the landing itself shows.
+ * Where a delivery made us fetch the result, it was an OK: any other end contradicts it.
+ */
+export function mayBeOrdinary({ delivery, flags, confirmed, status }: Landing): boolean {
+  return delivery?.claims !== undefined && flags.length === 0 && (!confirmed || status === 'COMPLETED')
 }
 
 /** `verdict`: the items that are ordinary, beside whether their request was tracked. */
