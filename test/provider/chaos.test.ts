@@ -8,14 +8,14 @@ import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../src/provider/commands.ts'
+import { long } from '../chaos/length.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from './support/free-port.ts'
 import { call } from './support/running-provider.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
-// The long form is `npm run chaos`.
-const seconds = process.env['CHAOS'] === 'long' ? 30 : 5
+const seconds = long ? 30 : 3
 
 type Site = { port: number; child: ChildProcess | undefined }
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { cancelRequest, checkLedger, setFaults } from '../../src/provider/commands.ts'
+import { long } from '../chaos/length.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 
@@ -10,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const submits = 2000
+const submits = long ? 2000 : 600
 const connections = 64
 
 /** Runs `count` calls over `parallel` lanes, each waiting for its answer. */
@@ -26,7 +27,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
   it('leave a ledger that sums to zero, no balance below zero, and each request settled or refunded once', async () => {
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
-    for (const [index, account] of accounts.entries()) await provider.grant(account, 61.5 + 40 * index)
+    for (const [index, account] of accounts.entries()) await provider.grant(account, 20.5 + 10 * index)
     const sandbox = await provider.createKey({ account: 'north' })
     const faulty = await provider.createKey({ account: 'east' })
     await setFaults(provider.deps, faulty.id, { failed: 0.5, canceled: 0.5 })

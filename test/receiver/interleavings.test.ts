@@ -16,6 +16,7 @@ import { environmentsOf } from '../../src/receiver/worker.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool, type Database, type Pool } from '../../src/runtime/postgres.ts'
 import type { Result } from '../../src/wire/schemas.ts'
+import { long } from '../chaos/length.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult } from '../support/provider-stand.ts'
@@ -24,14 +25,14 @@ import { failed, okAudio, okImage, okVideo, type Sample } from '../support/webho
 
 /*
  * Two things happen to one request. Every pair is tried in each order, with one
- * waiting in Postgres for the other, with the other dying, and 1,000 times at
+ * waiting in Postgres for the other, with the other dying, and many times at
  * the same instant. docs/orders.md is the table of the ends.
  */
 
 const keys = keysOf(liveKey, sandboxKey)
 const environments = environmentsOf(keys)
-const rounds = 1000
-const batchRounds = 100
+const rounds = long ? 1000 : 160
+const batchRounds = long ? 100 : 80
 const abreast = 5
 
 let database: TestDatabase

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import * as worker from '../../src/receiver/worker.ts'
+import { long } from '../chaos/length.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../support/database.ts'
 import { createTestWorker, store } from '../support/worker.ts'
 import { failed, okAudio } from '../support/webhooks.ts'
@@ -11,7 +12,7 @@ import { failed, okAudio } from '../support/webhooks.ts'
 const requestsPerRound = 250
 
 describe.each(testServers)('landings that cross (%s)', (server) => {
-  const rounds = server === testServers.at(-1) ? 60 : 10
+  const rounds = long ? 60 : server === testServers.at(-1) ? 12 : 3
   let database: TestDatabase
   beforeAll(async () => {
     database = await createTestDatabase(server)
