@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../src/provider/commands.ts'
 import { long } from '../chaos/length.ts'
+import { childEnv } from '../support/child-env.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from './support/free-port.ts'
@@ -28,7 +29,7 @@ it(`kill -9 of one of two providers every second for ${seconds} s loses nothing 
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey })
   onTestFinished(close)
   const env = {
-    PATH: process.env['PATH'] ?? '',
+    ...childEnv,
     DATABASE_URL: database.url,
     PROVIDER_CONSOLE_PORT: '0',
     PROVIDER_MEDIA_DIR: mediaDir,

@@ -2,6 +2,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool, DeadlineError, withDeadline } from '../../src/runtime/postgres.ts'
+import { childEnv } from '../support/child-env.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProcess } from './support/processes.ts'
@@ -89,7 +90,7 @@ describe('a server that answers', () => {
 it('a server that goes away while a connection is being opened does not end the process', async () => {
   const database = await withTestDatabase()
   const script = path.join(import.meta.dirname, 'support/types-lost.ts')
-  const program = startProcess(process.execPath, [script], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url } })
+  const program = startProcess(process.execPath, [script], { env: { ...childEnv, DATABASE_URL: database.url } })
   await program.says(/failed: [^]*alive/)
   expect(await program.exit).toMatchObject({ code: 0 })
 })
