@@ -63,7 +63,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     await eventually(async () => {
       const [row] = await sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
       return row?.['n'] === 0
-    }, 60_000)
+    }, 180_000)
     const rows = await sql`select id from provider.requests`
     expect(new Set(rows.map(({ id }) => id))).toEqual(accepted)
     expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
@@ -75,5 +75,5 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     expect(ends.map(({ status, kind }) => [status, kind])).toEqual([['CANCELED', 'refund'], ['COMPLETED', 'settle']])
     const balances = await sql`select id, available::float8 as available from provider.accounts`
     for (const { available } of balances) expect(available).toBeGreaterThanOrEqual(0)
-  }, 90_000)
+  }, 240_000)
 })
