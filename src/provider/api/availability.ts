@@ -1,4 +1,4 @@
-import { isNoAnswer } from '../../runtime/postgres/errors.ts'
+import { databaseCodeOf, databaseErrorOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
@@ -30,10 +30,9 @@ export function createAvailability(logger: Logger) {
 
 function isOutage(error: unknown): boolean {
   if (error instanceof DeadlineError || isNoAnswer(error)) return true
-  if (!(error instanceof Error)) return false
-  if ('code' in error && typeof error.code === 'string' && outageCodes.test(error.code)) return true
-  if (error instanceof AggregateError) return error.errors.some(isOutage)
-  return error.cause !== undefined && isOutage(error.cause)
+  if (outageCodes.test(databaseCodeOf(error) ?? '')) return true
+  const cause = databaseErrorOf(error)
+  return cause instanceof AggregateError && cause.errors.some(isOutage)
 }
 
 function unavailable(message: string): HttpError {
