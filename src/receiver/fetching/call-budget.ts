@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 
 export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
@@ -89,7 +89,7 @@ export type CallBudget = {
 }
 
 /** How much of its budget each key has spent, and whether it rests. */
-export async function callBudgets(db: Database, now: Date): Promise<Map<string, CallBudget>> {
+export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
   const rows = await db.execute<{ key_name: string; used: number; blocked_until: string | null; blocked_reason: string | null }>(sql`
     select key_name, blocked_until, blocked_reason, coalesce((
@@ -104,7 +104,7 @@ export async function callBudgets(db: Database, now: Date): Promise<Map<string, 
 }
 
 /** Calls that each key has left in the minute that ends now. */
-export async function remainingCalls(db: Database, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
   const budgets = await callBudgets(db, now)
   return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))
 }

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
@@ -133,7 +133,7 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
 export type InboxDepth = { pending: number; oldestSeconds: number }
 
 /** How much waits to be landed, and for how long the oldest has. */
-export async function depth(db: Database, now: Date): Promise<InboxDepth> {
+export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const rows = await db.execute<{ pending: string; oldest: string | null }>(sql`
     select count(*) as pending,
            extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
@@ -142,7 +142,7 @@ export async function depth(db: Database, now: Date): Promise<InboxDepth> {
   return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)) }
 }
 
-export async function countParked(db: Database): Promise<number> {
+export async function countParked(db: Executor): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
   return one(rows, 'counting what is parked').n
 }

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
@@ -49,7 +49,7 @@ export async function listArrivals(db: Database, { limit, cursor, ...filters }: 
 }
 
 /** The newest of all, inside another read. */
-export async function newestArrivals(tx: Database, limit: number): Promise<Arrival[]> {
+export async function newestArrivals(tx: Executor, limit: number): Promise<Arrival[]> {
   const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by a.arrived_at desc, a.id desc limit ${limit}`)
   return rows.map(toArrival)
 }
@@ -78,7 +78,7 @@ export async function arrivalsSince(db: Database, filters: ArrivalFilters, { aft
 }
 
 /** Every arrival of these deliveries, oldest first, those that were refused included. */
-export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly string[], limit: number): Promise<Arrival[]> {
+export async function arrivalsOfDeliveries(tx: Executor, deliveryIds: readonly string[], limit: number): Promise<Arrival[]> {
   const rows = await tx.execute<ArrivalRow>(sql`
     select ${columns} from mediadock.arrivals a where a.delivery_id = any(${sql.param([...deliveryIds])}::uuid[])
     order by a.arrived_at, a.id limit ${limit}`)
@@ -118,7 +118,7 @@ function isOfRequest(requestId: string): SQL {
 }
 
 /** Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no index by key. */
-async function isOfSeldomKey(tx: Database, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
+async function isOfSeldomKey(tx: Executor, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
   const ids = await idsOfSeldomKey(tx, { key_name, until })
   if (!ids) return undefined
   const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`

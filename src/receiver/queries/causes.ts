@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 
@@ -20,12 +20,12 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
 }
 
 /** The same inside another read; only of what arrived since, where that is given. */
-export function parkedCauses(tx: Database, since?: Date): Promise<Cause[]> {
+export function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const recent = since === undefined ? sql`` : sql`and received_at >= ${since.toISOString()}::timestamptz`
   return causes(tx, sql`select parked_reason as reason, received_at as at from mediadock.deliveries where parked_reason is not null ${recent}`)
 }
 
-async function causes(tx: Database, rows: SQL): Promise<Cause[]> {
+async function causes(tx: Executor, rows: SQL): Promise<Cause[]> {
   const found = await tx.execute<Cause>(sql`
     select reason, count(*)::int as count, min(at) as first_seen, max(at) as last_seen from (${rows}) as rows
     group by reason order by count desc, reason`)

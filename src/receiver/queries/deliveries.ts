@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
@@ -80,7 +80,7 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
 const seldom = 500
 
 /** All deliveries of a key that has only a few; undefined where there are more, or none that could lead anywhere. */
-export async function idsOfSeldomKey(tx: Database, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
+export async function idsOfSeldomKey(tx: Executor, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
   const rows = await tx.execute<{ id: string }>(sql`
     select d.id from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)

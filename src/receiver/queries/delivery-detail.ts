@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
@@ -67,7 +67,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
 }
 
 /** Every round of processing of these deliveries, oldest first. */
-export async function attemptsOf(tx: Database, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
+export async function attemptsOf(tx: Executor, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
   const rows = await tx.execute<{ delivery_id: string; attempted_at: string; outcome: string; detail: string | null }>(sql`
     select delivery_id, attempted_at, outcome, detail from mediadock.attempts
     where delivery_id = any(${sql.param([...deliveryIds])}::uuid[]) order by attempted_at limit ${maxRows}`)

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
@@ -52,7 +52,7 @@ export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
 }
 
 /** The same inside another read. */
-export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
+export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   const since = new Date(now.getTime() - lookBackHours * 3_600_000)
   const rows = await tx.execute<Row>(sql`
     with failed as materialized (
@@ -105,7 +105,7 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, body, ...
   }
 }
 
-async function statusesOf(tx: Database, found: readonly GiveUp[]): Promise<Map<string, string>> {
+async function statusesOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, string>> {
   const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
   const rows = await tx.execute<{ request_id: string; status: string }>(sql`
     select request_id, status from mediadock.requests where request_id = any(${sql.param(ids)}::uuid[])`)

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { callBudgets } from '../fetching/call-budget.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -38,7 +38,7 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
 }
 
 /** The same inside another read. */
-export async function keyStates(tx: Database, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
+export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
   const uses = await tx.execute<{ key_name: string; first_match_at: string; last_match_at: string; matches: string }>(sql`
     select key_name, first_match_at, last_match_at, matches from mediadock.key_uses order by last_match_at desc limit 1000`)

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 
@@ -17,7 +17,7 @@ export type Recent = {
  * The last five whole minutes and what there is of this one: from `minutes`
  * where that is written for good, counted for the rest.
  */
-export async function readRecent(tx: Database, now: Date): Promise<Recent> {
+export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
   const from = sql`${new Date(current - recentMinutes * 60_000).toISOString()}::timestamptz`
   const byOutcome = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
@@ -51,7 +51,7 @@ export async function readRecent(tx: Database, now: Date): Promise<Recent> {
 }
 
 /** Since when arrivals have failed for this reason, without a pause of more than a few minutes; within the last day. */
-export async function failingSince(tx: Database, now: Date): Promise<Map<string, string>> {
+export async function failingSince(tx: Executor, now: Date): Promise<Map<string, string>> {
   const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
     select key as what, array_agg(minute order by minute desc)::text[] as minutes from mediadock.minutes, jsonb_object_keys(arrivals) as key
     where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
@@ -62,7 +62,7 @@ export async function failingSince(tx: Database, now: Date): Promise<Map<string,
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /** Since when no minute has shown anything amiss; within the last day, and as far as minutes were written. */
-export async function calmSince(tx: Database, now: Date): Promise<string | undefined> {
+export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(
       max(minute + interval '1 minute') filter (where overdue > 0 or inbox_oldest_seconds > ${oldSeconds}

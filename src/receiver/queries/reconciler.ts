@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
@@ -62,7 +62,7 @@ export async function listReconcileRuns(db: Database, { limit, cursor, trigger, 
   return toPage(rows, { limit }, toRun)
 }
 
-export async function findReconcileRun(tx: Database, id: number): Promise<ReconcileRunRow | undefined> {
+export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
   const [row] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.id = ${id}::bigint`)
   return row && toRun(row)
 }
@@ -93,7 +93,7 @@ export async function readReconciler(db: Database, options: ReconcilerOptions): 
 }
 
 /** The same inside another read. */
-export async function reconcilerState(tx: Database, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
+export async function reconcilerState(tx: Executor, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
   const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by r.id desc limit 1`)
   const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.outcome <> 'idle' order by r.id desc limit 1`)
   const lastRun = last ? toRun(last) : null

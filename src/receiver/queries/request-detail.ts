@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type Arrival } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type Delivery, type DeliveryRow } from './deliveries.ts'
@@ -96,7 +96,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Over
   })
 }
 
-async function submitOf(tx: Database, requestId: string): Promise<Submit | null> {
+async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {
   const [row] = await tx.execute<Submit>(sql`
     select idempotency_key, state, attempts, last_error, created_at, input from mediadock.generations
     where request_id = ${requestId}::uuid order by created_at limit 1`)

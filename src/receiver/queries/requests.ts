@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
@@ -58,7 +58,7 @@ export async function listRequests(db: Database, { limit, cursor, ...filters }: 
 }
 
 /** One request; undefined when nobody tracks it. */
-export async function findRequest(tx: Database, requestId: string, overdue: Overdue): Promise<Request | undefined> {
+export async function findRequest(tx: Executor, requestId: string, overdue: Overdue): Promise<Request | undefined> {
   const [row] = await tx.execute<RequestRow>(selectRequests(sql`where r.request_id = ${requestId}::uuid`, overdue))
   return row && toRequest(row)
 }

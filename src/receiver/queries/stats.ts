@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/inbox.ts'
@@ -79,7 +79,7 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
 
 const newest = 20
 
-async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
+async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
   const rows = await tx.execute<Stats['arrivals'][number]>(sql`
     select arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded
     from mediadock.arrivals order by arrived_at desc, id desc limit ${newest}`)
@@ -87,7 +87,7 @@ async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
 }
 
 /** Inside another read. */
-export async function latestResults(tx: Database, limit = newest): Promise<Stats['results']> {
+export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
   const rows = await tx.execute<Stats['results'][number]>(sql`
     select request_id, status, left(model, ${shownCharacters}::int) as model, media_complete, left(error_message, ${shownCharacters}::int) as error_message, landed_at, coalesce((
       select json_agg(json_build_object('kind', kind, 'url', left(url, ${maxUrlLength}::int)) order by kind, position)

@@ -1,5 +1,5 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { callsFor } from '../fetching/call-budget.ts'
 
 export type Backlog = {
@@ -11,7 +11,7 @@ export type Backlog = {
 
 /** What the reconciler still has to ask for, and how long that will take. */
 export async function readBacklog(
-  db: Database,
+  db: Executor,
   { now, stuckAfterSeconds, fetchRatePerMinute }: { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number },
 ): Promise<Backlog> {
   const at = sql`${now.toISOString()}::timestamptz`

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
@@ -232,7 +232,7 @@ async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
 }
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
-export async function countOverdue(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
+export async function countOverdue(db: Executor, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<number> {
   const rows = await db.execute<{ n: string }>(sql`
     select count(*) as n from mediadock.requests
     where landed_at is null and tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds})`)
