@@ -1,5 +1,9 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const quarantine = columnsOf(schema.quarantine)
 
 /** Other replicas write too: after so long the table is looked at again. */
 const lookAgainMs = 1000
@@ -35,7 +39,7 @@ export function createQuarantineBounds({ db, maxRows, maxBytes }: { db: Database
 
 async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
   const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
-    select count(*)::int as rows, coalesce(sum(bytes), 0)::text as bytes from mediadock.quarantine`)
+    select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
   if (!held) throw new Error('Postgres answered the question for the size of the quarantine with no row')
   return { rows: held.rows, bytes: Number(held.bytes) }
 }
@@ -49,16 +53,16 @@ type Bounds = { maxRows: number; maxBytes: number; keepRows: number; keepBytes: 
  */
 async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bounds): Promise<number> {
   const gone = await db.execute(sql`
-    delete from mediadock.quarantine where id in (
+    delete from mediadock.quarantine where ${quarantine.id} in (
       select id from (
         select id, row_number() over filling as place, sum(bytes) over filling as total
         from (
-          select id, arrived_at, bytes, sum(bytes::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8) over (
-            partition by reason, source order by arrived_at desc, id desc rows unbounded preceding) as depth
+          select ${list(quarantine, 'id', 'arrived_at', 'bytes')}, sum(${quarantine.bytes}::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8) over (
+            partition by ${quarantine.reason}, ${quarantine.source} order by ${quarantine.arrived_at} desc, ${quarantine.id} desc rows unbounded preceding) as depth
           from mediadock.quarantine
         ) as weighed window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding)
       ) as kept
       where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
-    returning id`)
+    returning ${quarantine.id}`)
   return gone.length
 }

@@ -1,6 +1,10 @@
 import { sql } from 'drizzle-orm'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { callsFor } from '../fetching/call-budget.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
 
 export type Backlog = {
   /** Requests whose next call to the provider is due. */
@@ -17,9 +21,9 @@ export async function readBacklog(
   const at = sql`${now.toISOString()}::timestamptz`
   const rows = await db.execute<{ due: number }>(sql`
     select count(*)::int as due from mediadock.requests
-    where (landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
-      and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds}))
-    group by key_name`)
+    where (${requests.landed_at} is null or ${requests.next_poll_at} is not null) and coalesce(${requests.next_poll_at}, ${requests.tracked_at}) <= ${at}
+      and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds}))
+    group by ${requests.key_name}`)
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {
     due: rows.reduce((sum, { due }) => sum + due, 0),
