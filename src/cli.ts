@@ -1,6 +1,7 @@
 import { commands, usage } from './commands/index.ts'
 import { printable, UsageError } from './commands/usage.ts'
 import { ConfigError } from './config/config.ts'
+import { databaseErrorOf } from './runtime/postgres/errors.ts'
 import { explainPostgres } from './runtime/postgres/words.ts'
 
 /** Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
@@ -30,7 +31,7 @@ function oneLine(error: unknown): string {
   if (error instanceof ConfigError) return error.message
   const failure = explainPostgres(error)
   if (failure) return failure.words
-  const cause = error instanceof Error && error.name === 'DrizzleQueryError' && error.cause instanceof Error ? error.cause : error
+  const cause = databaseErrorOf(error)
   const why = cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
   return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
 }

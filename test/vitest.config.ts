@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config'
+import { LongestFirst } from './support/longest-first.ts'
 
 export default defineConfig({
   test: {
@@ -7,7 +8,9 @@ export default defineConfig({
     globalSetup: ['support/global-setup.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    maxWorkers: 2,
+    // More than there are cores: many tests wait, for a timeout or for a process.
+    maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     // A shared CI machine stalls at times; what fails twice is broken.
     retry: process.env['CI'] ? 1 : 0,
   },

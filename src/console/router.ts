@@ -2,6 +2,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { Router } from 'express'
 import { apiRouter } from '../receiver/api/router.ts'
+import { sessions } from '../receiver/domain/on-call-schema.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
 import { guardAccess } from '../pages/access.ts'
 import { pageAssets, pageHeaders } from '../pages/console-page.ts'
@@ -38,7 +39,7 @@ export function internalRouter(deps: ReceiverDeps): Router {
   router.use(pageHeaders({ mediaSources: console.links.sources }))
   router.use(pageAssets(assets))
   const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })
-  router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', db, schema: 'mediadock', clock, logger, onRefused }))
+  router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', db, sessionsTable: sessions, clock, logger, onRefused }))
   router.use(apiRouter(deps))
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await registry.metrics())

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { z } from 'zod'
 import { isProduction, needsEmbeddedPostgres, type LocalDefaults, type Program } from '../config/config.ts'
 import type { DemoKey } from '../provider/program.ts'
 import { lockDataDir } from './data-lock.ts'
@@ -68,8 +69,7 @@ const demoCredits = 10_000
 
 /** Made once and kept, so that what the screen shows today works tomorrow. */
 export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demoKeys'>> {
-  const text = await fs.readFile(secretsFile, 'utf8').catch(createSecrets)
-  const secrets: { secret_key: string; live: StoredKey; sandbox: StoredKey } = JSON.parse(text)
+  const secrets = parseSecrets(await fs.readFile(secretsFile, 'utf8').catch(createSecrets))
   const demoKeys = (['sandbox', 'live'] as const).map((environment) => ({
     account: 'demo',
     name: `demo-${environment}`,
@@ -82,7 +82,17 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
   return { defaults: { databaseUrl: undefined, keys: JSON.stringify(keys), secretKey: secrets.secret_key }, demoKeys }
 }
 
-type StoredKey = { api_key: string; signing_secret: string }
+const storedKeySchema = z.object({ api_key: z.string(), signing_secret: z.string() })
+const secretsSchema = z.object({ secret_key: z.string(), live: storedKeySchema, sandbox: storedKeySchema })
+
+/** Somebody may have edited the file, or a full disk cut it off. */
+function parseSecrets(text: string): z.infer<typeof secretsSchema> {
+  try {
+    return secretsSchema.parse(JSON.parse(text))
+  } catch {
+    throw new Error(`${secretsFile} does not hold the demo keys that this program keeps there: delete it, and new ones are made`)
+  }
+}
 
 async function createSecrets(): Promise<string> {
   const token = () => randomBytes(24).toString('base64url')

@@ -1,6 +1,11 @@
 import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
+import { z } from 'zod'
+
+/** What the package says of itself. */
+const manifestSchema = z.object({ version: z.string() })
+const linksSchema = z.array(z.object({ source: z.string(), target: z.string() }))
 
 export type BinariesOptions = { forAnyUser: boolean; cache?: string }
 
@@ -18,7 +23,7 @@ export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock
     throw new Error(`there is no embedded PostgreSQL for ${platform}-${process.arch}: set DATABASE_URL`, { cause })
   }
   const native = path.join(path.dirname(manifest), 'native')
-  const { version } = JSON.parse(await fs.readFile(manifest, 'utf8'))
+  const { version } = manifestSchema.parse(JSON.parse(await fs.readFile(manifest, 'utf8')))
   if (!forAnyUser) {
     await hydrateSymlinks(native)
     return native
@@ -52,8 +57,7 @@ async function openToAll(folder: string): Promise<void> {
 /** npm packages cannot carry symbolic links; the package lists them, and its install script may not have run. */
 async function hydrateSymlinks(native: string): Promise<void> {
   const list = await fs.readFile(path.join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]')
-  const links: { source: string; target: string }[] = JSON.parse(list)
-  for (const { source, target } of links) {
+  for (const { source, target } of linksSchema.parse(JSON.parse(list))) {
     const at = path.join(native, path.relative('native', target))
     if (await exists(at)) continue
     await fs.symlink(path.basename(source), at).catch(() => {})

@@ -7,7 +7,7 @@ import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
 import { HttpError, sendError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
-import { createSessions, sessionSeconds, type Session, type Sessions } from './sessions.ts'
+import { createSessions, sessionSeconds, type Session, type Sessions, type SessionsTable } from './sessions.ts'
 import { isLoopback } from '../runtime/settings.ts'
 
 export type AccessOptions = {
@@ -16,9 +16,8 @@ export type AccessOptions = {
   /** Names the cookie: two consoles on one host must not share it. */
   name: string
   title: string
-  /** Where sessions are kept. */
   db: Database
-  schema: 'mediadock' | 'provider'
+  sessionsTable: SessionsTable
   clock: () => Date
   logger: Logger
   /** Counts tokens that were wrong, and those that were not even compared. */
@@ -39,7 +38,7 @@ export function guardAccess(options: AccessOptions): Router {
     ...options,
     token: options.token,
     cookie: `${options.name}_session`,
-    sessions: createSessions({ ...options, token: options.token }),
+    sessions: createSessions({ ...options, table: options.sessionsTable, token: options.token }),
     guesses: createGuessLimit(options.clock),
     noted: createBoundedLog(options.logger),
   }

@@ -1,9 +1,11 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL, type Table } from 'drizzle-orm'
 import { HttpError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../runtime/postgres/columns.ts'
+import type { RowOf } from '../runtime/postgres/rows.ts'
 import { withDeadline } from '../runtime/deadline.ts'
 import { answered } from '../runtime/postgres/errors.ts'
 
@@ -19,10 +21,18 @@ export type Sessions = {
   end: (cookie: string) => Promise<void>
 }
 
+type Column<Name extends string, Type, Data> = { _: { name: Name; columnType: Type; data: Data; notNull: true } }
+
+type SessionColumns = {
+  _: { columns: { id: Column<'id', 'PgText', string>; name: Column<'name', 'PgText', string>; expiresAt: Column<'expires_at', 'PgTimestamp', Date> } }
+}
+
+/** Where sessions are kept: each program has such a table in a schema of its own. */
+export type SessionsTable = Table & SessionColumns
+
 export type SessionsDeps = {
   db: Database
-  /** The schema whose table `sessions` it is. */
-  schema: 'mediadock' | 'provider'
+  table: SessionsTable
   token: string
   clock: () => Date
   logger: Logger
@@ -44,8 +54,8 @@ const cookiePattern = /^[\w-]{43}$/
  * outlives its token. All of them are read at once and kept for a moment; while
  * Postgres is away, those that are known stay.
  */
-export function createSessions({ db, schema, token, clock, logger }: SessionsDeps): Sessions {
-  const table = sql.raw(`${schema}.sessions`)
+export function createSessions({ db, table, token, clock, logger }: SessionsDeps): Sessions {
+  const columns = columnsOf<SessionColumns>(table)
   let known = new Map<string, Session>()
   let begunAt = -Infinity
   let failed = false
@@ -61,8 +71,9 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
     begunAt = performance.now()
     const before = changes
     try {
-      const rows = await run<{ id: string; name: string; expires_at: string }>(sql`
-        select id, name, expires_at from ${table} where expires_at > ${clock().toISOString()}::timestamptz order by expires_at desc limit ${maxSessions}`)
+      const rows = await run<RowOf<SessionColumns, 'id' | 'name' | 'expires_at'>>(sql`
+        select ${list(columns, 'id', 'name', 'expires_at')} from ${table}
+        where ${columns.expires_at} > ${clock().toISOString()}::timestamptz order by ${columns.expires_at} desc limit ${maxSessions}`)
       failed = false
       if (before === changes) known = new Map(answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
       else begunAt = -Infinity
@@ -79,10 +90,10 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
       const expiresAt = new Date(clock().getTime() + sessionSeconds * 1000)
       await run(sql`
         with gone as (
-          delete from ${table} where expires_at <= ${clock().toISOString()}::timestamptz
-            or id in (select id from ${table} order by expires_at desc, id offset ${maxSessions - 1})
+          delete from ${table} where ${columns.expires_at} <= ${clock().toISOString()}::timestamptz
+            or ${columns.id} in (select ${columns.id} from ${table} order by ${columns.expires_at} desc, ${columns.id} offset ${maxSessions - 1})
         )
-        insert into ${table} (id, name, expires_at) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(unavailable)
+        insert into ${table} (${list(columns, 'id', 'name', 'expires_at')}) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(unavailable)
       known.set(idOf(cookie), { name: name === '' ? undefined : name, expiresAt })
       changes += 1
       return cookie
@@ -102,7 +113,7 @@ export function createSessions({ db, schema, token, clock, logger }: SessionsDep
       const id = idOf(cookie)
       known.delete(id)
       changes += 1
-      await run(sql`delete from ${table} where id = ${id}`).catch(unavailable)
+      await run(sql`delete from ${table} where ${columns.id} = ${id}`).catch(unavailable)
     },
   }
 }

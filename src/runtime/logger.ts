@@ -1,4 +1,5 @@
 import { pino, type Logger, type LoggerOptions } from 'pino'
+import { databaseErrorOf } from './postgres/errors.ts'
 
 export type { Logger }
 
@@ -119,7 +120,7 @@ function isPlainObject(value: unknown): value is Record<string, unknown> {
  */
 function describeError(error: unknown): unknown {
   if (!(error instanceof Error)) return error
-  if (error.name === 'DrizzleQueryError' || 'query' in error) return describeQueryError(error)
+  if (databaseErrorOf(error) !== error || 'query' in error) return describeQueryError(error)
   return {
     type: error.name,
     message: error.message,
@@ -135,7 +136,8 @@ function describeError(error: unknown): unknown {
  * are bodies and keys. Where it was called from stays in the stack.
  */
 function describeQueryError(error: Error): unknown {
-  const cause = error.cause instanceof Error ? error.cause : error
+  const database = databaseErrorOf(error)
+  const cause = database instanceof Error ? database : error
   const code = codeOf(cause)
   // SQLSTATE class 22 (data) quotes the value that it did not like.
   const message = String(code).startsWith('22') ? cause.message.replace(/".*"/s, '"[redacted]"') : cause.message

@@ -179,9 +179,11 @@ describe('the live part', () => {
     expect(await marked.getAttribute('data-row')).toBe(id)
     expect(await page.evaluate('document.activeElement.closest("[data-row]").dataset.row')).toBe(id)
     expect(await page.evaluate('scrollY')).toBe(700)
-    await page.evaluate('document.querySelectorAll("[data-live]").forEach((part) => part.dispatchEvent(new CustomEvent("refresh")))')
-    await page.waitForResponse('**/now/charts*')
-    await page.waitForResponse('**/now')
+    await Promise.all([
+      page.waitForResponse('**/now/charts*'),
+      page.waitForResponse('**/now'),
+      page.evaluate('document.querySelectorAll("[data-live]").forEach((part) => part.dispatchEvent(new CustomEvent("refresh")))'),
+    ])
     expect(await page.locator('#charts details').first().getAttribute('open')).toBe('')
     expect(await page.locator('.plot canvas').count()).toBe(4)
   })
@@ -192,8 +194,16 @@ describe('the live part', () => {
     await page.clock.install()
     await page.reload()
     const fetched: string[] = []
-    page.on('request', (request) => fetched.push(new URL(request.url()).pathname))
+    const underWay = new Set<object>()
+    page.on('request', (request) => {
+      fetched.push(new URL(request.url()).pathname)
+      underWay.add(request)
+    })
+    page.on('requestfinished', (request) => underWay.delete(request))
+    page.on('requestfailed', (request) => underWay.delete(request))
     const fetchedIn = async (seconds: number) => {
+      // A minute that passes at once would be too long for what is under way.
+      await eventually(() => underWay.size === 0)
       fetched.length = 0
       await page.clock.runFor(seconds * 1000)
       return fetched
@@ -238,6 +248,8 @@ describe('the live part', () => {
 
 describe('the charts', () => {
   it('are drawn in a browser whose language is none, as Chromium has it in the C locale', async () => {
+    // Where no minute is known yet, the charts are only fetched for again after a while.
+    await minutes({ ago: 1 })
     const page = await open('', { language: 'en-US@posix' })
     await page.locator('.plot canvas').nth(3).waitFor()
   })

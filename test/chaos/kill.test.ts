@@ -6,7 +6,7 @@ import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender, type Outgoing } from './sender.ts'
 
-const { count, kills } = long ? { count: 60_000, kills: 20 } : { count: 6000, kills: 3 }
+const { count, kills } = long ? { count: 60_000, kills: 20 } : { count: 2400, kills: 2 }
 
 it(`kill -9 of the receiver, ${kills} times under load, loses nothing that was answered 200`, { timeout: long ? 900_000 : 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()

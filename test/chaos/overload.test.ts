@@ -10,7 +10,7 @@ import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender
 // Its queue holds 64 MiB of bodies before the next one is turned away.
 const crowd = 90
 
-it('too much waiting is answered 503 at once, and what was let in before is kept', async () => {
+it('too much waiting is answered 503 at once, and what was let in before is kept', { timeout: 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
   const receiver = await withReceiverProcess(url)
   const sender = withSender(receiver.url, crowd)

@@ -5,6 +5,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { onTestFinished } from 'vitest'
 import { freePort } from '../provider/support/free-port.ts'
+import { childEnv } from '../support/child-env.ts'
 import { eventually } from '../support/eventually.ts'
 import { liveKey } from '../support/receiver.ts'
 
@@ -27,6 +28,7 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
   const port = await freePort()
   const env = {
+    ...childEnv,
     DATABASE_URL: databaseUrl,
     HOST: '127.0.0.1',
     PORT: String(port),

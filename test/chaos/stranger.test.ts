@@ -24,7 +24,7 @@ const mebibyte = 1_048_576
 const nearMebibytes = 256
 
 const names = Object.keys(strangerRows)
-const rowSeconds = Math.max(1, Math.min(60, strangerSeconds / names.length))
+const rowSeconds = Math.min(60, strangerSeconds / names.length)
 
 /** Resident memory of a process in MiB. */
 async function residentMebibytes(pid: number): Promise<number> {

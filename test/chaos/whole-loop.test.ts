@@ -4,8 +4,9 @@ import { eventually } from '../support/eventually.ts'
 import { keysOf, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
+import { long } from './length.ts'
 
-const requests = 1000
+const requests = long ? 1000 : 240
 const connections = 32
 
 let database: TestDatabase
@@ -70,7 +71,7 @@ it(`${requests} requests of all types, from the submit to the row: every one lan
     expect(row).toMatchObject({ status: 'COMPLETED', media_complete: true })
     expect(row['media']).toBe(expected.get(row['request_id']))
   }
-  expect(rows.filter((row) => row['sandbox'] === false).length).toBeGreaterThan(20)
+  expect(rows.filter((row) => row['sandbox'] === false).length).toBeGreaterThan(requests / 50)
   const [deliveries] = await database.sql`select count(*)::int as n, count(distinct request_id)::int as requests, count(*) filter (where flags <> '{}' or parked_reason is not null)::int as odd
     from mediadock.deliveries`
   expect(deliveries).toMatchObject({ requests, odd: 0 })

@@ -3,10 +3,11 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ConfigError, isProduction, needsEmbeddedPostgres, readConfig, readDatabaseUrl, readProviderSecretKey, type Config, type LocalDefaults, type Program } from '../../src/config/config.ts'
+import { type Config, ConfigError, isProduction, type LocalDefaults, needsEmbeddedPostgres, type Program, readConfig, readDatabaseUrl, readProviderSecretKey } from '../../src/config/config.ts'
 import { parseKeys } from '../../src/receiver/domain/keys.ts'
 import type { ProcessEnvironment } from '../../src/runtime/settings.ts'
 import { startProcess } from '../runtime/support/processes.ts'
+import { childEnv } from '../support/child-env.ts'
 
 const both: Program[] = ['receiver', 'provider']
 const nothing: LocalDefaults = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
@@ -399,7 +400,7 @@ describe('a start whose settings are wrong', () => {
   async function start(what: string, env: Record<string, string>) {
     const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-config-'))
     onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-    const program = startProcess(process.execPath, [main, what], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', ...env } })
+    const program = startProcess(process.execPath, [main, what], { cwd: folder, env: { ...childEnv, ...env } })
     const { code } = await program.exit
     return { code, output: program.output(), left: await fs.readdir(folder) }
   }

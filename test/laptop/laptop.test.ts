@@ -122,6 +122,22 @@ describe('npm start without any setting', () => {
   })
 })
 
+it.each([
+  ['is no JSON', '{"secret_key":'],
+  ['lacks a key', '{"secret_key":"c2VjcmV0","live":{"api_key":"a","signing_secret":"b"}}'],
+])('a file of demo keys that %s ends the start with a line that says what to do', { timeout: 60_000 }, async (_what, text) => {
+  const fresh = await openLaptop()
+  try {
+    await fs.mkdir(fresh.dataDir)
+    await fs.writeFile(path.join(fresh.dataDir, 'demo-keys.json'), text)
+    const program = fresh.start()
+    expect(await program.exit).toMatchObject({ code: 1 })
+    expect(program.output()).toMatch(/demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/)
+  } finally {
+    await fresh.remove()
+  }
+})
+
 it('Ctrl-C while PostgreSQL is still being made leaves nothing behind, and the next start works', { timeout: 60_000 }, async () => {
   const fresh = await openLaptop()
   try {

@@ -1,6 +1,8 @@
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool } from '../../src/runtime/postgres/postgres.ts'
 import { createSessions } from '../../src/pages/sessions.ts'
+import { sessions as providerSessionsTable } from '../../src/provider/domain/schema.ts'
+import { sessions as sessionsTable } from '../../src/receiver/domain/on-call-schema.ts'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -17,9 +19,12 @@ const status = async (url: string, headers: Record<string, string>) => (await fe
 const signOut = (url: string, cookie: string) => fetch(`${url}/sign-out`, { method: 'POST', redirect: 'manual', headers: { cookie } })
 
 describe.each(testServers)('a session, on the %s server', (server) => {
-  it.each(['mediadock', 'provider'] as const)('of the console of %s ends with the sign-out, on every replica', async (schema) => {
+  it.each([
+    ['mediadock', sessionsTable],
+    ['provider', providerSessionsTable],
+  ] as const)('of the console of %s ends with the sign-out, on every replica', async (_schema, sessionsTable) => {
     const { url: databaseUrl } = await withTestDatabase(server)
-    const [here, there] = [await startGuarded({ databaseUrl, token, schema }), await startGuarded({ databaseUrl, token, schema })]
+    const [here, there] = [await startGuarded({ databaseUrl, token, sessionsTable }), await startGuarded({ databaseUrl, token, sessionsTable })]
     const { cookie } = await signIn(here.url)
     // At once: a balancer sends the very next call to another replica.
     expect(await status(there.url, { cookie })).toBe(200)
@@ -57,7 +62,7 @@ describe.each(testServers)('a session, on the %s server', (server) => {
     onTestFinished(() => pool.close())
     let reads = 0
     const db: typeof pool.db = Object.create(pool.db, { execute: { value: (...args: Parameters<typeof pool.db.execute>) => ((reads += 1), pool.db.execute(...args)) } })
-    const sessions = createSessions({ db, schema: 'mediadock', token, clock: () => new Date(), logger: createLogger('silent') })
+    const sessions = createSessions({ db, table: sessionsTable, token, clock: () => new Date(), logger: createLogger('silent') })
     const began = performance.now()
     for (let round = 0; round < 10; round += 1) {
       await Promise.all(Array.from({ length: 200 }, (_, n) => sessions.find(Buffer.alloc(32, round * 200 + n).toString('base64url'))))

@@ -8,14 +8,15 @@ import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it, onTestFinished } from 'vitest'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../src/provider/operating/commands.ts'
+import { childEnv } from '../support/child-env.ts'
+import { long } from '../chaos/length.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from './support/free-port.ts'
 import { call } from './support/running-provider.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
-// The long form is `npm run chaos`.
-const seconds = process.env['CHAOS'] === 'long' ? 30 : 5
+const seconds = long ? 30 : 3
 
 type Site = { port: number; child: ChildProcess | undefined }
 
@@ -28,7 +29,7 @@ it(`kill -9 of one of two providers every second for ${seconds} s loses nothing 
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey })
   onTestFinished(close)
   const env = {
-    PATH: process.env['PATH'] ?? '',
+    ...childEnv,
     DATABASE_URL: database.url,
     PROVIDER_CONSOLE_PORT: '0',
     PROVIDER_MEDIA_DIR: mediaDir,

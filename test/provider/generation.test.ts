@@ -34,7 +34,7 @@ describe('a live generation', () => {
       const answer = await provider.call('GET', `/v1/requests/${id}?logs=1`, { key: key.api_key })
       if (answer.status === 202) statusBodySchema.parse(answer.body)
       return answer.status === 200 && answer
-    })
+    }, 25_000)
     expect(resultSchema.parse(result.body)).toMatchObject({ status: 'COMPLETED', model: 'aurora-image', cost: 4 })
     const [image] = result.body.output.images
     const media = await fetch(image.url)

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { cancelRequest, checkLedger, setFaults } from '../../src/provider/operating/commands.ts'
+import { long } from '../chaos/length.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 
@@ -10,7 +11,7 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const submits = 2000
+const submits = long ? 2000 : 600
 const connections = 64
 
 /** Runs `count` calls over `parallel` lanes, each waiting for its answer. */
@@ -26,7 +27,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
   it('leave a ledger that sums to zero, no balance below zero, and each request settled or refunded once', async () => {
     const accounts = ['north', 'east', 'south', 'west']
     const live = await Promise.all(accounts.map((account) => provider.createKey({ account, environment: 'live' })))
-    for (const [index, account] of accounts.entries()) await provider.grant(account, 61.5 + 40 * index)
+    for (const [index, account] of accounts.entries()) await provider.grant(account, 20.5 + 10 * index)
     const sandbox = await provider.createKey({ account: 'north' })
     const faulty = await provider.createKey({ account: 'east' })
     await setFaults(provider.deps, faulty.id, { failed: 0.5, canceled: 0.5 })
@@ -62,7 +63,7 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     await eventually(async () => {
       const [row] = await sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
       return row?.['n'] === 0
-    }, 60_000)
+    }, 180_000)
     const rows = await sql`select id from provider.requests`
     expect(new Set(rows.map(({ id }) => id))).toEqual(accepted)
     expect(await checkLedger(provider.deps)).toMatchObject({ ok: true, problems: [] })
@@ -74,5 +75,5 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     expect(ends.map(({ status, kind }) => [status, kind])).toEqual([['CANCELED', 'refund'], ['COMPLETED', 'settle']])
     const balances = await sql`select id, available::float8 as available from provider.accounts`
     for (const { available } of balances) expect(available).toBeGreaterThanOrEqual(0)
-  }, 90_000)
+  }, 240_000)
 })

@@ -1,11 +1,12 @@
 import path from 'node:path'
 import { expect, it } from 'vitest'
+import { childEnv } from '../support/child-env.ts'
 import { startProcess } from './support/processes.ts'
 
 const script = path.join(import.meta.dirname, 'support/uncaught.ts')
 
 it.each(['rejection', 'exception'])('what nothing catches (%s) is one line of the log without values, and a stop in good order', async (fault) => {
-  const program = startProcess(process.execPath, [script, fault], { env: { PATH: process.env['PATH'] ?? '' } })
+  const program = startProcess(process.execPath, [script, fault], { env: childEnv })
   expect(await program.exit).toEqual({ code: 1, signal: null })
   const lines = program.output().trim().split('\n')
   const logged = lines.filter((line) => line.startsWith('{')).map((line): { level: string; msg: string; err: { message: string } } => JSON.parse(line))

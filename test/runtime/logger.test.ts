@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { childEnv } from '../support/child-env.ts'
 import { createTestDatabase } from '../support/database.ts'
 
 let output: string
@@ -10,7 +11,7 @@ let lines: Record<string, unknown>[]
 beforeAll(async () => {
   const database = await createTestDatabase()
   const script = path.join(import.meta.dirname, 'support/log-lines.ts')
-  const { stdout, stderr } = await promisify(execFile)(process.execPath, [script], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url } })
+  const { stdout, stderr } = await promisify(execFile)(process.execPath, [script], { env: { ...childEnv, DATABASE_URL: database.url } })
   await database.drop()
   expect(stderr).toBe('')
   output = stdout

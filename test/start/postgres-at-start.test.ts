@@ -7,6 +7,7 @@ import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { mediadock } from '../commands/mediadock.ts'
 import { freePort } from '../provider/support/free-port.ts'
+import { childEnv } from '../support/child-env.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProcess } from '../runtime/support/processes.ts'
@@ -143,7 +144,7 @@ describe('mediadock migrate', () => {
     const proxy = await startPostgresProxy(database.url)
     proxy.swallowAfter(0)
     const cli = path.resolve(import.meta.dirname, '../../src/cli.ts')
-    const program = startProcess(process.execPath, [cli, 'migrate', 'receiver'], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: proxy.url } })
+    const program = startProcess(process.execPath, [cli, 'migrate', 'receiver'], { env: { ...childEnv, DATABASE_URL: proxy.url } })
     await program.says(/^mediadock: waiting, Postgres cannot be reached.*no answer in time/m)
     proxy.passOn()
     expect(await program.exit).toEqual({ code: 0, signal: null })

@@ -6,7 +6,7 @@ import type { TestProject } from 'vitest/node'
 import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { migrate } from '../../src/runtime/postgres/migrate.ts'
-import { findPackagedPostgres, startPackagedPostgres } from './packaged-postgres.ts'
+import { findPackagedPostgres, initializeCluster, startPackagedPostgres } from './packaged-postgres.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -15,8 +15,13 @@ declare module 'vitest' {
     packagedPostgresUrl: string
     /** The folder of its programs, for tests that start servers of their own. */
     packagedBinaries: string
+    /** A cluster of it that was never started, to be copied. */
+    packagedTemplate: string
   }
 }
+
+// Every worker, and every program that a test starts, is compiled from the same files.
+process.env['NODE_COMPILE_CACHE'] ??= path.resolve(import.meta.dirname, '../../node_modules/.cache/compiled')
 
 /** One PostgreSQL for the run, with a migrated template that each test file clones. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
@@ -29,7 +34,10 @@ export default async function setup(project: TestProject): Promise<() => Promise
   })
   // Nor does the packaged one, which is otherwise as it comes.
   const binaries = await findPackagedPostgres()
-  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, settings: { fsync: 'off', max_connections: '400' } })
+  const templateDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-template-'))
+  const template = path.join(templateDir, 'data')
+  if (binaries !== undefined) await initializeCluster(binaries, template)
+  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings: { fsync: 'off', max_connections: '400' } })
   if (packaged) await makeDatabase(packaged.url)
   else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
   await makeTemplate(server.url)
@@ -37,10 +45,11 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide('postgresUrl', server.url.replace(/mediadock$/, 'postgres'))
   project.provide('packagedPostgresUrl', packaged?.url ?? '')
   project.provide('packagedBinaries', binaries ?? '')
+  project.provide('packagedTemplate', template)
   return async () => {
     await server.stop()
     await packaged?.remove()
-    await fs.rm(dataDir, { recursive: true, force: true })
+    for (const folder of [dataDir, templateDir]) await fs.rm(folder, { recursive: true, force: true })
   }
 }
 

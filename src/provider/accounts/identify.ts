@@ -7,6 +7,12 @@ import type { Scope } from './keys.ts'
 import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, windowAfter } from './rate-limit.ts'
 import type { Environment } from '../domain/schema.ts'
 import { sha256 } from '../domain/secret-box.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const k = columnsOf(schema.apiKeys, 'k')
+const m = columnsOf(schema.modelActivations, 'm')
 
 /** Who is asking, and what may vary by that. */
 export type Caller = {
@@ -21,14 +27,12 @@ export type Caller = {
 
 export type Identified = { caller: Caller; rate: RateWindow }
 
-type Row = {
+type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {
+  scopes: Scope[]
+  /** In hex. */
   key_hash: string
   /** Null for a key that is unknown or revoked: each key that is looked up has a row. */
   key_id: string | null
-  account_id: string
-  environment: Environment
-  scopes: Scope[]
-  faults: Faults | null
   activations: Record<string, boolean> | null
   of_key: Taken
   /** Null where no request came to be counted against the account. */
@@ -79,8 +83,8 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       select a.hash, decode(a.hash, 'hex') as key_hash, a.times
       from unnest(${sql.param([...hashes])}::text[], ${sql.param([...times])}::int[]) as a (hash, times)
     ), known as (
-      select k.id, k.account_id, k.environment, k.scopes, k.faults, wanted.hash, wanted.times
-      from wanted join provider.api_keys k on k.key_hash = wanted.key_hash and k.revoked_at is null
+      select ${list(k, 'id', 'account_id', 'environment', 'scopes', 'faults')}, wanted.hash, wanted.times
+      from wanted join provider.api_keys k on ${k.key_hash} = wanted.key_hash and ${k.revoked_at} is null
     ), key_window as (${takeCalls(sql`select 'key:' || id, times from known`, limits.perKey, now)}
     ), account_window as (${takeCalls(
       sql`select 'account:' || known.account_id, sum(w.granted)::int
@@ -88,9 +92,9 @@ function statement(hashes: readonly string[], times: readonly number[], limits: 
       limits.perAccount,
       now,
     )})
-    select wanted.hash as key_hash, k.id as key_id, k.account_id, k.environment, k.scopes, k.faults,
-      (select jsonb_object_agg(slug, enabled) from provider.model_activations m where m.environment = k.environment) as activations,
+    select wanted.hash as key_hash, ${k.id} as key_id, ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
+      (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m where ${m.environment} = ${k.environment}) as activations,
       w.taken as of_key, a.taken as of_account
-    from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || k.id
-      left join account_window a on a.id = 'account:' || k.account_id`
+    from wanted left join known k on k.hash = wanted.hash left join key_window w on w.id = 'key:' || ${k.id}
+      left join account_window a on a.id = 'account:' || ${k.account_id}`
 }

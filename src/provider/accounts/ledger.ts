@@ -1,6 +1,14 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const account = columnsOf(schema.accounts)
+const a = columnsOf(schema.accounts, 'a')
+const ledgerEntries = columnsOf(schema.ledgerEntries)
+const requests = columnsOf(schema.requests)
 
 /**
  * Credits, as double entry (spec, What the service does: reserved at submit,
@@ -24,7 +32,7 @@ export function refundEntries(source: SQL): SQL {
 
 function movement(source: SQL, kind: 'reserve' | 'settle' | 'refund', from: string, to: string): SQL {
   return sql`
-    insert into provider.ledger_entries (account_id, request_id, book, kind, amount, created_at)
+    insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'request_id', 'book', 'kind', 'amount', 'created_at')})
     select s.account_id, s.request_id, side.book, ${kind}, side.sign * s.amount, s.at
     from ${source} s cross join (values (${from}::text, -1), (${to}::text, 1)) as side (book, sign)`
 }
@@ -40,25 +48,25 @@ export type Grant = {
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
   await openAccount(db, accountId, now)
-  const [row] = answered(await db.execute<{ available: string }>(sql`
+  const [row] = answered(await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
-      insert into provider.ledger_entries (account_id, book, kind, amount, reference, created_at)
+      insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
       from (values ('issued', -1), ('available', 1)) as side (book, sign)
       on conflict (reference, book) where reference is not null do nothing
       returning book, amount
     )
     update provider.accounts a
-    set available = a.available + coalesce((select amount from entries where book = 'available'), 0)
-    where a.id = ${accountId}
-    returning a.available`), 'granting credits')
+    set ${account.available} = ${a.available} + coalesce((select amount from entries where book = 'available'), 0)
+    where ${a.id} = ${accountId}
+    returning ${a.available}`), 'granting credits')
   return row?.available ?? '0'
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
   const rows = answered(await db.execute(sql`
-    insert into provider.accounts (id, created_at) values (${accountId}, ${now.toISOString()})
+    insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, ${now.toISOString()})
     on conflict do nothing returning id`), 'opening an account')
   return rows.length > 0
 }
@@ -72,23 +80,23 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
   const [row] = answered(await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
-      select account_id, sum(amount) as total, sum(amount) filter (where book = 'available') as available
-      from provider.ledger_entries group by account_id
+      select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'available') as available
+      from provider.ledger_entries group by ${ledgerEntries.account_id}
     ), holds as (
-      select request_id, sum(amount) filter (where book = 'reserved') as held,
-             count(*) filter (where book = 'reserved' and kind = 'reserve') as reserves,
-             count(*) filter (where book = 'reserved' and kind <> 'reserve') as ends,
-             bool_or(kind = 'settle') as settled
-      from provider.ledger_entries where request_id is not null group by request_id
+      select ${ledgerEntries.request_id}, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'reserved') as held,
+             count(*) filter (where ${ledgerEntries.book} = 'reserved' and ${ledgerEntries.kind} = 'reserve') as reserves,
+             count(*) filter (where ${ledgerEntries.book} = 'reserved' and ${ledgerEntries.kind} <> 'reserve') as ends,
+             bool_or(${ledgerEntries.kind} = 'settle') as settled
+      from provider.ledger_entries where ${ledgerEntries.request_id} is not null group by ${ledgerEntries.request_id}
     ), live as (
-      select id, status, cost from provider.requests where environment = 'live'
+      select ${list(requests, 'id', 'status', 'cost')} from provider.requests where ${requests.environment} = 'live'
     ), found as (
       select 'account ' || account_id || ': entries sum to ' || total || ', not 0' as problem from balances where total <> 0
       union all
-      select 'account ' || a.id || ': balance ' || a.available || ', entries say ' || coalesce(b.available, 0)
-      from provider.accounts a left join balances b on b.account_id = a.id where a.available <> coalesce(b.available, 0)
+      select 'account ' || ${a.id} || ': balance ' || ${a.available} || ', entries say ' || coalesce(b.available, 0)
+      from provider.accounts a left join balances b on b.account_id = ${a.id} where ${a.available} <> coalesce(b.available, 0)
       union all
-      select 'account ' || id || ': balance below zero' from provider.accounts where available < 0
+      select 'account ' || ${account.id} || ': balance below zero' from provider.accounts where ${account.available} < 0
       union all
       select 'request ' || id || ': ' || status || ' without a reserve' from live left join holds on request_id = id
       where coalesce(reserves, 0) <> 1

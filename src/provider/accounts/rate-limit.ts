@@ -3,6 +3,11 @@ import type { Response } from 'express'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const rateWindows = columnsOf(schema.rateWindows)
+const w = columnsOf(schema.rateWindows, 'w')
 
 /** Requests a minute (spec, Limits): of one key, and of all keys of an account. */
 export type RateLimits = { perKey: number; perAccount: number }
@@ -43,7 +48,7 @@ export function narrower(ofKey: RateWindow, ofAccount: RateWindow): RateWindow {
 export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
   const at = sql`${now.getTime()}::bigint`
   return sql`
-    insert into provider.rate_windows as w (id, at_ms, calls, used, granted)
+    insert into provider.rate_windows as w (${list(rateWindows, 'id', 'at_ms', 'calls', 'used', 'granted')})
     select a.id, array[${at}], array[least(a.n, ${limit}::int)], least(a.n, ${limit}::int), least(a.n, ${limit}::int)
     from (${wanted}) as a (id, n) order by a.id
     on conflict (id) do update set (at_ms, calls, used, granted) = (
@@ -56,19 +61,19 @@ export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
           else array[more.granted] || kept.calls end,
         kept.used + more.granted, more.granted
       from (
-        select w.at_ms[cardinality(w.at_ms)] > ${at} - ${windowMs}::int and w.at_ms[1] < ${at} + ${windowMs}::int as whole
+        select ${w.at_ms}[cardinality(${w.at_ms})] > ${at} - ${windowMs}::int and ${w.at_ms}[1] < ${at} + ${windowMs}::int as whole
       ) state cross join lateral (
         -- Mostly nothing has had its minute since the last call: the row is right as it is.
-        select w.at_ms, w.calls, w.used where state.whole
+        select ${list(w, 'at_ms', 'calls', 'used')} where state.whole
         union all
         -- A clock that was put back does not close the window for longer than twice its length.
         select array_agg(c.at_ms), array_agg(c.n), coalesce(sum(c.n), 0)::int
-        from unnest(w.at_ms, w.calls) as c (at_ms, n)
+        from unnest(${w.at_ms}, ${w.calls}) as c (at_ms, n)
         where not state.whole and c.at_ms > ${at} - ${windowMs}::int and c.at_ms < ${at} + ${windowMs}::int
         having not state.whole
       ) kept cross join lateral (select least(excluded.granted, greatest(${limit}::int - kept.used, 0)) as granted) more
     )
-    returning id, granted, json_build_object('granted', granted, 'used', used, 'oldest_ms', at_ms[cardinality(at_ms)]) as taken`
+    returning ${w.id}, ${w.granted}, json_build_object('granted', ${w.granted}, 'used', ${w.used}, 'oldest_ms', ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
 }
 
 /** The three headers on every answer under /v1, and 429 once the window is used up (CONTRACT, RateLimit headers). */
@@ -84,8 +89,8 @@ const idleMs = 3_600_000
 /** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
 export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
   const rows = answered(await db.execute(sql`
-    delete from provider.rate_windows where id = any (array(
-      select id from provider.rate_windows where at_ms[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
+    delete from provider.rate_windows where ${rateWindows.id} = any (array(
+      select ${rateWindows.id} from provider.rate_windows where ${rateWindows.at_ms}[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
     )) returning 1`), 'removing idle windows')
   return rows.length
 }

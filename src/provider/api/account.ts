@@ -3,19 +3,27 @@ import type { z } from 'zod'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { accountSchema } from '../../wire/schemas.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const a = columnsOf(schema.accounts, 'a')
+const ledgerEntries = columnsOf(schema.ledgerEntries)
+const e = columnsOf(schema.ledgerEntries, 'e')
+const r = columnsOf(schema.requests, 'r')
 
 const usageDays = 30
 
 /** `GET /v1/account` (spec, Account; CONTRACT, balance.credits and usage_30d). */
 export async function readAccount(db: Database, accountId: string, now: Date): Promise<z.infer<typeof accountSchema>> {
   const since = new Date(now.getTime() - usageDays * 86_400_000).toISOString()
-  const [row] = answered(await db.execute<{ available: string; requests: number; spent: string }>(sql`
-    select a.available,
+  const [row] = answered(await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
+    select ${a.available},
       (select count(*)::int from provider.requests r
-       where r.account_id = a.id and r.environment = 'live' and r.created_at > ${since}) as requests,
-      (select coalesce(sum(amount), 0) from provider.ledger_entries e
-       where e.account_id = a.id and e.book = 'settled' and e.created_at > ${since}) as spent
-    from provider.accounts a where a.id = ${accountId}`), 'reading an account')
+       where ${r.account_id} = ${a.id} and ${r.environment} = 'live' and ${r.created_at} > ${since}) as requests,
+      (select coalesce(sum(${ledgerEntries.amount}), 0) from provider.ledger_entries e
+       where ${e.account_id} = ${a.id} and ${e.book} = 'settled' and ${e.created_at} > ${since}) as spent
+    from provider.accounts a where ${a.id} = ${accountId}`), 'reading an account')
   if (row === undefined) throw new Error(`there is no account ${accountId}`)
   return {
     account_id: accountId,

@@ -2,22 +2,18 @@ import { sql } from 'drizzle-orm'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { requestIdSchema, type Output, type RequestStatus, type Result, type StatusBody } from '../../wire/schemas.ts'
+import { requestIdSchema, type Result, type StatusBody } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { iso } from '../accounts/keys.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
 
-type ResultRow = {
-  id: string
-  status: RequestStatus
-  model: string
-  output: Output | null
-  cost: string
-  error_code: string | null
-  error_message: string | null
-  created_at: string
-  completed_at: string | null
-}
+const requests = columnsOf(schema.requests)
+
+const columns = ['id', 'status', 'model', 'output', 'cost', 'error_code', 'error_message', 'created_at', 'completed_at'] as const
+type ResultRow = RowOf<typeof schema.requests, (typeof columns)[number]>
 
 export type Lookup = { requestId: string; withLogs: boolean }
 export type ReadDeps = { db: Database; statusReader: StatusReader }
@@ -36,8 +32,8 @@ export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   // Keys see the requests of their account and environment (CONTRACT, request visibility).
   const [row] = answered(await deps.db.execute<ResultRow>(sql`
-    select id, status, model, output, cost, error_code, error_message, created_at, completed_at from provider.requests
-    where id = ${knownId(lookup.requestId)} and account_id = ${caller.accountId} and environment = ${caller.environment}`), 'reading a result')
+    select ${list(requests, ...columns)} from provider.requests
+    where ${requests.id} = ${knownId(lookup.requestId)} and ${requests.account_id} = ${caller.accountId} and ${requests.environment} = ${caller.environment}`), 'reading a result')
   if (row === undefined) throw unknownRequest(lookup.requestId)
   const common = { request_id: row.id, model: row.model, ...times(row) }
   switch (row.status) {

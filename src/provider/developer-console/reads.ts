@@ -3,93 +3,90 @@ import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import { iso } from '../accounts/keys.ts'
-import type { Environment } from '../domain/schema.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const accounts = columnsOf(schema.accounts)
+const a = columnsOf(schema.accounts, 'a')
+const apiKeys = columnsOf(schema.apiKeys)
+const k = columnsOf(schema.apiKeys, 'k')
+const ledgerEntries = columnsOf(schema.ledgerEntries)
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 /** What the developer console's pages show; they change nothing. */
 
-export type AccountRow = { id: string; available: string; reserved: string; unfinished: number; keys: number }
+export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & { reserved: string; unfinished: number; keys: number }
 
 /** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return answered(await db.execute<AccountRow>(sql`
     with unfinished as (
-      select account_id, cost, environment from provider.requests where status = 'IN_QUEUE'
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_QUEUE'
       union all
-      select account_id, cost, environment from provider.requests where status = 'IN_PROGRESS'
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_PROGRESS'
     )
-    select a.id, a.available, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished, coalesce(k.keys, 0)::int as keys
+    select ${a.id}, ${a.available}, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished, coalesce(k.keys, 0)::int as keys
     from provider.accounts a
-    left join (select account_id, count(*) as keys from provider.api_keys where revoked_at is null group by account_id) k on k.account_id = a.id
+    left join (select ${apiKeys.account_id}, count(*) as keys from provider.api_keys where ${apiKeys.revoked_at} is null group by ${apiKeys.account_id}) k on ${k.account_id} = ${a.id}
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
-    ) u on u.account_id = a.id
-    order by a.created_at desc, a.id limit 500`), 'listing accounts')
+    ) u on u.account_id = ${a.id}
+    order by ${a.created_at} desc, ${a.id} limit 500`), 'listing accounts')
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const [row] = answered(await db.execute<{ available: string }>(sql`select available from provider.accounts where id = ${account}`), 'reading a balance')
+  const [row] = answered(await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`select ${accounts.available} from provider.accounts
+    where ${accounts.id} = ${account}`), 'reading a balance')
   return row?.available
 }
 
-export type EntryRow = { id: string; book: string; kind: string; amount: string; request_id: string | null; created_at: string }
+export type EntryRow = RowOf<typeof schema.ledgerEntries, 'id' | 'book' | 'kind' | 'amount' | 'request_id' | 'created_at'>
 
 /** The ledger of one account, newest first; `before` is the last id of the page before. */
 export async function listEntries(db: Database, account: string, before: number | undefined, limit: number): Promise<EntryRow[]> {
   const rows = answered(await db.execute<EntryRow>(sql`
-    select id, book, kind, amount, request_id, created_at from provider.ledger_entries
-    where account_id = ${account} and (${before ?? null}::bigint is null or id < ${before ?? null}::bigint)
-    order by id desc limit ${limit}::int`), 'listing entries of the ledger')
+    select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
+    where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
+    order by ${ledgerEntries.id} desc limit ${limit}::int`), 'listing entries of the ledger')
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
-export type RequestRow = {
-  id: string
-  account: string
-  key_name: string
-  environment: Environment
-  model: string
-  status: RequestStatus
-  progress: number
-  cost: string
-  attempts: number
-  webhook_url: string | null
-  created_at: string
-  completed_at: string | null
-}
+export type RequestRow = RowOf<
+  typeof schema.requests,
+  'id' | 'environment' | 'model' | 'status' | 'progress' | 'cost' | 'attempts' | 'webhook_url' | 'created_at' | 'completed_at'
+> & { account: string; key_name: string }
 
 export type RequestFilter = { account?: string | undefined; status?: RequestStatus | undefined; limit: number }
 
 const requestColumns = sql`
-  r.id, r.account_id as account, k.name as key_name, r.environment, r.model, r.status, r.progress, r.cost, r.attempts,
-  r.webhook_url, r.created_at, r.completed_at`
+  ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
+    r,
+    'environment', 'model', 'status', 'progress', 'cost', 'attempts', 'webhook_url', 'created_at', 'completed_at',
+  )}`
 
 /** Newest first. Over all accounts it merges the latest of each, which the index by account has in order. */
 export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
   const rows = answered(await db.execute<RequestRow>(sql`
     select ${requestColumns}
-    from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
+    from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
     cross join lateral (
       select * from provider.requests
-      where account_id = a.id and (${status ?? null}::text is null or status = ${status ?? null})
-      order by created_at desc, id desc limit ${limit}::int
+      where ${requests.account_id} = a.id and (${status ?? null}::text is null or ${requests.status} = ${status ?? null})
+      order by ${requests.created_at} desc, ${requests.id} desc limit ${limit}::int
     ) r
-    left join provider.api_keys k on k.id = r.api_key_id
-    order by r.created_at desc, r.id desc limit ${limit}::int`), 'listing requests')
+    left join provider.api_keys k on ${k.id} = ${r.api_key_id}
+    order by ${r.created_at} desc, ${r.id} desc limit ${limit}::int`), 'listing requests')
   return rows.map(withTimes)
 }
 
-export type RequestDetail = RequestRow & {
-  input: string
-  output: string | null
-  logs: string[]
-  error_code: string | null
-  error_message: string | null
-}
+export type RequestDetail = RequestRow & RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
   const [row] = answered(await db.execute<RequestDetail>(sql`
-    select ${requestColumns}, r.input::text as input, r.output::text as output, r.logs, r.error_code, r.error_message
-    from provider.requests r left join provider.api_keys k on k.id = r.api_key_id where r.id = ${id}`), 'reading a request')
+    select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output, ${list(r, 'logs', 'error_code', 'error_message')}
+    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`), 'reading a request')
   return row && withTimes(row)
 }
 

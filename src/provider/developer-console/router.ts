@@ -5,6 +5,7 @@ import { guardAccess } from '../../pages/access.ts'
 import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../pages/console-page.ts'
 import { errorHandler, HttpError, notFound } from '../../runtime/http/http.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
+import { sessions } from '../domain/schema.ts'
 import * as commands from '../operating/commands.ts'
 import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { requestLogger } from '../../runtime/http/request-log.ts'
@@ -25,7 +26,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(requestLogger(logger))
   app.use(pageHeaders())
   app.use(pageAssets())
-  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, db: deps.db, schema: 'provider', clock, logger }))
+  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, db: deps.db, sessionsTable: sessions, clock, logger }))
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
     sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))

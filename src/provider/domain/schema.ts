@@ -15,12 +15,12 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core'
-import { requestStatuses } from '../../wire/schemas.ts'
+import { requestStatuses, type Output } from '../../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' })
-const credits = (name: string) => numeric(name)
+const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
+const credits = <Name extends string>(name: Name) => numeric(name)
 
 export const environments = ['live', 'sandbox'] as const
 export type Environment = (typeof environments)[number]
@@ -83,7 +83,7 @@ export const requests = provider.table(
     turn: bigint('turn', { mode: 'number' }),
     progress: integer('progress').notNull().default(0),
     logs: text('logs').array().notNull().default(sql`'{}'`),
-    output: jsonb('output'),
+    output: jsonb('output').$type<Output>(),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
     webhookUrl: text('webhook_url'),

@@ -29,6 +29,12 @@ import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
 import * as requests from '../queue/requests.ts'
 import { environments, type Environment } from '../domain/schema.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const modelActivations = columnsOf(schema.modelActivations)
+const request = columnsOf(schema.requests)
 
 export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
 
@@ -89,15 +95,16 @@ export async function grantCredits({ db, clock }: CommandDeps, { account, credit
 export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
-  const [row] = answered(await db.execute<{ status: string }>(sql`select status from provider.requests where id = ${id}`), 'reading the state of a request')
+  const [row] = answered(await db.execute<RowOf<typeof schema.requests, 'status'>>(sql`select ${request.status} from provider.requests
+    where ${request.id} = ${id}`), 'reading the state of a request')
   throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
 export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
-  const rows = answered(await db.execute<{ slug: string; environment: Environment; enabled: boolean }>(
-    sql`select slug, environment, enabled from provider.model_activations`,
+  const rows = answered(await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
+    sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
   ), 'listing models')
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return catalog.map(({ slug, type, name, environments: defaults }) => {
@@ -113,7 +120,7 @@ export async function setModelEnabled({ db, clock }: CommandDeps, { slug, enviro
   if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
   answered(await db.execute(sql`
-    insert into provider.model_activations (environment, slug, enabled, updated_at)
+    insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
     values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
     on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`), 'switching a model')
   return { slug, environment, enabled }

@@ -8,6 +8,14 @@ import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import { type Ending, type NewDelivery, notificationOf } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
 import type { Environment } from '../domain/schema.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const accounts = columnsOf(schema.accounts)
+const a = columnsOf(schema.accounts, 'a')
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 /** A request that this process runs until its lease ends. */
 export type ClaimedRequest = {
@@ -32,32 +40,24 @@ export type Claim = { environment: Environment; token: string; limit: number; le
  */
 export async function claimRequests(db: Database, { environment, token, limit, leaseUntil, now }: Claim): Promise<ClaimedRequest[]> {
   const at = now.toISOString()
-  const rows = answered(await db.execute<{
-    id: string
-    api_key_id: string
-    environment: Environment
-    model: string
-    input: Input
-    cost: string
-    webhook_url: string | null
-    faults: Faults | null
-    attempts: number
-  }>(sql`
+  const rows = answered(await db.execute<
+    RowOf<typeof schema.requests, 'id' | 'api_key_id' | 'environment' | 'model' | 'input' | 'cost' | 'webhook_url' | 'faults' | 'attempts'> & { input: Input }
+  >(sql`
     with orphans as (
-      select id from provider.requests
-      where status = 'IN_PROGRESS' and environment = ${environment} and lease_until <= ${at}
-      order by lease_until limit ${limit}::int for update skip locked
+      select ${requests.id} from provider.requests
+      where ${requests.status} = 'IN_PROGRESS' and ${requests.environment} = ${environment} and ${requests.lease_until} <= ${at}
+      order by ${requests.lease_until} limit ${limit}::int for update skip locked
     ), heads as (
-      select id from provider.requests
-      where status = 'IN_QUEUE' and environment = ${environment}
-      order by turn, seq limit greatest(${limit}::int - (select count(*) from orphans), 0) for update skip locked
+      select ${requests.id} from provider.requests
+      where ${requests.status} = 'IN_QUEUE' and ${requests.environment} = ${environment}
+      order by ${requests.turn}, ${requests.seq} limit greatest(${limit}::int - (select count(*) from orphans), 0) for update skip locked
     )
     update provider.requests r
-    set status = 'IN_PROGRESS', attempts = r.attempts + 1, lease_token = ${token}::uuid,
-      lease_until = ${leaseUntil.toISOString()}, started_at = coalesce(r.started_at, ${at}::timestamptz)
+    set ${requests.status} = 'IN_PROGRESS', ${requests.attempts} = ${r.attempts} + 1, ${requests.lease_token} = ${token}::uuid,
+      ${requests.lease_until} = ${leaseUntil.toISOString()}, ${requests.started_at} = coalesce(${r.started_at}, ${at}::timestamptz)
     from (select id from orphans union all select id from heads) next
-    where r.id = next.id
-    returning r.id, r.api_key_id, r.environment, r.model, r.input, r.cost, r.webhook_url, r.faults, r.attempts`), 'claiming requests')
+    where ${r.id} = next.id
+    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'cost', 'webhook_url', 'faults', 'attempts')}`), 'claiming requests')
   return rows.map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
     ...row,
     token,
@@ -77,10 +77,10 @@ export async function recordProgress(
 ): Promise<boolean> {
   const rows = answered(await db.execute(sql`
     update provider.requests
-    set progress = greatest(progress, ${progress}::int), lease_until = ${leaseUntil.toISOString()},
-      logs = (logs || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
-    where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid
-    returning id`), `recording the progress of the request ${id}`)
+    set ${requests.progress} = greatest(${requests.progress}, ${progress}::int), ${requests.lease_until} = ${leaseUntil.toISOString()},
+      ${requests.logs} = (${requests.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
+    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
+    returning ${requests.id}`), `recording the progress of the request ${id}`)
   return rows.length > 0
 }
 
@@ -88,8 +88,8 @@ export async function recordProgress(
 export async function releaseRequest(db: Database, { id, token }: ClaimedRequest, retryAt: Date, countAttempt: boolean): Promise<void> {
   answered(await db.execute(sql`
     update provider.requests
-    set lease_token = null, lease_until = ${retryAt.toISOString()}, attempts = attempts - ${countAttempt ? 0 : 1}::int
-    where id = ${id} and status = 'IN_PROGRESS' and lease_token = ${token}::uuid`), `letting go of the request ${id}`)
+    set ${requests.lease_token} = null, ${requests.lease_until} = ${retryAt.toISOString()}, ${requests.attempts} = ${requests.attempts} - ${countAttempt ? 0 : 1}::int
+    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`), `letting go of the request ${id}`)
 }
 
 /** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
@@ -100,7 +100,7 @@ export async function finishRequest(
   { now, random }: { now: Date; random: () => number },
 ): Promise<boolean> {
   const delivery = notificationOf({ ...claimed, requestId: claimed.id }, ending, now, random)
-  const mine = sql`status = 'IN_PROGRESS' and lease_token = ${claimed.token}::uuid`
+  const mine = sql`${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${claimed.token}::uuid`
   return (await end(db, { id: claimed.id, guard: mine, ending, delivery, now })) !== undefined
 }
 
@@ -109,7 +109,7 @@ export async function finishRequest(
  * `whileQueuedOnly` is what the API may do; console and command line may do more.
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean, now: Date): Promise<boolean> {
-  const guard = whileQueuedOnly ? sql`status = 'IN_QUEUE'` : sql`status in ('IN_QUEUE', 'IN_PROGRESS')`
+  const guard = whileQueuedOnly ? sql`${requests.status} = 'IN_QUEUE'` : sql`${requests.status} in ('IN_QUEUE', 'IN_PROGRESS')`
   return (await end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now })) !== undefined
 }
 
@@ -123,17 +123,17 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
-  const [row] = answered(await db.execute<{ id: string }>(sql`
+  const [row] = answered(await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
     with before as (
-      select id, status from provider.requests where id = ${id} and ${guard} for update
+      select ${requests.id}, ${requests.status} from provider.requests where ${requests.id} = ${id} and ${guard} for update
     ), ended as (
       update provider.requests r
-      set status = ${statusOf[ending.kind]}, completed_at = ${at}, lease_token = null, lease_until = null,
-        output = ${output === null ? null : JSON.stringify(output)}::jsonb,
-        progress = case when ${ending.kind} = 'completed' then 100 else r.progress end,
-        error_code = ${error?.code ?? null}, error_message = ${error?.message ?? null}
-      from before where r.id = before.id
-      returning r.id, r.account_id, r.api_key_id, r.environment, r.cost, r.faults, before.status as was
+      set ${requests.status} = ${statusOf[ending.kind]}, ${requests.completed_at} = ${at}, ${requests.lease_token} = null, ${requests.lease_until} = null,
+        ${requests.output} = ${output === null ? null : JSON.stringify(output)}::jsonb,
+        ${requests.progress} = case when ${ending.kind} = 'completed' then 100 else ${r.progress} end,
+        ${requests.error_code} = ${error?.code ?? null}, ${requests.error_message} = ${error?.message ?? null}
+      from before where ${r.id} = before.id
+      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults')}, before.status as was
     ), entries as (${ending.kind === 'completed' ? settleEntries(moved) : refundEntries(moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
@@ -145,7 +145,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
 /** The turn of a request that never ran goes back too, or a mass cancel would send its account to the end of the queue. */
 const refund = sql`
   update provider.accounts a
-  set available = a.available + case when e.environment = 'live' then e.cost else 0 end,
-    last_turn = a.last_turn - case when e.was = 'IN_QUEUE' and e.environment = 'live' then 1 else 0 end,
-    last_sandbox_turn = a.last_sandbox_turn - case when e.was = 'IN_QUEUE' and e.environment = 'sandbox' then 1 else 0 end
-  from ended e where a.id = e.account_id`
+  set ${accounts.available} = ${a.available} + case when e.environment = 'live' then e.cost else 0 end,
+    ${accounts.last_turn} = ${a.last_turn} - case when e.was = 'IN_QUEUE' and e.environment = 'live' then 1 else 0 end,
+    ${accounts.last_sandbox_turn} = ${a.last_sandbox_turn} - case when e.was = 'IN_QUEUE' and e.environment = 'sandbox' then 1 else 0 end
+  from ended e where ${a.id} = e.account_id`

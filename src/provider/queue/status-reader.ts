@@ -1,10 +1,16 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RequestStatus, StatusBody } from '../../wire/schemas.ts'
+import type { StatusBody } from '../../wire/schemas.ts'
 import { createNaturalBatch } from '../../runtime/natural-batch.ts'
 import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
 import type { Environment } from '../domain/schema.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 export type StatusQuestion = {
   /** A uuid. */
@@ -77,35 +83,27 @@ function refreshInTime(db: Database, views: QueueViews, environment: Environment
   )
 }
 
-type Found = {
-  n: number
-  id: string
-  environment: Environment
-  status: RequestStatus
-  progress: number
-  logs: string[]
-  turn: string | null
-  seq: string
-}
+type Found = RowOf<typeof schema.requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & { n: number }
 type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
 
 async function read(db: Database, questions: readonly StatusQuestion[], walked: readonly Environment[]) {
   const readAtMs = performance.now()
   const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
   const found: SQL = sql`
-    select a.n::int, r.id, r.environment, r.status, r.progress, case when a.with_logs then r.logs else '{}' end as logs,
-      r.turn, r.seq, null::json as turns, null::json as seqs
+    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')}, case when a.with_logs then ${r.logs} else '{}' end as logs,
+      ${r.turn}, ${r.seq}, null::json as turns, null::json as seqs
     from unnest(
       ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
       ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
     ) with ordinality as a (id, account_id, environment, with_logs, n)
-    join provider.requests r on r.id = a.id and r.account_id = a.account_id and r.environment = a.environment`
+    join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
   // One walk for both lists: an aggregate takes its rows in the order in which they come.
   const queues: SQL = sql`
     select null, null, w.environment, null, null, null, null, null, array_to_json(queue.turns), array_to_json(queue.seqs)
     from unnest(${sql.param([...walked])}::text[]) as w (environment) cross join lateral (
       select coalesce(array_agg(q.turn), '{}') as turns, coalesce(array_agg(q.seq), '{}') as seqs from (
-        select turn, seq from provider.requests where status = 'IN_QUEUE' and environment = w.environment order by turn, seq
+        select ${requests.turn}, ${requests.seq} from provider.requests where ${requests.status} = 'IN_QUEUE' and ${requests.environment} = w.environment
+          order by ${requests.turn}, ${requests.seq}
       ) q
     ) queue`
   const rows = answered(await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`), 'reading statuses')

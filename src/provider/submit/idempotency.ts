@@ -4,6 +4,13 @@ import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Environment } from '../domain/schema.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const idempotencyKeys = columnsOf(schema.idempotencyKeys)
+const k = columnsOf(schema.idempotencyKeys, 'k')
+const r = columnsOf(schema.requests, 'r')
 
 /** Spec, Limits: after this the same key counts as a new request. */
 export const retentionMs = 24 * 3600 * 1000
@@ -50,18 +57,13 @@ export async function recall(
   fingerprint: Buffer,
   now: Date,
 ): Promise<Remembered | undefined> {
-  const [row] = answered(await db.execute<{
-    request_id: string
-    same: boolean
-    expired: boolean
-    cost: string
-    queued: boolean
-    submitted_position: number | null
-  }>(sql`
-    select k.request_id, k.fingerprint = ${fingerprint} as same, k.created_at <= ${cutoff(now)} as expired,
-      r.cost, r.turn is not null as queued, k.submitted_position
-    from provider.idempotency_keys k join provider.requests r on r.id = k.request_id
-    where k.account_id = ${accountId} and k.environment = ${environment} and k.key = ${key}`), 'looking up an Idempotency-Key')
+  const [row] = answered(await db.execute<
+    RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> & RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
+  >(sql`
+    select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
+      ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
+    from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
+    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`), 'looking up an Idempotency-Key')
   if (row === undefined) return undefined
   const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
   return { requestId, same, expired, cost, queued, submittedPosition }
@@ -70,22 +72,23 @@ export async function recall(
 /** Completes what recall answers: the position is known only once the request stands in the queue. */
 export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
   answered(await db.execute(sql`
-    update provider.idempotency_keys set submitted_position = ${position}::int
-    where account_id = ${accountId} and environment = ${environment} and key = ${key}`), 'remembering a position')
+    update provider.idempotency_keys set ${idempotencyKeys.submitted_position} = ${position}::int
+    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`), 'remembering a position')
 }
 
 /** Makes room for a key that is used again after its time. */
 export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
   answered(await db.execute(sql`
     delete from provider.idempotency_keys
-    where account_id = ${accountId} and environment = ${environment} and key = ${key} and created_at <= ${cutoff(now)}`), 'forgetting an expired Idempotency-Key')
+    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}
+      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`), 'forgetting an expired Idempotency-Key')
 }
 
 /** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
   const rows = answered(await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(
-      select ctid from provider.idempotency_keys where created_at <= ${cutoff(now)} order by created_at limit ${limit}::int
+      select ctid from provider.idempotency_keys where ${idempotencyKeys.created_at} <= ${cutoff(now)} order by ${idempotencyKeys.created_at} limit ${limit}::int
     )) returning 1`), 'removing expired Idempotency-Keys')
   return rows.length
 }

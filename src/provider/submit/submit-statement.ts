@@ -1,6 +1,6 @@
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL, type StringChunk } from 'drizzle-orm'
 import postgres from 'postgres'
-import { one } from '../../runtime/postgres/errors.ts'
+import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
 import type { Faults } from '../domain/faults.ts'
@@ -9,6 +9,14 @@ import { reserveEntries } from '../accounts/ledger.ts'
 import type { NewDelivery } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
 import type { Environment } from '../domain/schema.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const accounts = columnsOf(schema.accounts)
+const a = columnsOf(schema.accounts, 'a')
+const idempotencyKeys = columnsOf(schema.idempotencyKeys)
+const requests = columnsOf(schema.requests)
+const q = columnsOf(schema.requests, 'q')
 
 export type Submission = {
   requestId: string
@@ -71,20 +79,23 @@ function statement(submission: Submission, now: string): SQL {
         set_config('lock_timeout', ${`${lockTimeoutMs}ms`}, true)
     ), payer as (${completed ? freeOfTurn(accountId) : takeTurn(accountId, environment, charge)}
     ), request as (
-      insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, turn,
-        progress, output, webhook_url, faults, created_at, started_at, completed_at)
+      insert into provider.requests (${list(
+        requests,
+        'id', 'account_id', 'api_key_id', 'environment', 'model', 'input', 'cost', 'status', 'turn', 'progress', 'output',
+        'webhook_url', 'faults', 'created_at', 'started_at', 'completed_at',
+      )})
       select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
         ${JSON.stringify(submission.input)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
         ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
         ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
         ${now}::timestamptz, ${completed ? now : null}::timestamptz, ${completed ? now : null}::timestamptz
       from payer
-      returning id, account_id, api_key_id, environment, cost, faults, created_at
+      returning ${list(requests, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'created_at')}
     ), reserved as (${reserveEntries(sql`(
       select account_id, id as request_id, cost as amount, created_at as at from request where environment = 'live'
     )`)}
     ), remembered as (
-      insert into provider.idempotency_keys (account_id, environment, key, fingerprint, request_id, created_at)
+      insert into provider.idempotency_keys (${list(idempotencyKeys, 'account_id', 'environment', 'key', 'fingerprint', 'request_id', 'created_at')})
       select account_id, environment, ${key}::uuid, ${idempotency?.fingerprint ?? null}::bytea, id, created_at
       from request where ${key}::uuid is not null
     ), notified as (${insertDelivery(completed?.delivery, sql`request`, now)}
@@ -93,29 +104,29 @@ function statement(submission: Submission, now: string): SQL {
 }
 
 /** Two queues, two counts: what an account rehearses in the sandbox must not set its live requests back. */
-function turnColumn(environment: Environment): SQL {
-  return environment === 'live' ? sql`last_turn` : sql`last_sandbox_turn`
+function turnColumn(environment: Environment): StringChunk {
+  return environment === 'live' ? accounts.last_turn : accounts.last_sandbox_turn
 }
 
 function takeTurn(accountId: string, environment: Environment, charge: string): SQL {
   const last = turnColumn(environment)
   return sql`
     update provider.accounts a
-    set available = a.available - ${charge}::numeric,
+    set ${accounts.available} = ${a.available} - ${charge}::numeric,
       ${last} = greatest(a.${last} + 1, coalesce(
-        (select min(q.turn) from provider.requests q where q.status = 'IN_QUEUE' and q.environment = ${environment}),
+        (select min(${q.turn}) from provider.requests q where ${q.status} = 'IN_QUEUE' and ${q.environment} = ${environment}),
         (select max(other.${last}) + 1 from provider.accounts other)))
     from lock
-    where lock.mine and a.id = ${accountId} and a.available >= ${charge}::numeric
-    returning a.id, a.${last} as turn`
+    where lock.mine and ${a.id} = ${accountId} and ${a.available} >= ${charge}::numeric
+    returning ${a.id}, a.${last} as turn`
 }
 
 /** What is never queued takes no turn and touches no balance. */
 function freeOfTurn(accountId: string): SQL {
-  return sql`select a.id, null::bigint as turn from provider.accounts a, lock where lock.mine and a.id = ${accountId}`
+  return sql`select ${a.id}, null::bigint as turn from provider.accounts a, lock where lock.mine and ${a.id} = ${accountId}`
 }
 
 function isKeyTaken(error: unknown): boolean {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  const cause = databaseErrorOf(error)
   return cause instanceof postgres.PostgresError && cause.code === '23505' && cause.table_name === 'idempotency_keys'
 }

@@ -2,47 +2,40 @@ import { sql } from 'drizzle-orm'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { iso } from '../accounts/keys.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const accounts = columnsOf(schema.accounts)
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 
 /** One delivery of a webhook with what became of it. */
-export type DeliveryListing = {
-  id: string
-  request_id: string
-  account: string
-  url: string
-  state: 'pending' | 'delivered' | 'failed' | 'dropped'
-  attempts: number
-  max_attempts: number
-  due_at: string
-  created_at: string
-  settled_at: string | null
-}
+export type DeliveryListing = RowOf<
+  typeof schema.deliveries,
+  'id' | 'request_id' | 'url' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
+> & { account: string }
 
-export type AttemptListing = {
-  number: number
-  started_at: string
-  duration_ms: number
-  ok: boolean
-  http_status: number | null
-  detail: string
-}
+export type AttemptListing = RowOf<typeof schema.deliveryAttempts, 'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'>
 
-const listed = sql`d.id, d.request_id, d.account_id as account, d.url, d.state, d.attempts, d.max_attempts, d.due_at, d.created_at, d.settled_at`
+const listed = sql`${d.id}, ${d.request_id}, ${d.account_id} as account, ${list(d, 'url', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}`
 
 /** Newest first, of one account or of all; the latest of each account are merged, as the index has them. */
 export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
   const rows = answered(await db.execute<DeliveryListing>(sql`
     select ${listed}
-    from (select id from provider.accounts where ${account ?? null}::text is null or id = ${account ?? null}) a
+    from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
     cross join lateral (
-      select * from provider.deliveries where account_id = a.id order by created_at desc, id desc limit ${limit}::int
+      select * from provider.deliveries where ${deliveries.account_id} = a.id order by ${deliveries.created_at} desc, ${deliveries.id} desc limit ${limit}::int
     ) d
-    order by d.created_at desc, d.id desc limit ${limit}::int`), 'listing deliveries')
+    order by ${d.created_at} desc, ${d.id} desc limit ${limit}::int`), 'listing deliveries')
   return rows.map(withTimes)
 }
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
   const rows = answered(await db.execute<DeliveryListing>(sql`
-    select ${listed} from provider.deliveries d where d.request_id = ${requestId} order by d.created_at desc`), 'listing the deliveries of a request')
+    select ${listed} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`), 'listing the deliveries of a request')
   return rows.map(withTimes)
 }
 
@@ -53,12 +46,12 @@ function withTimes(row: DeliveryListing): DeliveryListing {
 export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
-  const [row] = answered(await db.execute<DeliveryListing & { body: string }>(sql`
-    select ${listed}, d.body from provider.deliveries d where d.id = ${id}`), 'reading a delivery')
+  const [row] = answered(await db.execute<DeliveryListing & RowOf<typeof schema.deliveries, 'body'>>(sql`
+    select ${listed}, ${d.body} from provider.deliveries d where ${d.id} = ${id}`), 'reading a delivery')
   if (row === undefined) return undefined
   const attempts = answered(await db.execute<AttemptListing>(sql`
-    select number, started_at, duration_ms, ok, http_status, detail
-    from provider.delivery_attempts where delivery_id = ${id} order by number`), 'reading the attempts of a delivery')
+    select ${list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')}
+    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id} order by ${deliveryAttempts.number}`), 'reading the attempts of a delivery')
   const { body, ...delivery } = row
   return {
     delivery: withTimes(delivery),
@@ -74,8 +67,9 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
 export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
   const rows = answered(await db.execute(sql`
     update provider.deliveries
-    set state = 'pending', max_attempts = greatest(max_attempts, attempts + 1), due_at = ${now.toISOString()}, settled_at = null, lease_token = null
-    where id = ${id} and (state <> 'pending' or (lease_token is null and due_at > ${now.toISOString()}))
-    returning id`), 'sending a delivery again')
+    set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${deliveries.max_attempts}, ${deliveries.attempts} + 1),
+      ${deliveries.due_at} = ${now.toISOString()}, ${deliveries.settled_at} = null, ${deliveries.lease_token} = null
+    where ${deliveries.id} = ${id} and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
+    returning ${deliveries.id}`), 'sending a delivery again')
   return rows.length > 0
 }

@@ -2,6 +2,12 @@ import { sql } from 'drizzle-orm'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Faults } from '../domain/faults.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
 
 /** The deliveries of one account to one host. */
 export type Lane = { accountId: string; host: string }
@@ -22,17 +28,17 @@ export type LanePage = {
  * in it.
  */
 export async function findDueLanes(db: Database, { after, dueBy, limit }: { after: Lane; dueBy: Date; limit: number }): Promise<LanePage> {
-  const rows = await db.execute<{ account_id: string; host: string; due: boolean; n: number }>(sql`
+  const rows = await db.execute<RowOf<typeof schema.deliveries, 'account_id' | 'host'> & { due: boolean; n: number }>(sql`
     with recursive lanes as (
-      (select account_id, host, due_at, 1 as n from provider.deliveries
-       where state = 'pending' and (account_id, host) > (${after.accountId}, ${after.host})
-       order by account_id, host, due_at limit 1)
+      (select ${list(deliveries, 'account_id', 'host', 'due_at')}, 1 as n from provider.deliveries
+       where ${deliveries.state} = 'pending' and (${deliveries.account_id}, ${deliveries.host}) > (${after.accountId}, ${after.host})
+       order by ${list(deliveries, 'account_id', 'host', 'due_at')} limit 1)
       union all
       select next.account_id, next.host, next.due_at, lanes.n + 1
       from lanes cross join lateral (
-        select d.account_id, d.host, d.due_at from provider.deliveries d
-        where d.state = 'pending' and (d.account_id, d.host) > (lanes.account_id, lanes.host)
-        order by d.account_id, d.host, d.due_at limit 1
+        select ${list(d, 'account_id', 'host', 'due_at')} from provider.deliveries d
+        where ${d.state} = 'pending' and (${d.account_id}, ${d.host}) > (lanes.account_id, lanes.host)
+        order by ${list(d, 'account_id', 'host', 'due_at')} limit 1
       ) next
       where lanes.n < ${limit}::int
     )
@@ -76,33 +82,25 @@ export type ClaimRequest = {
  * never makes it seven.
  */
 export async function claimDue(db: Database, { token, dueBy, leaseUntil, lanes }: ClaimRequest): Promise<ClaimedDelivery[]> {
-  const rows = await db.execute<{
-    id: string
-    account_id: string
-    api_key_id: string
-    url: string
-    host: string
-    body: string
-    attempts: number
-    max_attempts: number
-    faults: Faults | null
-  }>(sql`
+  const rows = await db.execute<
+    RowOf<typeof schema.deliveries, 'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'>
+  >(sql`
     with due as (
       select next.id
       from unnest(
         ${sql.param(lanes.map(({ accountId }) => accountId))}::text[], ${sql.param(lanes.map(({ host }) => host))}::text[],
         ${sql.param(lanes.map(({ count }) => count))}::int[]
       ) as lane (account_id, host, count) cross join lateral (
-        select d.id from provider.deliveries d
-        where d.state = 'pending' and d.account_id = lane.account_id and d.host = lane.host
-          and d.due_at <= ${dueBy.toISOString()}::timestamptz and d.attempts < d.max_attempts
-        order by d.due_at limit lane.count for update skip locked
+        select ${d.id} from provider.deliveries d
+        where ${d.state} = 'pending' and ${d.account_id} = lane.account_id and ${d.host} = lane.host
+          and ${d.due_at} <= ${dueBy.toISOString()}::timestamptz and ${d.attempts} < ${d.max_attempts}
+        order by ${d.due_at} limit lane.count for update skip locked
       ) next
     )
     update provider.deliveries d
-    set attempts = d.attempts + 1, lease_token = ${token}::uuid, due_at = ${leaseUntil.toISOString()}
-    from due where d.id = due.id
-    returning d.id, d.account_id, d.api_key_id, d.url, d.host, d.body, d.attempts, d.max_attempts, d.faults`)
+    set ${deliveries.attempts} = ${d.attempts} + 1, ${deliveries.lease_token} = ${token}::uuid, ${deliveries.due_at} = ${leaseUntil.toISOString()}
+    from due where ${d.id} = due.id
+    returning ${list(d, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'attempts', 'max_attempts', 'faults')}`)
   return answered(rows, 'claiming deliveries').map((row) => ({
     id: row.id,
     token,

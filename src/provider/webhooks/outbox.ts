@@ -3,6 +3,11 @@ import { one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { NewDelivery } from './notification.ts'
 import type { ClaimedDelivery } from './outbox-claims.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const deliveryAttempts = columnsOf(schema.deliveryAttempts)
 
 /** Spec, Delivery rules 2. */
 export const maxAttempts = 6
@@ -16,7 +21,7 @@ export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, 
   const { id, url, host, body, dropped, dueAt } = delivery
   return sql`
     insert into provider.deliveries
-      (id, request_id, account_id, api_key_id, url, host, body, state, max_attempts, due_at, faults, created_at)
+      (${list(deliveries, 'id', 'request_id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state', 'max_attempts', 'due_at', 'faults', 'created_at')})
     select ${id}::uuid, r.id, r.account_id, r.api_key_id, ${url}, ${host}, ${body}, ${dropped ? 'dropped' : 'pending'},
       ${maxAttempts}::int, ${dueAt.toISOString()}::timestamptz, r.faults, ${now}::timestamptz
     from ${request} r`
@@ -38,12 +43,12 @@ export async function settleAttempt(
   const rows = await db.execute<{ settled: boolean }>(sql`
     with settled as (
       update provider.deliveries
-      set state = ${state}, lease_token = null, due_at = coalesce(${retryAt?.toISOString() ?? null}::timestamptz, due_at),
-        settled_at = case when ${state} = 'pending' then null else ${now.toISOString()}::timestamptz end
-      where id = ${claimed.id} and lease_token = ${claimed.token}::uuid and attempts = ${claimed.attempt}::int
-      returning id
+      set ${deliveries.state} = ${state}, ${deliveries.lease_token} = null, ${deliveries.due_at} = coalesce(${retryAt?.toISOString() ?? null}::timestamptz, ${deliveries.due_at}),
+        ${deliveries.settled_at} = case when ${state} = 'pending' then null else ${now.toISOString()}::timestamptz end
+      where ${deliveries.id} = ${claimed.id} and ${deliveries.lease_token} = ${claimed.token}::uuid and ${deliveries.attempts} = ${claimed.attempt}::int
+      returning ${deliveries.id}
     ), written as (
-      insert into provider.delivery_attempts (delivery_id, number, started_at, duration_ms, ok, http_status, detail)
+      insert into provider.delivery_attempts (${list(deliveryAttempts, 'delivery_id', 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')})
       select id, ${claimed.attempt}::int, ${attempt.startedAt.toISOString()}::timestamptz, ${Math.round(attempt.durationMs)}::int,
         ${attempt.ok}::boolean, ${attempt.httpStatus ?? null}::int, ${attempt.detail}
       from settled
@@ -58,10 +63,10 @@ const abandonedBatch = 1000
 /** Gives up what processes left behind in their last attempt, so many at a time. */
 export async function failAbandoned(db: Database, now: Date): Promise<void> {
   await db.execute(sql`
-    update provider.deliveries set state = 'failed', lease_token = null, settled_at = ${now.toISOString()}
-    where id = any (array(
-      select id from provider.deliveries
-      where state = 'pending' and attempts >= max_attempts and due_at <= ${now.toISOString()}
-      order by due_at limit ${abandonedBatch}::int for update skip locked
+    update provider.deliveries set ${deliveries.state} = 'failed', ${deliveries.lease_token} = null, ${deliveries.settled_at} = ${now.toISOString()}
+    where ${deliveries.id} = any (array(
+      select ${deliveries.id} from provider.deliveries
+      where ${deliveries.state} = 'pending' and ${deliveries.attempts} >= ${deliveries.max_attempts} and ${deliveries.due_at} <= ${now.toISOString()}
+      order by ${deliveries.due_at} limit ${abandonedBatch}::int for update skip locked
     ))`)
 }

@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import { isNoAnswer } from '../../runtime/postgres/errors.ts'
+import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
@@ -36,9 +36,7 @@ const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT
 export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  const noConnectionToBeHad = cause instanceof Error && 'code' in cause && noConnection.test(String(cause.code))
-  if (!noConnectionToBeHad && !isNoAnswer(error)) return error
+  if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return error
   logger.error({ err: error }, 'the internal listener cannot reach Postgres')
   return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
 }

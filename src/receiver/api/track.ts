@@ -4,6 +4,11 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Environment } from '../domain/keys.ts'
 import { joinTracked, requeueParked } from '../submitting/tracking.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 const text = z.string().min(1).max(255)
 
@@ -24,12 +29,12 @@ export async function trackRequest(db: Database, body: TrackBody, { environment,
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const rows = await db.execute<{ created: boolean }>(sql`
     with tracked as (
-      insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
+      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
       values (${request_id}::uuid, ${model}, ${key_name}, 'tracked', ${sandbox}::boolean,
         ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb, ${now.toISOString()}::timestamptz)
       on conflict (request_id) ${joinTracked(now)}
       -- A row that this statement made has never been locked or updated.
-      returning r.request_id, r.confirmed_at is null as open, xmax = 0 as created
+      returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
     ${requeueParked({ keyNames, now })}
     select created from tracked`)

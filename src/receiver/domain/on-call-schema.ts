@@ -62,7 +62,7 @@ export const audit = mediadock.table(
     actor: text('actor').notNull(),
     action: text('action').notNull(),
     target: text('target'),
-    detail: jsonb('detail'),
+    detail: jsonb('detail').$type<Record<string, unknown>>(),
   },
   (table) => [index('audit_at').on(table.at.desc(), table.id.desc())],
 )

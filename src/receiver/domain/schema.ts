@@ -1,8 +1,9 @@
 import { sql } from 'drizzle-orm'
 import { bigserial, boolean, check, customType, doublePrecision, index, integer, jsonb, numeric, pgSchema, primaryKey, real, smallint, text, timestamp, uuid } from 'drizzle-orm/pg-core'
+import { requestStatuses } from '../../wire/schemas.ts'
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-export const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'date' })
+export const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
 
 export const mediadock = pgSchema('mediadock')
 
@@ -146,9 +147,7 @@ export const requests = mediadock.table(
   'requests',
   {
     requestId: uuid('request_id').primaryKey(),
-    status: text('status', { enum: ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED'] })
-      .notNull()
-      .default('IN_QUEUE'),
+    status: text('status', { enum: requestStatuses }).notNull().default('IN_QUEUE'),
     model: text('model'),
     keyName: text('key_name'),
     /**
@@ -252,7 +251,7 @@ export const generations = mediadock.table(
 /** What internal services read. Its columns only grow. */
 export const results = mediadock.view('results', {
   requestId: uuid('request_id').notNull(),
-  status: text('status').notNull(),
+  status: text('status', { enum: requestStatuses }).notNull(),
   model: text('model'),
   output: jsonb('output'),
   mediaComplete: boolean('media_complete').notNull(),
@@ -262,7 +261,7 @@ export const results = mediadock.view('results', {
   createdAt: instant('created_at').notNull(),
   completedAt: instant('completed_at'),
   landedAt: instant('landed_at'),
-  source: text('source'),
+  source: text('source', { enum: ['webhook', 'reconciler'] }),
   keyName: text('key_name'),
   sandbox: boolean('sandbox'),
   metadata: jsonb('metadata'),

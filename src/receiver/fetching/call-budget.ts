@@ -1,6 +1,12 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const budget = columnsOf(onCall.callBudgets)
+const b = columnsOf(onCall.callBudgets, 'b')
 
 export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
 
@@ -46,8 +52,8 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   const slots = sql.raw(String(slotCount))
   const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
   const tries = purpose === 'trying'
-  const rows = await db.execute<{ granted: boolean; blocked_until: string | null; blocked_reason: string | null }>(sql`
-    insert into mediadock.call_budgets as b (key_name, slots, trial_slots, slots_until, granted)
+  const rows = await db.execute<RowOf<typeof onCall.callBudgets, 'granted' | 'blocked_until' | 'blocked_reason'>>(sql`
+    insert into mediadock.call_budgets as b (${list(budget, 'key_name', 'slots', 'trial_slots', 'slots_until', 'granted')})
     values (${keyName}, array[1] || array_fill(0, array[${slots} - 1]), array[${tries ? 1 : 0}::int] || array_fill(0, array[${slots} - 1]), ${second}, true)
     on conflict (key_name) do update set (slots, trial_slots, slots_until, granted) = (
       select array[aged[1] + granted::int] || aged[2:], array[tried[1] + (granted and ${tries}::boolean)::int] || tried[2:], until, granted
@@ -55,18 +61,18 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
         select aged, tried, until,
                (select sum(calls) from unnest(aged) calls) < ${callsFor(purpose, limitPerMinute)}::int
                  and (not ${tries}::boolean or (select sum(calls) from unnest(tried) calls) < ${triesFor(limitPerMinute)}::int)
-                 and coalesce(b.blocked_until <= ${now.toISOString()}::timestamptz, true) as granted
+                 and coalesce(${b.blocked_until} <= ${now.toISOString()}::timestamptz, true) as granted
         from (
-          select until, array_fill(0, array[shift]) || b.slots[1:${slots} - shift] as aged, array_fill(0, array[shift]) || b.trial_slots[1:${slots} - shift] as tried
+          select until, array_fill(0, array[shift]) || ${b.slots}[1:${slots} - shift] as aged, array_fill(0, array[shift]) || ${b.trial_slots}[1:${slots} - shift] as tried
           from (
             -- A clock a little behind another replica's counts into the newest slot; one that
             -- was put back for good takes all slots as the minute before its new time.
-            select case when ${second} < b.slots_until - ${slots} then ${second} else greatest(b.slots_until, ${second}) end as until,
-                   greatest(least(${second} - b.slots_until, ${slots}), 0)::int as shift
+            select case when ${second} < ${b.slots_until} - ${slots} then ${second} else greatest(${b.slots_until}, ${second}) end as until,
+                   greatest(least(${second} - ${b.slots_until}, ${slots}), 0)::int as shift
           ) s
         ) a
       ) d)
-    returning granted, blocked_until, blocked_reason`)
+    returning ${list(budget, 'granted', 'blocked_until', 'blocked_reason')}`)
   const { granted, blocked_until, blocked_reason } = one(rows, `taking a call with the key ${keyName}`)
   if (granted) return { ok: true }
   const blockedUntil = blocked_until === null ? undefined : new Date(blocked_until)
@@ -77,8 +83,8 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
 /** No call with this key before `until`: the provider demanded a pause, or refused the key. The later end stays. */
 export async function blockCalls(db: Database, block: { keyName: string; until: Date; reason: string }): Promise<void> {
   await db.execute(sql`
-    update mediadock.call_budgets set blocked_until = ${block.until.toISOString()}::timestamptz, blocked_reason = ${block.reason}
-    where key_name = ${block.keyName} and coalesce(blocked_until < ${block.until.toISOString()}::timestamptz, true)`)
+    update mediadock.call_budgets set ${budget.blocked_until} = ${block.until.toISOString()}::timestamptz, ${budget.blocked_reason} = ${block.reason}
+    where ${budget.key_name} = ${block.keyName} and coalesce(${budget.blocked_until} < ${block.until.toISOString()}::timestamptz, true)`)
 }
 
 export type CallBudget = {
@@ -89,11 +95,11 @@ export type CallBudget = {
 }
 
 /** How much of its budget each key has spent, and whether it rests. */
-export async function callBudgets(db: Database, now: Date): Promise<Map<string, CallBudget>> {
+export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const rows = await db.execute<{ key_name: string; used: number; blocked_until: string | null; blocked_reason: string | null }>(sql`
-    select key_name, blocked_until, blocked_reason, coalesce((
-      select sum(calls) from unnest(slots) with ordinality as s(calls, i) where slots_until - (i - 1) > ${oldest}::bigint), 0)::int as used
+  const rows = await db.execute<RowOf<typeof onCall.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & { used: number }>(sql`
+    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, coalesce((
+      select sum(calls) from unnest(${budget.slots}) with ordinality as s(calls, i) where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int as used
     from mediadock.call_budgets`)
   return new Map(
     answered(rows, 'reading the budgets of calls').map(({ key_name, used, blocked_until, blocked_reason }) => [
@@ -104,7 +110,7 @@ export async function callBudgets(db: Database, now: Date): Promise<Map<string, 
 }
 
 /** Calls that each key has left in the minute that ends now. */
-export async function remainingCalls(db: Database, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
+export async function remainingCalls(db: Executor, limitPerMinute: number, now: Date): Promise<Map<string, number>> {
   const budgets = await callBudgets(db, now)
   return new Map([...budgets].map(([keyName, { calls }]) => [keyName, Math.max(0, limitPerMinute - calls)]))
 }

@@ -2,6 +2,10 @@ import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const columns = columnsOf(onCall.polls)
 
 /** One poll, and its outcome. */
 export type PollRecord = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
@@ -24,7 +28,7 @@ export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Co
 async function write(db: Database, polls: readonly PollRecord[]): Promise<void> {
   const column = <T>(pick: (poll: PollRecord) => T) => sql.param(polls.map(pick))
   await db.execute(sql`
-    insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail)
+    insert into mediadock.polls (${list(columns, 'request_id', 'polled_at', 'key_name', 'outcome', 'detail')})
     select * from unnest(
       ${column((p) => p.requestId)}::uuid[], ${column((p) => p.polledAt.toISOString())}::text[]::timestamptz[], ${column((p) => p.keyName)}::text[],
       ${column((p) => p.outcome)}::text[], ${column((p) => p.detail?.replaceAll('\0', '').toWellFormed().slice(0, 500) ?? null)}::text[])

@@ -6,6 +6,18 @@ import { type Database } from '../../runtime/postgres/postgres.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
 import { isAboutTheData } from '../../runtime/postgres/errors.ts'
 import type { Delivery } from '../domain/delivery.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const written = {
+  deliveries: list(
+    columnsOf(schema.deliveries),
+    'id', 'webhook_id', 'request_id', 'status', 'key_name', 'signed_at', 'received_at', 'headers', 'body', 'parked_reason',
+  ),
+  inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'key_name'),
+}
+const quarantine = columnsOf(schema.quarantine)
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
@@ -156,9 +168,9 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
  */
 export async function storeDeliveries(db: Database, rows: readonly Delivery[], quarantineIds: readonly number[] = []): Promise<Set<string>> {
   const released =
-    quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where id = any(${sql.param([...quarantineIds])}::bigint[])),`
+    quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<{ id: string; is_new: boolean }>(db, sql`
+  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(db, sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
@@ -171,7 +183,7 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
     ),
     stored as (
       insert into mediadock.deliveries
-        (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body, parked_reason)
+        (${written.deliveries})
       select id, webhook_id, request_id, status, key_name, to_timestamp(signed_at), to_timestamp(received_at), headers,
         substring(bodies.bytes from start for length), parked_reason
       from arrived, bodies, durable
@@ -179,7 +191,7 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
       returning id
     ),
     queued as (
-      insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
+      insert into mediadock.inbox (${written.inbox})
       select id, lane, to_timestamp(received_at), key_name from stored join arrived using (id) where parked_reason is null
     )
     select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`)

@@ -4,6 +4,10 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
 
 const maxWaitingRows = 50_000
 const flushRows = 2000
@@ -108,8 +112,11 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
   const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
-    insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name,
-                                    remote, bytes, skew_seconds, ack_ms, folded)
+    insert into mediadock.arrivals (${list(
+      arrivals,
+      'arrived_at', 'outcome', 'reason', 'status', 'webhook_id', 'delivery_id', 'request_id', 'key_name', 'remote', 'bytes',
+      'skew_seconds', 'ack_ms', 'folded',
+    )})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
       remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)

@@ -1,5 +1,10 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const keyUses = columnsOf(onCall.keyUses)
+const u = columnsOf(onCall.keyUses, 'u')
 
 export type KeyUse = { keyName: string; at: Date; matches: number }
 
@@ -9,14 +14,14 @@ export function notingKeyUses(uses: readonly KeyUse[]): SQL {
   const keys = [...Map.groupBy(uses, ({ keyName }) => keyName)].sort(([a], [b]) => (a < b ? -1 : 1))
   const times = keys.map(([, some]) => some.map(({ at }) => at.getTime() / 1000))
   return sql`
-    insert into mediadock.key_uses as u (key_name, first_match_at, last_match_at, matches)
+    insert into mediadock.key_uses as u (${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')})
     select key_name, to_timestamp(first), to_timestamp(last), matches from unnest(
       ${sql.param(keys.map(([name]) => name))}::text[], ${sql.param(times.map((some) => Math.min(...some)))}::float8[],
       ${sql.param(times.map((some) => Math.max(...some)))}::float8[],
       ${sql.param(keys.map(([, some]) => some.reduce((sum, { matches }) => sum + matches, 0)))}::bigint[]
     ) as used (key_name, first, last, matches)
-    on conflict (key_name) do update set matches = u.matches + excluded.matches,
-      first_match_at = least(u.first_match_at, excluded.first_match_at), last_match_at = greatest(u.last_match_at, excluded.last_match_at)`
+    on conflict (key_name) do update set matches = ${u.matches} + excluded.matches,
+      first_match_at = least(${u.first_match_at}, excluded.first_match_at), last_match_at = greatest(${u.last_match_at}, excluded.last_match_at)`
 }
 
 const unknownSeconds = 600
@@ -29,9 +34,10 @@ const idleSeconds = 3600
  * come just now, and one that matched within the hour may do so at any moment.
  */
 export function whenKeyMatched(at: SQL, keyName: string): SQL {
-  const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where key_name = ${keyName})`
-  return sql`${at} >= coalesce(${use(sql`first_match_at`)}, now()) - make_interval(secs => ${unknownSeconds})
-    and ${at} <= coalesce(${use(sql`case when last_match_at < now() - make_interval(secs => ${idleSeconds}) then last_match_at + make_interval(secs => ${idleSeconds}) end`)}, 'infinity')`
+  const use = (what: SQL) => sql`(select ${what} from mediadock.key_uses where ${keyUses.key_name} = ${keyName})`
+  return sql`${at} >= coalesce(${use(sql`${keyUses.first_match_at}`)}, now()) - make_interval(secs => ${unknownSeconds})
+    and ${at} <= coalesce(${use(sql`case when ${keyUses.last_match_at} < now() - make_interval(secs => ${idleSeconds})
+      then ${keyUses.last_match_at} + make_interval(secs => ${idleSeconds}) end`)}, 'infinity')`
 }
 
 export async function noteKeyUses(db: Database, uses: readonly KeyUse[]): Promise<void> {

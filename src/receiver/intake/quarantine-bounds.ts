@@ -2,6 +2,12 @@ import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { networkIn } from './refused-source.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+
+const quarantine = columnsOf(schema.quarantine)
+const known = columnsOf(onCall.knownSenders)
 
 /** Other replicas write too: after so long the table is looked at again. */
 const lookAgainMs = 1000
@@ -37,7 +43,7 @@ export function createQuarantineBounds({ db, maxRows, maxBytes }: { db: Database
 
 async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
   const [held] = await db.execute<{ rows: number; bytes: string }>(sql`
-    select count(*)::int as rows, coalesce(sum(bytes), 0)::text as bytes from mediadock.quarantine`)
+    select count(*)::int as rows, coalesce(sum(${quarantine.bytes}), 0)::text as bytes from mediadock.quarantine`)
   if (!held) throw new Error('Postgres answered the question for the size of the quarantine with no row')
   return { rows: held.rows, bytes: Number(held.bytes) }
 }
@@ -54,9 +60,9 @@ async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bo
   const gone = await db.execute(sql`
     with held as (
       -- Sorted four times: by bytes, not by the words of a language.
-      select id, arrived_at, bytes, reason collate "C" as reason, source collate "C" as source, ${networkIn(sql`source`)} collate "C" as network,
-             coalesce(source in (select source from mediadock.known_senders), false) as known,
-             bytes::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8 as weight
+      select ${quarantine.id}, ${quarantine.arrived_at}, ${quarantine.bytes}, ${quarantine.reason} collate "C" as reason, ${quarantine.source} collate "C" as source, ${networkIn(sql`${quarantine.source}`)} collate "C" as network,
+             coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as known,
+             ${quarantine.bytes}::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8 as weight
       from mediadock.quarantine
     ),
     -- Each depth is how much lies before a row in its share, where what lies least deep one level below comes first.
@@ -65,8 +71,8 @@ async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bo
     of_network as (select *, sum(weight) over (partition by known, network order by sender_depth, arrived_at desc, id desc rows unbounded preceding) as network_depth from of_sender),
     of_all as (select *, sum(weight) over (partition by known order by network_depth, arrived_at desc, id desc rows unbounded preceding) as depth from of_network),
     kept as (select id, row_number() over filling as place, sum(bytes) over filling as total from of_all window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding))
-    delete from mediadock.quarantine where id in (
+    delete from mediadock.quarantine where ${quarantine.id} in (
       select id from kept where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
-    returning id`)
+    returning ${quarantine.id}`)
   return answered(gone, 'trimming the quarantine').length
 }

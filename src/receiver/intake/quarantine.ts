@@ -13,7 +13,11 @@ import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
 import { networkOf, sourceOf } from './refused-source.ts'
 import type { Refused } from './webhook.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
 
+const quarantine = columnsOf(schema.quarantine)
 
 const maxWaitingBytes = 40 * 1024 * 1024
 const flushRows = 100
@@ -121,7 +125,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
   }))
   await db.execute(sql`
     with bodies as materialized (select ${bytesOf(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
-    insert into mediadock.quarantine (arrived_at, reason, webhook_id, source, headers, body)
+    insert into mediadock.quarantine (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'source', 'headers', 'body')})
     select arrived_at, reason, webhook_id, source, headers::jsonb, substring(bodies.bytes from start for length)
     from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
       arrived_at timestamptz, reason text, webhook_id text, source text, headers text, start int, length int), bodies
@@ -174,7 +178,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
 
 /** A refused arrival as it lies in the quarantine. */
 export type Kept = { id: number; arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
-export type KeptRow = { id: string; arrived_at: string; reason: string; webhook_id: string | null; headers: Record<string, string>; body: Buffer }
+export type KeptRow = RowOf<typeof schema.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'>
 
 export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
   return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
@@ -182,15 +186,15 @@ export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
 
 async function nextRows(db: Database, { after, reason }: { after: number; reason: string | undefined }): Promise<Kept[]> {
   const rows = await db.execute<KeptRow>(sql`
-    select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
+    select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (
       select id from (
         select id, row_number() over oldest as place, sum(bytes) over oldest as total
         from (
-          select id, bytes from mediadock.quarantine
-          where id > ${after} and ${reason === undefined ? sql`true` : sql`reason = ${reason}`} order by id limit ${pageRows}
+          select ${quarantine.id}, ${quarantine.bytes} from mediadock.quarantine
+          where ${quarantine.id} > ${after} and ${reason === undefined ? sql`true` : sql`${quarantine.reason} = ${reason}`} order by ${quarantine.id} limit ${pageRows}
         ) as page window oldest as (order by id)
       ) as summed where place = 1 or total <= ${pageBytes}
-    ) order by id`)
+    ) order by ${quarantine.id}`)
   return answered(rows, 'reading the quarantine').map(toKept)
 }
 

@@ -1,8 +1,15 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const attempts = columnsOf(schema.attempts)
+const deliveries = columnsOf(schema.deliveries)
+const inbox = columnsOf(schema.inbox)
 
 export type Lane = Delivery['lane']
 
@@ -28,31 +35,26 @@ export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
 
 /**
  * Takes due deliveries of a lane for this worker, the oldest first, and where each
- * costs a call to the provider of every key in turn; other workers skip them. No more than `limit`, and none after the one with which the bodies
- * reach `maxBytes`: what is claimed is held in memory.
+ * costs a call to the provider of every key in turn; other workers skip them. No
+ * more than `limit`, and none after the one with which the bodies reach
+ * `maxBytes`: what is claimed is held in memory.
  */
 export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date }): Promise<Claimed[]> {
-  const rows = await db.execute<{
-    delivery_id: string
-    claims: number
-    failures: number
-    webhook_id: string
-    key_name: string
-    received_at: string
-    body: Buffer
-  }>(sql`
+  const rows = await db.execute<
+    RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> & RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'>
+  >(sql`
     with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
-      select delivery_id, webhook_id, key_name, received_at, body,
-             coalesce(sum(octet_length(body)) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
-      from due left join mediadock.deliveries on deliveries.id = due.delivery_id
+      select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'received_at', 'body')},
+             coalesce(sum(octet_length(${deliveries.body})) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
+      from due left join mediadock.deliveries on deliveries.${deliveries.id} = due.delivery_id
     ),
     claimed as (
       update mediadock.inbox
-      set due_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), claims = claims + 1
-      from weighed where inbox.delivery_id = weighed.delivery_id and weighed.before < ${maxBytes}
-      returning inbox.delivery_id, inbox.claims, inbox.failures
+      set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${inbox.claims} = inbox.${inbox.claims} + 1
+      from weighed where inbox.${inbox.delivery_id} = weighed.delivery_id and weighed.before < ${maxBytes}
+      returning inbox.${inbox.delivery_id}, inbox.${inbox.claims}, inbox.${inbox.failures}
     )
     select claimed.*, webhook_id, key_name, received_at, body
     from claimed join weighed using (delivery_id)
@@ -106,10 +108,10 @@ function dueInTurns(limit: number, now: Date): SQL {
  */
 export async function giveBack(db: Database, claims: readonly (Claim & { dueAt?: Date })[], now: Date): Promise<void> {
   await db.execute(sql`
-    update mediadock.inbox set due_at = c.due_at
+    update mediadock.inbox set ${inbox.due_at} = c.due_at
     from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
       ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
-    where delivery_id = c.id and inbox.claims = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
+    where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
 export type Failure = { claimed: Omit<Claimed, 'body'>; reason: string; detail: string; now: Date }
@@ -124,12 +126,12 @@ export async function retryOrPark(db: Database, { claimed, reason, detail, now }
   const dueAt = new Date(now.getTime() + jitteredPauseMs(failures, retryPause, Math.random))
   const rows = await db.execute<{ n: number }>(sql`
     with returned as (
-      update mediadock.inbox set due_at = ${dueAt.toISOString()}::timestamptz, failures = ${failures}
-      where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
-      returning delivery_id
+      update mediadock.inbox set ${inbox.due_at} = ${dueAt.toISOString()}::timestamptz, ${inbox.failures} = ${failures}
+      where ${inbox.delivery_id} = ${claimed.deliveryId} and ${inbox.claims} = ${claimed.claims}
+      returning ${inbox.delivery_id}
     ),
     noted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
       select delivery_id, ${now.toISOString()}::timestamptz, 'retry', ${`${reason}: ${detail}`} from returned
       on conflict do nothing
     )
@@ -141,14 +143,14 @@ export async function retryOrPark(db: Database, { claimed, reason, detail, now }
 export async function park(db: Database, { claimed, reason, detail, now }: Failure): Promise<boolean> {
   const rows = await db.execute<{ n: number }>(sql`
     with taken as (
-      delete from mediadock.inbox where delivery_id = ${claimed.deliveryId} and claims = ${claimed.claims}
-      returning delivery_id
+      delete from mediadock.inbox where ${inbox.delivery_id} = ${claimed.deliveryId} and ${inbox.claims} = ${claimed.claims}
+      returning ${inbox.delivery_id}
     ),
     parked as (
-      update mediadock.deliveries set parked_reason = ${reason} from taken where id = taken.delivery_id
+      update mediadock.deliveries set ${deliveries.parked_reason} = ${reason} from taken where ${deliveries.id} = taken.delivery_id
     ),
     noted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
       select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`} from taken
       on conflict do nothing
     )
@@ -159,16 +161,16 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
 export type InboxDepth = { pending: number; oldestSeconds: number }
 
 /** How much waits to be landed, and for how long the oldest has. */
-export async function depth(db: Database, now: Date): Promise<InboxDepth> {
+export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const rows = await db.execute<{ pending: string; oldest: string | null }>(sql`
     select count(*) as pending,
-           extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
-    from mediadock.inbox join mediadock.deliveries on deliveries.id = inbox.delivery_id`)
+           extract(epoch from ${now.toISOString()}::timestamptz - min(${deliveries.received_at})) as oldest
+    from mediadock.inbox join mediadock.deliveries on deliveries.${deliveries.id} = inbox.${inbox.delivery_id}`)
   const { pending, oldest } = one(rows, 'counting what is pending')
   return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)) }
 }
 
-export async function countParked(db: Database): Promise<number> {
-  const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where parked_reason is not null`)
+export async function countParked(db: Executor): Promise<number> {
+  const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`)
   return one(rows, 'counting what is parked').n
 }

@@ -1,6 +1,8 @@
 import { sql, type SQL } from 'drizzle-orm'
+import postgres from 'postgres'
+import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
+import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Environments } from '../domain/keys.ts'
 import type { Landing } from './landing.ts'
 import { flags } from './statement/flags.ts'
@@ -10,6 +12,12 @@ import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
 import { notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const r = columnsOf(schema.results, 'r')
+
+const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'raced'] as const
 
 /**
  * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
@@ -19,15 +27,18 @@ import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
  * - `key_mismatch`: signed with a key of the other environment; parked
  * - `raced`: the row appeared or landed in the same moment; nothing was written, try again
  */
-export type LandingOutcome = 'landed' | 'confirmed' | 'no_effect' | 'contradiction' | 'key_mismatch' | 'raced'
+export type LandingOutcome = (typeof outcomeNames)[number]
+
+const row = z.record(z.string(), z.unknown())
+const changeSchema = z.object({
+  request_id: z.string(),
+  outcome: z.enum(outcomeNames),
+  request: z.object({ before: row.nullable(), after: row.nullable() }),
+  media: z.object({ written: z.array(row), removed: z.array(row) }),
+})
 
 /** What a landing wrote, row by row. */
-export type Change = {
-  request_id: string
-  outcome: LandingOutcome
-  request: { before: object | null; after: object | null }
-  media: { written: object[]; removed: object[] }
-}
+export type Change = z.infer<typeof changeSchema>
 
 /** Another landing of the same request came between our look and our write; the next look sees it. */
 const maxTries = 5
@@ -69,7 +80,7 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
       select jsonb_build_object(
         'request_id', outcome.request_id, 'outcome', outcome.outcome,
         'request', jsonb_build_object(
-          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r where r.request_id = outcome.request_id),
+          'before', (select to_jsonb(r) - 'metadata' from mediadock.results r where ${r.request_id} = outcome.request_id),
           'after', (select to_jsonb(w) from written w)),
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
@@ -81,9 +92,9 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
 
 /** The result that a dry run carried out of its rollback; any other error goes on. */
 function rolledBack(error: unknown): Change {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  if (cause instanceof Error && 'code' in cause && cause.code === 'MD001' && 'detail' in cause) return JSON.parse(String(cause.detail))
-  throw error
+  const cause = databaseErrorOf(error)
+  if (!(cause instanceof postgres.PostgresError) || cause.code !== 'MD001') throw error
+  return changeSchema.parse(JSON.parse(cause.detail ?? 'null'))
 }
 
 type At = { now: Date; environments: Environments }

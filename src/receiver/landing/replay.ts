@@ -4,6 +4,11 @@ import { answered } from '../../runtime/postgres/errors.ts'
 import { parseNotification } from '../domain/delivery.ts'
 import { landExplained, type Change } from './land.ts'
 import { landingOf, type Identified, type WorkerDeps } from './worker.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
 
 export type Replay = { replayed: number; changes: Change[] }
 
@@ -35,8 +40,8 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
 }
 
 async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer }) | undefined> {
-  const rows = await db.execute<{ webhook_id: string; key_name: string; body: Buffer }>(sql`
-    select webhook_id, key_name, body from mediadock.deliveries where id = ${id}`)
+  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'body'>>(sql`
+    select ${list(deliveries, 'webhook_id', 'key_name', 'body')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = answered(rows, `looking up the delivery ${id}`)
   return row && { deliveryId: id, claims: undefined, webhookId: row.webhook_id, keyName: row.key_name, body: row.body }
 }

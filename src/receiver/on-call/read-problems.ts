@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
 import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
 import { countOverdue } from '../reconciling/reconciler.ts'
@@ -28,7 +28,7 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
 }
 
 /** Inside another read: what the problems follow from, with the arrivals of the last minutes by outcome. */
-export async function readNumbers(tx: Database, options: ProblemsOptions): Promise<{ numbers: Numbers; recent: Recent }> {
+export async function readNumbers(tx: Executor, options: ProblemsOptions): Promise<{ numbers: Numbers; recent: Recent }> {
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
   const failed = await giveUps(tx, now)

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
@@ -8,6 +8,13 @@ import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const a = columnsOf(schema.arrivals, 'a')
+const deliveries = columnsOf(schema.deliveries)
 
 export const arrivalSchema = z
   .object({
@@ -29,11 +36,15 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-type ArrivalRow = Omit<ArrivalEntry, 'id'> & { id: string; micros: string }
+const logged = [
+  'arrived_at', 'outcome', 'reason', 'status', 'webhook_id', 'delivery_id', 'request_id', 'key_name', 'remote', 'bytes',
+  'skew_seconds', 'ack_ms', 'folded',
+] as const
 
-const order: Order = { at: sql`a.arrived_at`, id: sql`a.id`, idType: 'bigint' }
-const columns = sql`a.id, ${microsOf(order.at)} as micros, a.arrived_at, a.outcome, a.reason, a.status, a.webhook_id, a.delivery_id,
-  a.request_id, a.key_name, a.remote, a.bytes, a.skew_seconds, a.ack_ms, a.folded`
+type ArrivalRow = RowOf<typeof schema.arrivals, 'id' | (typeof logged)[number]> & { outcome: ArrivalEntry['outcome']; micros: string }
+
+const order: Order = { at: sql`${a.arrived_at}`, id: sql`${a.id}`, idType: 'bigint' }
+const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...logged)}`
 
 /** The log, newest first. */
 export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<ArrivalEntry>> {
@@ -43,14 +54,14 @@ export async function listArrivals(db: Database, { limit, cursor, ...filters }: 
     const chosen = allOf([...matching(filters), afterCursor(cursor, order), seldom])
     return tx.execute<ArrivalRow>(sql`
       select ${columns} from mediadock.arrivals a where ${chosen}
-      order by a.arrived_at desc, a.id desc limit ${limitOf({ limit })}`)
+      order by ${a.arrived_at} desc, ${a.id} desc limit ${limitOf({ limit })}`)
   })
   return toPage(rows, { limit }, toArrival)
 }
 
 /** The newest of all, inside another read. */
-export async function newestArrivals(tx: Database, limit: number): Promise<ArrivalEntry[]> {
-  const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by a.arrived_at desc, a.id desc limit ${limit}`)
+export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
+  const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`)
   return rows.map(toArrival)
 }
 
@@ -70,29 +81,29 @@ export async function arrivalsSince(db: Database, filters: ArrivalFilters, { aft
   const rows = await readWithin(db, (tx) =>
     tx.execute<ArrivalRow>(sql`
       select ${columns} from mediadock.arrivals a
-      where ${allOf(matching({ ...filters, since }))} and a.id > ${idFloor}::bigint
-        and (a.arrived_at, a.id) > (${instantOf(after.micros)}, ${after.id}::bigint)
-      order by a.arrived_at desc, a.id desc limit ${limit}`),
+      where ${allOf(matching({ ...filters, since }))} and ${a.id} > ${idFloor}::bigint
+        and (${a.arrived_at}, ${a.id}) > (${instantOf(after.micros)}, ${after.id}::bigint)
+      order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`),
   )
   return rows.toReversed().map((row) => ({ arrival: toArrival(row), cursor: encodeCursor(row) }))
 }
 
 /** Every arrival of these deliveries, oldest first, those that were refused included. */
-export async function arrivalsOfDeliveries(tx: Database, deliveryIds: readonly string[], limit: number): Promise<ArrivalEntry[]> {
+export async function arrivalsOfDeliveries(tx: Executor, deliveryIds: readonly string[], limit: number): Promise<ArrivalEntry[]> {
   const rows = await tx.execute<ArrivalRow>(sql`
-    select ${columns} from mediadock.arrivals a where a.delivery_id = any(${sql.param([...deliveryIds])}::uuid[])
-    order by a.arrived_at, a.id limit ${limit}`)
+    select ${columns} from mediadock.arrivals a where ${a.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[])
+    order by ${a.arrived_at}, ${a.id} limit ${limit}`)
   return rows.map(toArrival)
 }
 
 function matching({ state, outcome, reason, request_id, webhook_id, key_name, q, min_ack_ms, min_skew_seconds, since, until }: ArrivalFilters): (SQL | undefined)[] {
   return [
-    state && sql`a.delivery_id in ${idsInState(state)}`,
+    state && sql`${a.delivery_id} in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),
-    reason === undefined ? undefined : sql`a.reason = ${reason}`,
+    reason === undefined ? undefined : sql`${a.reason} = ${reason}`,
     request_id === undefined ? undefined : isOfRequest(request_id),
     webhook_id === undefined ? undefined : claimsWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`a.key_name = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
+    key_name === undefined ? undefined : sql`${a.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
     q === undefined ? undefined : arrivalFound({ q, since, until }),
     arrivalMeasured({ min_ack_ms, min_skew_seconds, since, until }),
     within(order.at, { since, until }),
@@ -102,7 +113,7 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, q,
 function outcomeIs(outcome: ArrivalEntry['outcome']): SQL {
   const always = outcome === 'accepted' || outcome === 'duplicate'
   // All others have a reason, and are few.
-  return always ? sql`a.outcome = ${outcome}` : sql`a.outcome = ${outcome} and a.reason is not null`
+  return always ? sql`${a.outcome} = ${outcome}` : sql`${a.outcome} = ${outcome} and ${a.reason} is not null`
 }
 
 /**
@@ -112,26 +123,26 @@ function outcomeIs(outcome: ArrivalEntry['outcome']): SQL {
 function isOfRequest(requestId: string): SQL {
   // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
   return isAmong(sql`
-    (select arrived_at, id from mediadock.arrivals
-      where delivery_id = any(array(select id from mediadock.deliveries where request_id = ${requestId}::uuid)) offset 0)
-    union (select arrived_at, id from mediadock.arrivals where outcome = 'unavailable' and request_id = ${requestId}::uuid offset 0)`)
+    (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals
+      where ${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} = ${requestId}::uuid)) offset 0)
+    union (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.outcome} = 'unavailable' and ${arrivals.request_id} = ${requestId}::uuid offset 0)`)
 }
 
 /** Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no index by key. */
-async function isOfSeldomKey(tx: Database, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
+async function isOfSeldomKey(tx: Executor, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
   const ids = await idsOfSeldomKey(tx, { key_name, until })
   if (!ids) return undefined
   const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`
     select array_agg(arrived_at::text) as times, array_agg(id::text) as ids from (
-      (select arrived_at, id from mediadock.arrivals where delivery_id = any(${sql.param(ids)}::uuid[]) offset 0)
-      union all (select arrived_at, id from mediadock.arrivals where outcome = 'unavailable' and key_name = ${key_name} offset 0)) as p`)
-  return sql`a.arrived_at = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[]) and a.id = any(${sql.param(places?.ids ?? [])}::bigint[])`
+      (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.delivery_id} = any(${sql.param(ids)}::uuid[]) offset 0)
+      union all (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} = ${key_name} offset 0)) as p`)
+  return sql`${a.arrived_at} = any(${sql.param(places?.times ?? [])}::text[]::timestamptz[]) and ${a.id} = any(${sql.param(places?.ids ?? [])}::bigint[])`
 }
 
 /** By the range of ids that one webhook id has; what was refused before its body was read has no such id. */
 function claimsWebhookId(webhookId: string): SQL {
   const { first, last } = deliveryIdRange(webhookId)
-  return sql`(a.delivery_id between ${first}::uuid and ${last}::uuid or a.delivery_id is null) and a.webhook_id = ${webhookId}`
+  return sql`(${a.delivery_id} between ${first}::uuid and ${last}::uuid or ${a.delivery_id} is null) and ${a.webhook_id} = ${webhookId}`
 }
 
 function toArrival({ micros: _micros, ...row }: ArrivalRow): ArrivalEntry {

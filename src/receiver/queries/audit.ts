@@ -5,6 +5,11 @@ import { auditChannels } from '../upkeep/audit.ts'
 import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const a = columnsOf(onCall.audit, 'a')
 
 export const auditEntrySchema = z
   .object({
@@ -29,11 +34,11 @@ const auditFiltersSchema = z.strictObject({
 export type AuditFilters = z.infer<typeof auditFiltersSchema>
 export const auditListSchema = auditFiltersSchema.extend(paging)
 
-const order: Order = { at: sql`a.at`, id: sql`a.id`, idType: 'bigint' }
+const order: Order = { at: sql`${a.at}`, id: sql`${a.id}`, idType: 'bigint' }
 
 /** Who did what, newest first. */
 export async function listAudit(db: Database, { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging): Promise<Page<AuditEntry>> {
-  const equal = (column: string, value: string | undefined) => (value === undefined ? undefined : sql`a.${sql.raw(column)} = ${value}`)
+  const equal = (column: keyof typeof a, value: string | undefined) => (value === undefined ? undefined : sql`${a[column]} = ${value}`)
   const chosen = allOf([
     equal('via', via),
     equal('actor', actor),
@@ -43,9 +48,9 @@ export async function listAudit(db: Database, { limit, cursor, via, actor, actio
     afterCursor(cursor, order),
   ])
   const rows = await readWithin(db, (tx) =>
-    tx.execute<Omit<AuditEntry, 'id'> & { id: string; micros: string }>(sql`
-      select a.id, ${microsOf(order.at)} as micros, a.at, a.via, a.actor, a.action, a.target, a.detail from mediadock.audit a where ${chosen}
-      order by a.at desc nulls last, a.id desc nulls last limit ${limitOf({ limit })}`),
+    tx.execute<RowOf<typeof onCall.audit, keyof AuditEntry> & { micros: string }>(sql`
+      select ${a.id}, ${microsOf(order.at)} as micros, ${list(a, 'at', 'via', 'actor', 'action', 'target', 'detail')} from mediadock.audit a where ${chosen}
+      order by ${a.at} desc nulls last, ${a.id} desc nulls last limit ${limitOf({ limit })}`),
   )
   return toPage(rows, { limit }, ({ micros: _micros, ...row }) => ({ ...row, id: Number(row.id), at: isoAlways(row.at) }))
 }

@@ -1,8 +1,13 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const quarantine = columnsOf(schema.quarantine)
 
 export const causeSchema = z
   .object({ reason: z.string(), count: z.int(), first_seen: z.iso.datetime(), last_seen: z.iso.datetime() })
@@ -11,7 +16,7 @@ export type Cause = z.infer<typeof causeSchema>
 
 /** Why what lies in the quarantine was refused: the most frequent cause first. */
 export function readQuarantineCauses(db: Database): Promise<Cause[]> {
-  return readWithin(db, (tx) => causes(tx, sql`select reason, arrived_at as at from mediadock.quarantine`))
+  return readWithin(db, (tx) => causes(tx, sql`select ${quarantine.reason}, ${quarantine.arrived_at} as at from mediadock.quarantine`))
 }
 
 /** Why deliveries are parked: the most frequent cause first. */
@@ -20,12 +25,12 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
 }
 
 /** The same inside another read; only of what arrived since, where that is given. */
-export function parkedCauses(tx: Database, since?: Date): Promise<Cause[]> {
-  const recent = since === undefined ? sql`` : sql`and received_at >= ${since.toISOString()}::timestamptz`
-  return causes(tx, sql`select parked_reason as reason, received_at as at from mediadock.deliveries where parked_reason is not null ${recent}`)
+export function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
+  const recent = since === undefined ? sql`` : sql`and ${deliveries.received_at} >= ${since.toISOString()}::timestamptz`
+  return causes(tx, sql`select ${deliveries.parked_reason} as reason, ${deliveries.received_at} as at from mediadock.deliveries where ${deliveries.parked_reason} is not null ${recent}`)
 }
 
-async function causes(tx: Database, rows: SQL): Promise<Cause[]> {
+async function causes(tx: Executor, rows: SQL): Promise<Cause[]> {
   const found = await tx.execute<Cause>(sql`
     select reason, count(*)::int as count, min(at) as first_seen, max(at) as last_seen from (${rows}) as rows
     group by reason order by count desc, reason`)

@@ -1,7 +1,7 @@
-import { is, SQL, sql } from 'drizzle-orm'
+import type { SQLWrapper } from 'drizzle-orm'
 import type postgres from 'postgres'
-import { clientOf, type Database, statementOf } from '../../runtime/postgres/postgres.ts'
-import { answered, isConnectionLost } from '../../runtime/postgres/errors.ts'
+import { clientOf, type Database, databaseOn, type Executor } from '../../runtime/postgres/postgres.ts'
+import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../runtime/postgres/errors.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
@@ -23,39 +23,37 @@ export class QueryTimeoutError extends Error {
  * connection counts, and Postgres itself ends a statement that runs into it:
  * the setting lives as long as the transaction, so it passes PgBouncer too.
  */
-export async function readWithin<T>(db: Database, read: (tx: Database) => Promise<T>): Promise<T> {
+export async function readWithin<T>(db: Database, read: (tx: Executor) => Promise<T>): Promise<T> {
   const state = { late: false }
   try {
     return await withDeadline(readOnOneConnection(db, read, state), queryDeadlineMs + graceMs, 'a query')
   } catch (error) {
     state.late = true
-    if (error instanceof DeadlineError || codeOf(error) === '57014') throw new QueryTimeoutError({ cause: error })
+    if (error instanceof DeadlineError || databaseCodeOf(error) === '57014') throw new QueryTimeoutError({ cause: error })
     throw error
   }
 }
 
 /** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
-async function readOnOneConnection<T>(db: Database, read: (tx: Database) => Promise<T>, state: { late: boolean }): Promise<T> {
+async function readOnOneConnection<T>(db: Database, read: (tx: Executor) => Promise<T>, state: { late: boolean }): Promise<T> {
   const connection = await clientOf(db).reserve()
   let usable = true
-  const run = async (text: string, params: ReturnType<typeof statementOf>['params'] = []) => {
-    // Nobody waits for the answer any more.
-    if (state.late) throw new QueryTimeoutError()
-    return connection.unsafe(text, params)
-  }
-  const execute = async (query: SQL | string) => {
-    const { text, params } = statementOf(is(query, SQL) ? query : sql.raw(query))
-    // A list that is empty because its answer got lost would be read as good news.
-    return answered(await run(text, params), 'a query')
+  const alone = databaseOn(connection)
+  const tx: Executor = {
+    execute: async <Row extends Record<string, unknown>>(query: SQLWrapper | string) => {
+      // Nobody waits for the answer any more.
+      if (state.late) throw new QueryTimeoutError()
+      // A list that is empty because its answer got lost would be read as good news.
+      return answered(await alone.execute<Row>(query), 'a query')
+    },
   }
   try {
-    await run(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
-    const tx: Database = Object.create(db, { execute: { value: execute } })
+    await alone.execute(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
     return await read(tx)
   } catch (error) {
     // A lost connection has gone back to the pool by itself, to be opened again.
     usable = !isConnectionLost(error)
-    throw error
+    throw databaseErrorOf(error)
   } finally {
     if (usable) await giveBack(connection)
   }
@@ -68,9 +66,4 @@ async function giveBack(connection: postgres.ReservedSql): Promise<void> {
   } catch {
     // Lost, and so back in the pool already.
   }
-}
-
-function codeOf(error: unknown): string | undefined {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined
 }

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { one } from '../../runtime/postgres/errors.ts'
@@ -8,6 +8,18 @@ import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
 import { afterCursor, allOf, encodeCursor, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const a = columnsOf(schema.arrivals, 'a')
+const t = columnsOf(schema.attempts, 't')
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const inbox = columnsOf(schema.inbox)
+const i = columnsOf(schema.inbox, 'i')
+const r = columnsOf(schema.requests, 'r')
 
 export const deliverySchema = z
   .object({
@@ -31,27 +43,11 @@ export const deliverySchema = z
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
 
-export type DeliveryRow = {
-  id: string
-  micros: string
-  webhook_id: string
-  request_id: string | null
-  status: DeliveryEntry['status']
-  state: DeliveryEntry['state']
-  outcome: string
-  reason: string | null
-  flags: string[]
-  model: string | null
-  key_name: string
-  signed_at: string
-  received_at: string
-  bytes: number
-  arrivals: number
-  ack_ms: number | null
-}
+export type DeliveryRow = RowOf<typeof schema.deliveries, 'id' | 'webhook_id' | 'request_id' | 'status' | 'flags' | 'key_name' | 'signed_at' | 'received_at'> &
+  Pick<DeliveryEntry, 'state' | 'outcome' | 'reason' | 'model' | 'bytes' | 'arrivals' | 'ack_ms'> & { micros: string }
 
-const order: Order = { at: sql`d.received_at`, id: sql`d.id`, idType: 'uuid' }
-const newestFirst = sql`order by d.received_at desc nulls last, d.id desc nulls last`
+const order: Order = { at: sql`${d.received_at}`, id: sql`${d.id}`, idType: 'uuid' }
+const newestFirst = sql`order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`
 
 /** Newest first, by the time of arrival. */
 export async function listDeliveries(db: Database, query: DeliveryFilters & Paging): Promise<Page<DeliveryEntry>> {
@@ -69,7 +65,7 @@ async function deliveryRows(db: Database, { limit, cursor, ...filters }: Deliver
   const { key_name, since: _since, until: _until, ...others } = filters
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
   // The index alone tells which they are, however seldom the key is used; with the rest of the row the planner would read every row.
-  const which = byKeyAlone ? sql`where d.id = any(array(select d.id from mediadock.deliveries d ${page}))` : page
+  const which = byKeyAlone ? sql`where ${d.id} = any(array(select ${d.id} from mediadock.deliveries d ${page}))` : page
   return readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
 }
 
@@ -81,9 +77,9 @@ export async function countDeliveries(db: Database, filters: DeliveryFilters): P
 const seldom = 500
 
 /** All deliveries of a key that has only a few; undefined where there are more, or none that could lead anywhere. */
-export async function idsOfSeldomKey(tx: Database, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
-  const rows = await tx.execute<{ id: string }>(sql`
-    select d.id from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
+export async function idsOfSeldomKey(tx: Executor, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
+  const rows = await tx.execute<RowOf<typeof schema.deliveries, 'id'>>(sql`
+    select ${d.id} from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
 }
 
@@ -94,35 +90,36 @@ const maxModelLength = 255
 export function selectDeliveries(which: SQL): SQL {
   return sql`
     with chosen as (
-      select id, webhook_id, request_id, status, parked_reason, flags, key_name, signed_at, received_at, octet_length(body) as bytes
+      select ${list(deliveries, 'id', 'webhook_id', 'request_id', 'status', 'parked_reason', 'flags', 'key_name', 'signed_at', 'received_at')},
+        octet_length(${deliveries.body}) as bytes
       from mediadock.deliveries d ${which}
     )
-    select d.id, ${microsOf(order.at)} as micros, d.webhook_id, d.request_id, d.status, d.parked_reason as reason, d.flags, d.key_name,
-      d.signed_at, d.received_at, d.bytes, left(r.model, ${maxModelLength}::int) as model, came.arrivals, came.ack_ms,
-      case when d.parked_reason is not null then 'parked'
-           when exists (select from mediadock.inbox i where i.delivery_id = d.id) then 'pending' else 'processed' end as state,
-      coalesce(${lastOutcome}, case when d.parked_reason is null then 'accepted' else 'parked' end) as outcome
+    select ${d.id}, ${microsOf(order.at)} as micros, ${list(d, 'webhook_id', 'request_id', 'status')}, ${d.parked_reason} as reason,
+      ${list(d, 'flags', 'key_name', 'signed_at', 'received_at')}, d.bytes, left(${r.model}, ${maxModelLength}::int) as model, came.arrivals, came.ack_ms,
+      case when ${d.parked_reason} is not null then 'parked'
+           when exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id}) then 'pending' else 'processed' end as state,
+      coalesce(${lastOutcome}, case when ${d.parked_reason} is null then 'accepted' else 'parked' end) as outcome
     from chosen d
-    left join mediadock.requests r on r.request_id = d.request_id
+    left join mediadock.requests r on ${r.request_id} = ${d.request_id}
     left join lateral (
-      select count(*)::int as arrivals, (array_agg(a.ack_ms order by a.arrived_at))[1] as ack_ms
-      from mediadock.arrivals a where a.delivery_id = d.id
+      select count(*)::int as arrivals, (array_agg(${a.ack_ms} order by ${a.arrived_at}))[1] as ack_ms
+      from mediadock.arrivals a where ${a.delivery_id} = ${d.id}
     ) came on true
     ${newestFirst}`
 }
 
-const lastOutcome = sql`(select a.outcome from mediadock.attempts a where a.delivery_id = d.id order by a.attempted_at desc limit 1)`
+const lastOutcome = sql`(select ${t.outcome} from mediadock.attempts t where ${t.delivery_id} = ${d.id} order by ${t.attempted_at} desc limit 1)`
 
 function matching({ state, outcome, reason, request_id, webhook_id, key_name, model, ids, q, min_ack_ms, min_skew_seconds, min_arrivals, since, until }: DeliveryFilters): (SQL | undefined)[] {
   return [
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
-    reason === undefined ? undefined : sql`d.parked_reason = ${reason}`,
-    request_id === undefined ? undefined : sql`d.request_id = ${request_id}::uuid`,
+    reason === undefined ? undefined : sql`${d.parked_reason} = ${reason}`,
+    request_id === undefined ? undefined : sql`${d.request_id} = ${request_id}::uuid`,
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
-    key_name === undefined ? undefined : sql`d.key_name = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
-    model === undefined ? undefined : sql`d.request_id in (select r.request_id from mediadock.requests r where r.model = ${model})`,
-    ids && sql`d.id = any(${sql.param(ids)}::uuid[])`,
+    key_name === undefined ? undefined : sql`${d.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
+    model === undefined ? undefined : sql`${d.request_id} in (select ${r.request_id} from mediadock.requests r where ${r.model} = ${model})`,
+    ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
     q === undefined ? undefined : deliveryFound({ q, since, until }),
     deliveryMeasured({ min_ack_ms, min_skew_seconds, since, until }),
     min_arrivals === undefined ? undefined : cameOften({ atLeast: min_arrivals, since, until }),
@@ -134,11 +131,11 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, mo
 function stateIs(state: DeliveryEntry['state']): SQL {
   switch (state) {
     case 'parked':
-      return sql`d.parked_reason is not null`
+      return sql`${d.parked_reason} is not null`
     case 'pending':
-      return sql`d.parked_reason is null and d.id = any(array(select delivery_id from mediadock.inbox))`
+      return sql`${d.parked_reason} is null and ${d.id} = any(array(select ${inbox.delivery_id} from mediadock.inbox))`
     case 'processed':
-      return sql`d.parked_reason is null and not exists (select from mediadock.inbox i where i.delivery_id = d.id)`
+      return sql`${d.parked_reason} is null and not exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id})`
     default:
       return state satisfies never
   }
@@ -146,7 +143,7 @@ function stateIs(state: DeliveryEntry['state']): SQL {
 
 /** Deliveries in a state, by id: for the arrivals of such deliveries. */
 export function idsInState(state: DeliveryEntry['state']): SQL {
-  return sql`(select d.id from mediadock.deliveries d where ${stateIs(state)})`
+  return sql`(select ${d.id} from mediadock.deliveries d where ${stateIs(state)})`
 }
 
 /** A flood of refused arrivals must not make this slow. */
@@ -154,27 +151,28 @@ const maxFailures = 20_000
 
 /** Of the end of the range of time: nearly always a delivery comes again within the quarter of an hour after it failed. */
 function newestFailures(outcome: 'refused' | 'unavailable', until: string | undefined): SQL {
-  const before = until === undefined ? sql`` : sql`and arrived_at < ${until}::timestamptz`
-  return sql`select delivery_id from mediadock.arrivals where outcome = ${outcome} and delivery_id is not null ${before} order by arrived_at desc limit ${maxFailures}`
+  const before = until === undefined ? sql`` : sql`and ${arrivals.arrived_at} < ${until}::timestamptz`
+  return sql`select ${arrivals.delivery_id} from mediadock.arrivals where ${arrivals.outcome} = ${outcome} and ${arrivals.delivery_id} is not null ${before}
+    order by ${arrivals.arrived_at} desc limit ${maxFailures}`
 }
 
 function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: string | undefined): SQL {
   switch (outcome) {
     case 'parked':
-      return sql`d.parked_reason is not null`
+      return sql`${d.parked_reason} is not null`
     case 'accepted':
     case 'duplicate':
-      return sql`d.id in (select a.delivery_id from mediadock.arrivals a where a.outcome = ${outcome})`
+      return sql`${d.id} in (select ${a.delivery_id} from mediadock.arrivals a where ${a.outcome} = ${outcome})`
     case 'refused':
     case 'unavailable':
-      return sql`d.id = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
+      return sql`${d.id} = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
     case 'landed':
     case 'confirmed':
     case 'no_effect':
     case 'contradiction':
     case 'key_mismatch':
     case 'retry':
-      return sql`d.id in (select a.delivery_id from mediadock.attempts a where a.outcome = ${outcome}) and ${lastOutcome} = ${outcome}`
+      return sql`${d.id} in (select ${t.delivery_id} from mediadock.attempts t where ${t.outcome} = ${outcome}) and ${lastOutcome} = ${outcome}`
     default:
       return outcome satisfies never
   }
@@ -183,7 +181,7 @@ function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: stri
 /** By the range of ids that one webhook id has; the text decides. */
 function hasWebhookId(webhookId: string): SQL {
   const { first, last } = deliveryIdRange(webhookId)
-  return sql`d.id between ${first}::uuid and ${last}::uuid and d.webhook_id = ${webhookId}`
+  return sql`${d.id} between ${first}::uuid and ${last}::uuid and ${d.webhook_id} = ${webhookId}`
 }
 
 export function toDelivery(row: DeliveryRow): DeliveryEntry {

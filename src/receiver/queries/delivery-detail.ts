@@ -1,12 +1,19 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type DeliveryRow } from './deliveries.ts'
 import { iso, isoAlways } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const attempts = columnsOf(schema.attempts)
+const d = columnsOf(schema.deliveries, 'd')
+const i = columnsOf(schema.inbox, 'i')
 
 export const attemptSchema = z.object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() }).meta({ id: 'Attempt' })
 export type Attempt = z.infer<typeof attemptSchema>
@@ -33,15 +40,15 @@ export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
 const maxRows = 200
 
-type Stored = { headers: Record<string, string>; body: Buffer; due_at: string | null; failures: number | null }
+type Stored = RowOf<typeof schema.deliveries, 'headers' | 'body'> & { due_at: string | null; failures: number | null }
 
 /** One delivery with all that is known of it; undefined when there is none. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   return readWithin(db, async (tx) => {
-    const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where d.id = ${id}::uuid`))
+    const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where ${d.id} = ${id}::uuid`))
     const [stored] = await tx.execute<Stored>(sql`
-      select headers - 'x-service-signature' as headers, body, i.due_at, i.failures
-      from mediadock.deliveries d left join mediadock.inbox i on i.delivery_id = d.id where d.id = ${id}::uuid`)
+      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${i.due_at}, ${i.failures}
+      from mediadock.deliveries d left join mediadock.inbox i on ${i.delivery_id} = ${d.id} where ${d.id} = ${id}::uuid`)
     if (!row || !stored) return undefined
     const attempts = await attemptsOf(tx, [id])
     const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
@@ -67,10 +74,10 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
 }
 
 /** Every round of processing of these deliveries, oldest first. */
-export async function attemptsOf(tx: Database, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
-  const rows = await tx.execute<{ delivery_id: string; attempted_at: string; outcome: string; detail: string | null }>(sql`
-    select delivery_id, attempted_at, outcome, detail from mediadock.attempts
-    where delivery_id = any(${sql.param([...deliveryIds])}::uuid[]) order by attempted_at limit ${maxRows}`)
+export async function attemptsOf(tx: Executor, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
+  const rows = await tx.execute<RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>>(sql`
+    select ${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')} from mediadock.attempts
+    where ${attempts.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)
   return rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))
 }
 

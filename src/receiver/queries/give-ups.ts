@@ -1,10 +1,18 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const d = columnsOf(schema.deliveries, 'd')
+const quarantine = columnsOf(schema.quarantine)
+const requests = columnsOf(schema.requests)
 
 export const giveUpSchema = z
   .object({
@@ -32,15 +40,14 @@ export const maxGiveUps = 200
 const maxArrivals = 20_000
 const bodyBytes = 4096
 
-type Row = {
+type Row = RowOf<typeof schema.arrivals, 'outcome' | 'reason' | 'request_id'> & {
+  /** Of those that claimed one. */
   webhook_id: string
   outcome: GiveUp['outcome']
-  reason: string | null
   attempts: number
   first_seen: string
   last_seen: string
-  request_id: string | null
-  body: Buffer | null
+  body: RowOf<typeof schema.quarantine, 'body'>['body'] | null
 }
 
 /**
@@ -53,13 +60,13 @@ export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
 }
 
 /** The same inside another read. */
-export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
+export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
   const since = new Date(now.getTime() - lookBackHours * 3_600_000)
   const rows = await tx.execute<Row>(sql`
     with failed as materialized (
-      select webhook_id, outcome, reason, arrived_at, request_id from mediadock.arrivals
-      where outcome in ('refused', 'unavailable') and arrived_at >= ${since.toISOString()}::timestamptz and webhook_id is not null
-      order by arrived_at desc limit ${maxArrivals}
+      select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
+      where ${arrivals.outcome} in ('refused', 'unavailable') and ${arrivals.arrived_at} >= ${since.toISOString()}::timestamptz and ${arrivals.webhook_id} is not null
+      order by ${arrivals.arrived_at} desc limit ${maxArrivals}
     ),
     webhooks as (
       select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome, (array_agg(reason order by arrived_at desc))[1] as reason,
@@ -70,13 +77,13 @@ export async function giveUps(tx: Database, now: Date): Promise<GiveUp[]> {
       select * from webhooks w
       -- Not "not exists": for that the planner reads all deliveries.
       where (select 1 from mediadock.deliveries d
-        where d.webhook_id = w.webhook_id and ${isInIdRange(sql`d.id`, sql`w.webhook_id`)} limit 1) is null
+        where ${d.webhook_id} = w.webhook_id and ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} limit 1) is null
       order by last_seen desc limit ${maxGiveUps}
     )
     select o.webhook_id, o.outcome, o.reason, o.attempts, o.first_seen, o.last_seen, o.request_id, kept.body
     from open o left join (
-      select distinct on (webhook_id) webhook_id, substr(body, 1, ${bodyBytes}::int) as body from mediadock.quarantine
-      where webhook_id in (select webhook_id from open) order by webhook_id, arrived_at desc
+      select distinct on (${quarantine.webhook_id}) ${quarantine.webhook_id}, substr(${quarantine.body}, 1, ${bodyBytes}::int) as body from mediadock.quarantine
+      where ${quarantine.webhook_id} in (select webhook_id from open) order by ${quarantine.webhook_id}, ${quarantine.arrived_at} desc
     ) as kept using (webhook_id)`)
   const found = rows.map((row) => toGiveUp(row, now))
   const statuses = await statusesOf(tx, found)
@@ -105,10 +112,10 @@ function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, body, ...
   }
 }
 
-async function statusesOf(tx: Database, found: readonly GiveUp[]): Promise<Map<string, string>> {
+async function statusesOf(tx: Executor, found: readonly GiveUp[]): Promise<Map<string, string>> {
   const ids = found.flatMap(({ request_id }) => (request_id === null ? [] : [request_id]))
-  const rows = await tx.execute<{ request_id: string; status: string }>(sql`
-    select request_id, status from mediadock.requests where request_id = any(${sql.param(ids)}::uuid[])`)
+  const rows = await tx.execute<RowOf<typeof schema.requests, 'request_id' | 'status'>>(sql`
+    select ${requests.request_id}, ${requests.status} from mediadock.requests where ${requests.request_id} = any(${sql.param(ids)}::uuid[])`)
   return new Map(rows.map(({ request_id, status }) => [request_id, status]))
 }
 

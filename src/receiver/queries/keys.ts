@@ -1,11 +1,16 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { callBudgets } from '../fetching/call-budget.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const keyUses = columnsOf(onCall.keyUses)
 
 const stillMatchesHours = 24
 const fingerprintDigits = 8
@@ -38,10 +43,10 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
 }
 
 /** The same inside another read. */
-export async function keyStates(tx: Database, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
+export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
-  const uses = await tx.execute<{ key_name: string; first_match_at: string; last_match_at: string; matches: string }>(sql`
-    select key_name, first_match_at, last_match_at, matches from mediadock.key_uses order by last_match_at desc limit 1000`)
+  const uses = await tx.execute<RowOf<typeof onCall.keyUses, 'key_name' | 'first_match_at' | 'last_match_at' | 'matches'>>(sql`
+    select ${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')} from mediadock.key_uses order by ${keyUses.last_match_at} desc limit 1000`)
   const useOf = new Map(uses.map((use) => [use.key_name, use]))
   const names = [...keys.byName.keys(), ...uses.map(({ key_name }) => key_name).filter((name) => !keys.byName.has(name))]
   return names.map((name) => {

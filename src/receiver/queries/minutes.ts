@@ -1,9 +1,15 @@
-import { sql } from 'drizzle-orm'
+import { sql, type StringChunk } from 'drizzle-orm'
 import { z } from 'zod'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { isoAlways } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const minutes = columnsOf(onCall.minutes)
+const processStarts = columnsOf(onCall.processStarts)
 
 export const minutesFiltersSchema = z.strictObject(times)
 export type MinutesFilters = z.infer<typeof minutesFiltersSchema>
@@ -50,21 +56,23 @@ export async function readMinutes(db: Database, { since, until, maxPoints = defa
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
-    const between = (column: string) => sql`${sql.raw(column)} >= ${from.toISOString()}::timestamptz and ${sql.raw(column)} < ${to.toISOString()}::timestamptz`
+    const between = (column: StringChunk) => sql`${column} >= ${from.toISOString()}::timestamptz and ${column} < ${to.toISOString()}::timestamptz`
     // Sums of what is counted; of what is measured, the worst minute.
-    const rows = await tx.execute<MinutePoint>(sql`
-      with chosen as (select date_bin(make_interval(mins => ${step}), minute, timestamptz 'epoch') as point, * from mediadock.minutes where ${between('minute')}),
+    const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
+    const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`
+      with chosen as (select date_bin(make_interval(mins => ${step}), ${minutes.minute}, timestamptz 'epoch') as point, * from mediadock.minutes where ${between(minutes.minute)}),
       counted as (
         select point, jsonb_object_agg(what, n) as arrivals from (
-          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(arrivals) as each (what, n) group by point, what) as sums
+          select point, what, sum(n::bigint) as n from chosen, jsonb_each_text(${minutes.arrivals}) as each (what, n) group by point, what) as sums
         group by point
       )
       select point as minute, coalesce(counted.arrivals, '{}') as arrivals,
-        max(ack_p50_ms) as ack_p50_ms, max(ack_p95_ms) as ack_p95_ms, sum(landed)::int as landed, max(landing_p50_seconds) as landing_p50_seconds,
-        max(landing_p95_seconds) as landing_p95_seconds, max(inbox_pending) as inbox_pending, max(inbox_oldest_seconds) as inbox_oldest_seconds, max(overdue) as overdue
+        ${worst('ack_p50_ms')}, ${worst('ack_p95_ms')}, sum(${minutes.landed})::int as ${minutes.landed}, ${worst('landing_p50_seconds')},
+        ${worst('landing_p95_seconds')}, ${worst('inbox_pending')}, ${worst('inbox_oldest_seconds')}, ${worst('overdue')}
       from chosen left join counted using (point) group by point, counted.arrivals order by point`)
-    const starts = await tx.execute<Minutes['process_starts'][number]>(sql`
-      select started_at, host, pid, version from mediadock.process_starts where ${between('started_at')} order by started_at desc limit ${maxStarts}`)
+    const starts = await tx.execute<RowOf<typeof onCall.processStarts, 'started_at' | 'host' | 'pid' | 'version'>>(sql`
+      select ${list(processStarts, 'started_at', 'host', 'pid', 'version')} from mediadock.process_starts where ${between(processStarts.started_at)}
+        order by ${processStarts.started_at} desc limit ${maxStarts}`)
     return {
       since: from.toISOString(),
       until: to.toISOString(),

@@ -4,6 +4,11 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const q = columnsOf(schema.quarantine, 'q')
 
 export const quarantinedSchema = z
   .object({
@@ -19,24 +24,24 @@ export const quarantinedSchema = z
 export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 
 const previewBytes = 512
-const order: Order = { at: sql`q.arrived_at`, id: sql`q.id`, idType: 'bigint' }
+const order: Order = { at: sql`${q.arrived_at}`, id: sql`${q.id}`, idType: 'bigint' }
 
-type Row = Omit<QuarantinedEntry, 'id' | 'body_preview'> & { id: string; micros: string; preview: Buffer }
+type Row = RowOf<typeof schema.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & { bytes: number; micros: string; preview: Buffer }
 
 /** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
 export async function listQuarantine(db: Database, { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging): Promise<Page<QuarantinedEntry>> {
   const chosen = allOf([
-    reason === undefined ? undefined : sql`q.reason = ${reason}`,
-    webhook_id === undefined ? undefined : sql`q.webhook_id = ${webhook_id}`,
+    reason === undefined ? undefined : sql`${q.reason} = ${reason}`,
+    webhook_id === undefined ? undefined : sql`${q.webhook_id} = ${webhook_id}`,
     within(order.at, { since, until }),
     afterCursor(cursor, order),
   ])
   const rows = await readWithin(db, (tx) =>
     tx.execute<Row>(sql`
-      select q.id, ${microsOf(order.at)} as micros, q.arrived_at, q.reason, q.webhook_id, q.headers - 'x-service-signature' as headers,
-             octet_length(q.body) as bytes, substr(q.body, 1, ${previewBytes}::integer) as preview
+      select ${q.id}, ${microsOf(order.at)} as micros, ${list(q, 'arrived_at', 'reason', 'webhook_id')}, ${q.headers} - 'x-service-signature' as headers,
+             octet_length(${q.body}) as bytes, substr(${q.body}, 1, ${previewBytes}::integer) as preview
       from mediadock.quarantine q where ${chosen}
-      order by q.arrived_at desc nulls last, q.id desc nulls last limit ${limitOf({ limit })}`),
+      order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${limitOf({ limit })}`),
   )
   return toPage(rows, { limit }, ({ micros: _micros, preview, ...row }) => ({
     ...row,

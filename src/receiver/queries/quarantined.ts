@@ -3,6 +3,10 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Keys } from '../domain/keys.ts'
 import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const quarantine = columnsOf(schema.quarantine)
 
 export type QuarantinedDetail = Kept & {
   /** Whose secret matches today; undefined while it is not authentic. */
@@ -12,7 +16,7 @@ export type QuarantinedDetail = Kept & {
 /** One refused arrival, whole but for its signature; undefined when there is none. */
 export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
   const [row] = await readWithin(db, (tx) =>
-    tx.execute<KeptRow>(sql`select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id = ${id}::bigint`),
+    tx.execute<KeptRow>(sql`select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} = ${id}::bigint`),
   )
   if (!row) return undefined
   const kept = toKept(row)
@@ -33,10 +37,11 @@ const triedBytes = 1024 * 1024
 export async function checkQuarantine(db: Database, keys: Keys, { reason }: { reason: string }): Promise<Check | undefined> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<KeptRow>(sql`
-      select id, arrived_at, reason, webhook_id, headers, body from mediadock.quarantine where id in (
+      select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (
         select id from (
           select id, row_number() over newest as place, sum(octet_length(body)) over newest as bytes
-          from (select id, arrived_at, body from mediadock.quarantine where reason = ${reason} order by arrived_at desc nulls last, id desc nulls last limit ${triedRows}) as newest_rows
+          from (select ${list(quarantine, 'id', 'arrived_at', 'body')} from mediadock.quarantine where ${quarantine.reason} = ${reason}
+            order by ${quarantine.arrived_at} desc nulls last, ${quarantine.id} desc nulls last limit ${triedRows}) as newest_rows
           window newest as (order by arrived_at desc, id desc)
         ) as ranked where place = 1 or bytes <= ${triedBytes})`),
   )

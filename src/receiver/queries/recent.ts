@@ -1,7 +1,14 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const a = columnsOf(schema.arrivals, 'a')
+const minutes = columnsOf(onCall.minutes)
 
 export const recentMinutes = 5
 const ackSample = 5000
@@ -17,30 +24,31 @@ export type Recent = {
  * The last five whole minutes and what there is of this one: from `minutes`
  * where that is written for good, counted for the rest.
  */
-export async function readRecent(tx: Database, now: Date): Promise<Recent> {
+export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
   const from = sql`${new Date(current - recentMinutes * 60_000).toISOString()}::timestamptz`
   const byOutcome = await tx.execute<{ outcome: string; reason: string | null; arrivals: number }>(sql`
     with written as (
-      select minute, arrivals from mediadock.minutes
-      where minute >= ${from} and written_at >= minute + make_interval(secs => 60 + ${settledAfterSeconds})
+      select ${minutes.minute}, ${minutes.arrivals} from mediadock.minutes
+      where ${minutes.minute} >= ${from} and ${minutes.written_at} >= ${minutes.minute} + make_interval(secs => 60 + ${settledAfterSeconds})
     ),
     counted as (
       select split_part(key, '/', 1) as outcome, nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
-      from written, jsonb_each_text(arrivals)
+      from written, jsonb_each_text(${minutes.arrivals})
       union all
-      select outcome, reason, 1 + folded from mediadock.arrivals a
-      where arrived_at >= ${from} and arrived_at >= coalesce((select max(minute) + interval '1 minute' from written), ${from})
+      select ${a.outcome}, ${a.reason}, 1 + ${a.folded} from mediadock.arrivals a
+      where ${a.arrived_at} >= ${from} and ${a.arrived_at} >= coalesce((select max(minute) + interval '1 minute' from written), ${from})
       union all
       -- A minute between others that nobody wrote.
-      select outcome, reason, 1 + folded from generate_series(${from}, (select max(minute) from written), interval '1 minute') as missing (minute)
-      join mediadock.arrivals a on a.arrived_at >= missing.minute and a.arrived_at < missing.minute + interval '1 minute' and a.arrived_at >= ${from}
+      select ${a.outcome}, ${a.reason}, 1 + ${a.folded} from generate_series(${from}, (select max(minute) from written), interval '1 minute') as missing (minute)
+      join mediadock.arrivals a on ${a.arrived_at} >= missing.minute and ${a.arrived_at} < missing.minute + interval '1 minute' and ${a.arrived_at} >= ${from}
       where not exists (select from written w where w.minute = missing.minute)
     )
     select outcome, reason, sum(n)::int as arrivals from counted group by outcome, reason order by arrivals desc, outcome, reason`)
   const [ack] = await tx.execute<{ p95: number | null }>(sql`
     select percentile_cont(0.95) within group (order by ack_ms) as p95 from (
-      select ack_ms, status from mediadock.arrivals where arrived_at >= ${from} order by arrived_at desc, id desc limit ${ackSample}) as newest
+      select ${arrivals.ack_ms}, ${arrivals.status} from mediadock.arrivals where ${arrivals.arrived_at} >= ${from}
+        order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${ackSample}) as newest
     where status = 200`)
   return {
     minutes: recentMinutes,
@@ -51,10 +59,10 @@ export async function readRecent(tx: Database, now: Date): Promise<Recent> {
 }
 
 /** Since when arrivals have failed for this reason, without a pause of more than a few minutes; within the last day. */
-export async function failingSince(tx: Database, now: Date): Promise<Map<string, string>> {
+export async function failingSince(tx: Executor, now: Date): Promise<Map<string, string>> {
   const rows = await tx.execute<{ what: string; minutes: string[] }>(sql`
-    select key as what, array_agg(minute order by minute desc)::text[] as minutes from mediadock.minutes, jsonb_object_keys(arrivals) as key
-    where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
+    select key as what, array_agg(${minutes.minute} order by ${minutes.minute} desc)::text[] as minutes from mediadock.minutes, jsonb_object_keys(${minutes.arrivals}) as key
+    where ${minutes.minute} >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz and key ~ '^(refused|unavailable)'
     group by key`)
   return new Map(rows.map(({ what, minutes }) => [what, beginOf(minutes.map((minute) => Date.parse(minute)))]))
 }
@@ -62,13 +70,13 @@ export async function failingSince(tx: Database, now: Date): Promise<Map<string,
 const troubled = sql.raw("array['refused', 'unavailable', 'parked']")
 
 /** Since when no minute has shown anything amiss; within the last day, and as far as minutes were written. */
-export async function calmSince(tx: Database, now: Date): Promise<string | undefined> {
+export async function calmSince(tx: Executor, now: Date): Promise<string | undefined> {
   const [row] = await tx.execute<{ at: string | null }>(sql`
     select coalesce(
-      max(minute + interval '1 minute') filter (where overdue > 0 or inbox_oldest_seconds > ${oldSeconds}
-        or exists (select from jsonb_object_keys(arrivals) as key where split_part(key, '/', 1) = any(${troubled}))),
-      min(minute)) as at
-    from mediadock.minutes where minute >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`)
+      max(${minutes.minute} + interval '1 minute') filter (where ${minutes.overdue} > 0 or ${minutes.inbox_oldest_seconds} > ${oldSeconds}
+        or exists (select from jsonb_object_keys(${minutes.arrivals}) as key where split_part(key, '/', 1) = any(${troubled}))),
+      min(${minutes.minute})) as at
+    from mediadock.minutes where ${minutes.minute} >= ${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`)
   return row?.at ? isoAlways(row.at) : undefined
 }
 

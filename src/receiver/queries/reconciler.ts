@@ -1,11 +1,16 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const r = columnsOf(onCall.reconcileRuns, 'r')
 
 export const runOutcomes = ['ok', 'idle', 'error'] as const
 
@@ -39,31 +44,35 @@ export type RunFilters = z.infer<typeof runFiltersSchema>
 export const runListSchema = runFiltersSchema.extend(paging)
 
 // By id alone: the newest row may be one that idle runs go on writing to, and its place must not move.
-const order: Order = { at: sql`r.started_at`, id: sql`r.id`, idType: 'bigint' }
+const order: Order = { at: sql`${r.started_at}`, id: sql`${r.id}`, idType: 'bigint' }
 
-type RunRow = Omit<ReconcileRunRow, 'id' | 'duration_ms'> & { id: string; micros: string }
+const written = [
+  'started_at', 'ended_at', 'trigger', 'outcome', 'idle_runs', 'scanned', 'landed', 'running', 'not_found', 'failed',
+  'postponed', 'rate_limited', 'error',
+] as const
 
-const columns = sql`r.id, ${microsOf(order.at)} as micros, r.started_at, r.ended_at, r.trigger, r.outcome, r.idle_runs, r.scanned, r.landed, r.running,
-  r.not_found, r.failed, r.postponed, r.rate_limited, r.error`
+type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof written)[number]> & { micros: string }
+
+const columns = sql`${r.id}, ${microsOf(order.at)} as micros, ${list(r, ...written)}`
 
 /** Runs of the reconciler, newest first. */
 export async function listReconcileRuns(db: Database, { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging): Promise<Page<ReconcileRunRow>> {
   const chosen = allOf([
-    trigger && sql`r.trigger = ${trigger}`,
-    outcome && sql`r.outcome = ${outcome}`,
+    trigger && sql`${r.trigger} = ${trigger}`,
+    outcome && sql`${r.outcome} = ${outcome}`,
     within(order.at, { since, until }),
     afterCursor(cursor, order),
   ])
   const rows = await readWithin(db, (tx) =>
     tx.execute<RunRow>(sql`
       select ${columns} from mediadock.reconcile_runs r where ${chosen}
-      order by r.started_at desc nulls last, r.id desc nulls last limit ${limitOf({ limit })}`),
+      order by ${r.started_at} desc nulls last, ${r.id} desc nulls last limit ${limitOf({ limit })}`),
   )
   return toPage(rows, { limit }, toRun)
 }
 
-export async function findReconcileRun(tx: Database, id: number): Promise<ReconcileRunRow | undefined> {
-  const [row] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.id = ${id}::bigint`)
+export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
+  const [row] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where ${r.id} = ${id}::bigint`)
   return row && toRun(row)
 }
 
@@ -93,9 +102,9 @@ export async function readReconciler(db: Database, options: ReconcilerOptions): 
 }
 
 /** The same inside another read. */
-export async function reconcilerState(tx: Database, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
-  const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by r.id desc limit 1`)
-  const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where r.outcome <> 'idle' order by r.id desc limit 1`)
+export async function reconcilerState(tx: Executor, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
+  const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by ${r.id} desc limit 1`)
+  const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`)
   const lastRun = last ? toRun(last) : null
   const lastSignAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
   return {

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import type { StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
@@ -8,6 +8,16 @@ import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type 
 import { attemptSchema, attemptsOf, type Attempt } from './delivery-detail.ts'
 import { isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const d = columnsOf(schema.deliveries, 'd')
+const generations = columnsOf(schema.generations)
+const item = columnsOf(schema.media)
+const poll = columnsOf(onCall.polls)
+const requests = columnsOf(schema.requests)
 
 export const mediaSchema = z
   .object({
@@ -80,27 +90,28 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
-    const media = await tx.execute<Media>(sql`
-      select kind, position, url, original_url, width, height, duration_seconds from mediadock.media
-      where request_id = ${requestId}::uuid order by kind, position limit ${maxRows}`)
-    const which = sql`where d.request_id = ${requestId}::uuid order by d.received_at desc nulls last limit ${maxRows}`
+    const media = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
+      select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')} from mediadock.media
+      where ${item.request_id} = ${requestId}::uuid order by ${item.kind}, ${item.position} limit ${maxRows}`)
+    const which = sql`where ${d.request_id} = ${requestId}::uuid order by ${d.received_at} desc nulls last limit ${maxRows}`
     const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
     const ids = deliveries.map(({ id }) => id)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
     const attempts = await attemptsOf(tx, ids)
-    const polls = await tx.execute<PollEntry>(sql`
-      select key_name, outcome, detail, polled_at from mediadock.polls where request_id = ${requestId}::uuid order by polled_at desc limit ${maxRows}`)
-    const [stored] = await tx.execute<{ output: unknown }>(sql`select output from mediadock.requests where request_id = ${requestId}::uuid`)
+    const polls = await tx.execute<RowOf<typeof onCall.polls, keyof PollEntry>>(sql`
+      select ${list(poll, 'key_name', 'outcome', 'detail', 'polled_at')} from mediadock.polls where ${poll.request_id} = ${requestId}::uuid
+        order by ${poll.polled_at} desc limit ${maxRows}`)
+    const [stored] = await tx.execute<RowOf<typeof schema.requests, 'output'>>(sql`select ${requests.output} from mediadock.requests where ${requests.request_id} = ${requestId}::uuid`)
     const submit = await submitOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
     return { ...request, output: stored?.output ?? null, submit, media: [...media], timeline }
   })
 }
 
-async function submitOf(tx: Database, requestId: string): Promise<Submit | null> {
-  const [row] = await tx.execute<Submit>(sql`
-    select idempotency_key, state, attempts, last_error, created_at, input from mediadock.generations
-    where request_id = ${requestId}::uuid order by created_at limit 1`)
+async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {
+  const [row] = await tx.execute<RowOf<typeof schema.generations, keyof Submit>>(sql`
+    select ${list(generations, 'idempotency_key', 'state', 'attempts', 'last_error', 'created_at', 'input')} from mediadock.generations
+    where ${generations.request_id} = ${requestId}::uuid order by ${generations.created_at} limit 1`)
   return row ? { ...row, created_at: isoAlways(row.created_at) } : null
 }
 

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { pollOutcomes } from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
@@ -8,6 +8,16 @@ import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
 import { afterCursor, allOf, iso, isoAlways, limitOf, maxPageBytes, maxUrlLength, microsOf, toPage, within, type Order, type Page } from './page.ts'
 import { uuidRange } from './search.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const d = columnsOf(schema.deliveries, 'd')
+const m = columnsOf(schema.media, 'm')
+const p = columnsOf(onCall.polls, 'p')
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 export const mediaKindSchema = z.enum(['image', 'video', 'audio'])
 
@@ -44,11 +54,14 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = Omit<Request, 'id' | 'cost'> & { id: string; micros: string; cost: string | null; cut: boolean }
+type RequestRow = RowOf<typeof schema.requests, Exclude<keyof Request, Computed>> & Pick<Request, Computed> & { micros: string; cut: boolean }
 
-const order: Order = { at: sql`r.tracked_at`, id: sql`r.request_id`, idType: 'uuid' }
+/** What no column of the request says. */
+type Computed = 'id' | 'overdue' | 'media_items' | 'first_media' | 'webhook_at' | 'contradiction'
 
-const newestFirst = sql`order by r.tracked_at desc nulls last, r.request_id desc nulls last`
+const order: Order = { at: sql`${r.tracked_at}`, id: sql`${r.request_id}`, idType: 'uuid' }
+
+const newestFirst = sql`order by ${r.tracked_at} desc nulls last, ${r.request_id} desc nulls last`
 
 /** Newest first, by when they were tracked. */
 export async function listRequests(db: Database, { limit, cursor, ...filters }: RequestFilters & Paging, overdue: StuckAfter): Promise<Page<Request>> {
@@ -58,13 +71,13 @@ export async function listRequests(db: Database, { limit, cursor, ...filters }: 
 }
 
 /** One request; undefined when nobody tracks it. */
-export async function findRequest(tx: Database, requestId: string, overdue: StuckAfter): Promise<Request | undefined> {
-  const [row] = await tx.execute<RequestRow>(selectRequests(sql`where r.request_id = ${requestId}::uuid`, overdue))
+export async function findRequest(tx: Executor, requestId: string, overdue: StuckAfter): Promise<Request | undefined> {
+  const [row] = await tx.execute<RequestRow>(selectRequests(sql`where ${r.request_id} = ${requestId}::uuid`, overdue))
   return row && toRequest(row)
 }
 
 /** What others put into a row. As text: on disk it is compressed. */
-const bytes = sql`(coalesce(octet_length(r.metadata::text), 0) + coalesce(octet_length(r.error_message), 0) + coalesce(octet_length(r.model), 0))`
+const bytes = sql`(coalesce(octet_length(${r.metadata}::text), 0) + coalesce(octet_length(${r.error_message}), 0) + coalesce(octet_length(${r.model}), 0))`
 
 /** What stands beside a request is only looked up for the rows that are shown. */
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
@@ -72,26 +85,27 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
     with wanted as (select r.* from mediadock.requests r ${which}),
     weighed as (select r.*, sum(${bytes}) over (${newestFirst}) - ${bytes} as bytes_before, count(*) over () as rows_wanted from wanted r),
     chosen as (select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int)
-    select r.request_id as id, r.request_id, ${microsOf(order.at)} as micros, r.status, ${isOverdue(overdue)} as overdue, r.model, r.key_name,
-      r.sandbox, r.metadata, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media_items,
-      r.media_complete, first.media as first_media, r.cost, r.error_code, r.error_message, r.source, r.tracked_at, r.created_at, r.completed_at,
-      r.landed_at, webhooks.webhook_at, webhooks.contradiction, r.confirmed_at, r.polls, r.next_poll_at, r.cut,
-      greatest(r.polled_at, polled.polled_at) as polled_at,
-      case when polled.polled_at > coalesce(r.polled_at, '-infinity') then polled.outcome else r.poll_outcome end as poll_outcome,
-      case when polled.polled_at > coalesce(r.polled_at, '-infinity') then polled.detail else r.poll_detail end as poll_detail
+    select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status}, ${isOverdue(overdue)} as overdue,
+      ${list(r, 'model', 'key_name', 'sandbox', 'metadata')}, (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
+      ${r.media_complete}, first.media as first_media,
+      ${list(r, 'cost', 'error_code', 'error_message', 'source', 'tracked_at', 'created_at', 'completed_at', 'landed_at')},
+      webhooks.webhook_at, webhooks.contradiction, ${list(r, 'confirmed_at', 'polls', 'next_poll_at')}, r.cut,
+      greatest(${r.polled_at}, polled.polled_at) as polled_at,
+      case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.outcome else ${r.poll_outcome} end as poll_outcome,
+      case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.detail else ${r.poll_detail} end as poll_detail
     from chosen r
     left join lateral (
-      select min(d.received_at) as webhook_at, coalesce(bool_or('contradiction' = any(d.flags)), false) as contradiction
-      from mediadock.deliveries d where d.request_id = r.request_id
+      select min(${d.received_at}) as webhook_at, coalesce(bool_or('contradiction' = any(${d.flags})), false) as contradiction
+      from mediadock.deliveries d where ${d.request_id} = ${r.request_id}
     ) webhooks on true
     left join lateral (
-      select jsonb_build_object('kind', m.kind, 'url', left(m.url, ${maxUrlLength}::int)) as media
-      from mediadock.media m where m.request_id = r.request_id order by m.kind, m.position limit 1
+      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int)) as media
+      from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true
     left join lateral (
       -- The polls of landing, besides those of the reconciler.
-      select p.polled_at, p.outcome, case when p.outcome in ('unreachable', 'invalid') then p.detail end as detail
-      from mediadock.polls p where p.request_id = r.request_id order by p.polled_at desc limit 1
+      select ${p.polled_at}, ${p.outcome}, case when ${p.outcome} in ('unreachable', 'invalid') then ${p.detail} end as detail
+      from mediadock.polls p where ${p.request_id} = ${r.request_id} order by ${p.polled_at} desc limit 1
     ) polled on true
     ${newestFirst}`
 }
@@ -99,8 +113,8 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
 function matching({ status, model, key_name, overdue, q, since, until }: RequestFilters, when: StuckAfter): (SQL | undefined)[] {
   return [
     status && statusIs(status),
-    model === undefined ? undefined : sql`r.model = ${model}`,
-    key_name === undefined ? undefined : sql`r.key_name = ${key_name}`,
+    model === undefined ? undefined : sql`${r.model} = ${model}`,
+    key_name === undefined ? undefined : sql`${r.key_name} = ${key_name}`,
     overdue === undefined ? undefined : overdue === 'true' ? isOverdue(when) : sql`not ${isOverdue(when)}`,
     q === undefined ? undefined : idBegins(q),
     within(order.at, { since, until }),
@@ -112,14 +126,14 @@ const maxFound = 1000
 
 /** Looked up first: the planner cannot tell how few ids a range of uuids has, and would walk all requests by time. */
 function idBegins(q: string): SQL {
-  const ranges = uuidRange(q).map((range) => sql`(select request_id from mediadock.requests where request_id ${range} limit ${maxFound})`)
-  return sql`r.request_id = any(array(${sql.join(ranges, sql` union all `)}))`
+  const ranges = uuidRange(q).map((range) => sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`)
+  return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
 }
 
 /** What is not terminal is found through the index of what is open. */
 function statusIs(status: Request['status']): SQL {
   const open = status === 'IN_QUEUE' || status === 'IN_PROGRESS'
-  return open ? sql`r.status = ${status} and r.landed_at is null` : sql`r.status = ${status}`
+  return open ? sql`${r.status} = ${status} and ${r.landed_at} is null` : sql`${r.status} = ${status}`
 }
 
 function toRequest({ micros: _micros, cut: _cut, ...row }: RequestRow): Request {

@@ -4,6 +4,11 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways } from './page.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const results = columnsOf(schema.results)
 
 /** A row of the view `mediadock.results`. */
 export const resultRowSchema = z
@@ -30,10 +35,13 @@ export type ResultRow = z.infer<typeof resultRowSchema>
 /** The row of `results` of a request; undefined when it is not known. */
 export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
   const [row] = await readWithin(db, (tx) =>
-    tx.execute<Omit<ResultRow, 'cost'> & { cost: string | null }>(sql`
-      select request_id, status, model, output, media_complete, cost, error_code, error_message, created_at, completed_at,
-             landed_at, source, key_name, sandbox, metadata
-      from mediadock.results where request_id = ${requestId}::uuid`),
+    tx.execute<RowOf<typeof schema.results, keyof ResultRow>>(sql`
+      select ${list(
+        results,
+        'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message', 'created_at',
+        'completed_at', 'landed_at', 'source', 'key_name', 'sandbox', 'metadata',
+      )}
+      from mediadock.results where ${results.request_id} = ${requestId}::uuid`),
   )
   if (!row) return undefined
   return {
@@ -48,8 +56,8 @@ export async function findResult(db: Database, requestId: string): Promise<Resul
 /** Which of these requests are terminal. */
 export async function terminalOf(db: Database, requestIds: readonly string[]): Promise<string[]> {
   const rows = await readWithin(db, (tx) =>
-    tx.execute<{ request_id: string }>(sql`
-      select request_id from mediadock.results where request_id = any(${sql.param([...requestIds])}::uuid[]) and landed_at is not null`),
+    tx.execute<RowOf<typeof schema.results, 'request_id'>>(sql`
+      select ${results.request_id} from mediadock.results where ${results.request_id} = any(${sql.param([...requestIds])}::uuid[]) and ${results.landed_at} is not null`),
   )
   return rows.map(({ request_id }) => request_id)
 }

@@ -1,6 +1,15 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { within } from './page.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const a = columnsOf(schema.arrivals, 'a')
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const n = columnsOf(schema.deliveries, 'n')
+const logged = columnsOf(schema.arrivals, 'logged')
 
 /** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */
 export const searchedRows = 50_000
@@ -12,32 +21,33 @@ type Search = { q: string; since?: string | undefined; until?: string | undefine
 /** Deliveries whose own id, request id or webhook id is or begins with the text. */
 export function deliveryFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
-  const ids = sql`select id from mediadock.deliveries`
+  const ids = sql`select ${deliveries.id} from mediadock.deliveries`
   const branches = [
-    sql`(${ids} where id between ${first}::uuid and ${last}::uuid and webhook_id = ${q})`,
+    sql`(${ids} where ${deliveries.id} between ${first}::uuid and ${last}::uuid and ${deliveries.webhook_id} = ${q})`,
     sql`(select id from (
-        select n.id, n.webhook_id from mediadock.deliveries n ${whereWithin(sql`n.received_at`, range)}
-        order by n.received_at desc nulls last, n.id desc nulls last limit ${searchedRows}) newest
+        select ${n.id}, ${n.webhook_id} from mediadock.deliveries n ${whereWithin(sql`${n.received_at}`, range)}
+        order by ${n.received_at} desc nulls last, ${n.id} desc nulls last limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
-    ...uuidRange(q).flatMap((range) => [sql`(${ids} where id ${range} limit ${maxFound})`, sql`(${ids} where request_id ${range} limit ${maxFound})`]),
+    ...uuidRange(q).flatMap((range) => [sql`(${ids} where ${deliveries.id} ${range} limit ${maxFound})`, sql`(${ids} where ${deliveries.request_id} ${range} limit ${maxFound})`]),
   ]
-  return sql`d.id = any(array(${sql.join(branches, sql` union all `)}))`
+  return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
 }
 
 /** Arrivals of such deliveries, and those that claimed such a webhook id and were refused. */
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
   // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
-  const placesWhere = (condition: SQL) => sql`(select * from (select arrived_at, id from mediadock.arrivals where ${condition} offset 0) a order by arrived_at desc limit ${maxFound})`
+  const placesWhere = (condition: SQL) => sql`(select * from (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${condition} offset 0) a
+    order by arrived_at desc limit ${maxFound})`
   const branches = [
-    placesWhere(sql`delivery_id between ${first}::uuid and ${last}::uuid and webhook_id = ${q}`),
+    placesWhere(sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`),
     sql`(select arrived_at, id from (
-        select n.arrived_at, n.id, n.webhook_id from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)}
-        order by n.arrived_at desc, n.id desc limit ${searchedRows}) newest
+        select ${logged.arrived_at}, ${logged.id}, ${logged.webhook_id} from mediadock.arrivals logged ${whereWithin(sql`${logged.arrived_at}`, range)}
+        order by ${logged.arrived_at} desc, ${logged.id} desc limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
-      placesWhere(sql`delivery_id ${range}`),
-      placesWhere(sql`delivery_id = any(array(select id from mediadock.deliveries where request_id ${range} limit ${maxFound}))`),
+      placesWhere(sql`${arrivals.delivery_id} ${range}`),
+      placesWhere(sql`${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} ${range} limit ${maxFound}))`),
     ]),
   ]
   return isAmong(sql.join(branches, sql` union `))
@@ -52,32 +62,33 @@ const maxMeasured = 20_000
 /** Arrivals `a` that were acknowledged slowly, or signed by a clock that is off. */
 export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skewSeconds, ...range }: Measured): SQL | undefined {
   if (ackMs === undefined && skewSeconds === undefined) return undefined
-  const slow = ackMs === undefined ? sql`` : sql`and a.ack_ms >= ${ackMs}`
-  const skewed = skewSeconds === undefined ? sql`` : sql`and (a.skew_seconds >= ${skewSeconds} or a.skew_seconds <= -${skewSeconds}::int)`
+  const slow = ackMs === undefined ? sql`` : sql`and ${a.ack_ms} >= ${ackMs}`
+  const skewed = skewSeconds === undefined ? sql`` : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
   return sql`(${isOfTheNewest(range)} ${slow} ${skewed})`
 }
 
 function isOfTheNewest(range: Omit<Search, 'q'>): SQL {
-  return sql`a.arrived_at >= (select min(arrived_at) from (
-    select n.arrived_at from mediadock.arrivals n ${whereWithin(sql`n.arrived_at`, range)} order by n.arrived_at desc limit ${measuredRows}) newest)`
+  return sql`${a.arrived_at} >= (select min(arrived_at) from (
+    select ${logged.arrived_at} from mediadock.arrivals logged ${whereWithin(sql`${logged.arrived_at}`, range)} order by ${logged.arrived_at} desc limit ${measuredRows}) newest)`
 }
 
 /** Deliveries that came so many times. */
 export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: number }): SQL {
-  return sql`d.id = any(array(
-    select a.delivery_id from mediadock.arrivals a where a.delivery_id is not null and ${isOfTheNewest(range)}
-    group by a.delivery_id having sum(1 + a.folded) >= ${atLeast} limit ${maxMeasured}))`
+  return sql`${d.id} = any(array(
+    select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${isOfTheNewest(range)}
+    group by ${a.delivery_id} having sum(1 + ${a.folded}) >= ${atLeast} limit ${maxMeasured}))`
 }
 
 /** Deliveries of which an arrival was such. */
 export function deliveryMeasured(measured: Measured): SQL | undefined {
   const found = arrivalMeasured(measured)
-  return found && sql`d.id = any(array(select a.delivery_id from mediadock.arrivals a where a.delivery_id is not null and ${found} order by a.arrived_at desc limit ${maxMeasured}))`
+  return found && sql`${d.id} = any(array(select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${found}
+    order by ${a.arrived_at} desc limit ${maxMeasured}))`
 }
 
 /** The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions are chosen by the time. */
 export function isAmong(places: SQL): SQL {
-  return sql`(a.arrived_at = any(array(select arrived_at from (${places}) as p)) and a.id = any(array(select id from (${places}) as p)))`
+  return sql`(${a.arrived_at} = any(array(select arrived_at from (${places}) as p)) and ${a.id} = any(array(select id from (${places}) as p)))`
 }
 
 function whereWithin(at: SQL, range: Omit<Search, 'q'>): SQL {

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/inbox.ts'
@@ -8,6 +8,14 @@ import { countOverdue } from '../reconciling/reconciler.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const media = columnsOf(schema.media)
+const m = columnsOf(schema.media, 'm')
+const requests = columnsOf(schema.requests)
 
 const at = z.iso.datetime()
 
@@ -79,20 +87,26 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
 
 const newest = 20
 
-async function latestArrivals(tx: Database): Promise<Stats['arrivals']> {
-  const rows = await tx.execute<Stats['arrivals'][number]>(sql`
-    select arrived_at, outcome, reason, webhook_id, request_id, key_name, ack_ms, folded
-    from mediadock.arrivals order by arrived_at desc, id desc limit ${newest}`)
+async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
+  const rows = await tx.execute<RowOf<typeof schema.arrivals, keyof Stats['arrivals'][number]>>(sql`
+    select ${list(arrivals, 'arrived_at', 'outcome', 'reason', 'webhook_id', 'request_id', 'key_name', 'ack_ms', 'folded')}
+    from mediadock.arrivals order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${newest}`)
   return rows.map((row) => ({ ...row, arrived_at: isoAlways(row.arrived_at) }))
 }
 
+/** Of those that have landed. */
+type ResultRow = RowOf<typeof schema.requests, 'request_id' | 'status' | 'model' | 'media_complete' | 'error_message'> &
+  Pick<Stats['results'][number], 'landed_at' | 'media' | 'media_items'>
+
 /** Inside another read. */
-export async function latestResults(tx: Database, limit = newest): Promise<Stats['results']> {
-  const rows = await tx.execute<Stats['results'][number]>(sql`
-    select request_id, status, left(model, ${shownCharacters}::int) as model, media_complete, left(error_message, ${shownCharacters}::int) as error_message, landed_at, coalesce((
-      select json_agg(json_build_object('kind', kind, 'url', left(url, ${maxUrlLength}::int)) order by kind, position)
-      from (select * from mediadock.media m where m.request_id = requests.request_id order by kind, position limit ${shownMedia}) as media), '[]') as media,
-      (select count(*)::int from mediadock.media m where m.request_id = requests.request_id) as media_items
-    from mediadock.requests where landed_at is not null order by landed_at desc nulls last limit ${limit}`)
+export async function latestResults(tx: Executor, limit = newest): Promise<Stats['results']> {
+  const rows = await tx.execute<ResultRow>(sql`
+    select ${requests.request_id}, ${requests.status}, left(${requests.model}, ${shownCharacters}::int) as model, ${requests.media_complete},
+      left(${requests.error_message}, ${shownCharacters}::int) as error_message, ${requests.landed_at}, coalesce((
+      select json_agg(json_build_object('kind', ${media.kind}, 'url', left(${media.url}, ${maxUrlLength}::int)) order by ${media.kind}, ${media.position})
+      from (select * from mediadock.media m where ${m.request_id} = requests.${requests.request_id}
+        order by ${media.kind}, ${media.position} limit ${shownMedia}) as media), '[]') as media,
+      (select count(*)::int from mediadock.media m where ${m.request_id} = requests.${requests.request_id}) as media_items
+    from mediadock.requests where ${requests.landed_at} is not null order by ${requests.landed_at} desc nulls last limit ${limit}`)
   return rows.map((row) => ({ ...row, landed_at: isoAlways(row.landed_at) }))
 }

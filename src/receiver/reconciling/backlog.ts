@@ -1,8 +1,12 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { callsFor } from '../fetching/call-budget.ts'
 import { isDue, type StuckAfter } from './due.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
 
 export type Backlog = {
   /** Requests whose next call to the provider is due. */
@@ -13,13 +17,13 @@ export type Backlog = {
 
 /** What the reconciler still has to ask for, and how long that will take. */
 export async function readBacklog(
-  db: Database,
+  db: Executor,
   { now, stuckAfterSeconds, fetchRatePerMinute }: StuckAfter & { fetchRatePerMinute: number },
 ): Promise<Backlog> {
   const rows = await db.execute<{ due: number }>(sql`
     select count(*)::int as due from mediadock.requests
     where ${isDue({ now, stuckAfterSeconds })}
-    group by key_name`)
+    group by ${requests.key_name}`)
   answered(rows, 'reading the backlog')
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
   return {

@@ -1,4 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 /** What decides what is due and what is overdue: the clock's time and STUCK_AFTER_SECONDS. */
 export type StuckAfter = { now: Date; stuckAfterSeconds: number }
@@ -10,11 +15,11 @@ export type StuckAfter = { now: Date; stuckAfterSeconds: number }
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
-  return sql`((landed_at is null or next_poll_at is not null) and coalesce(next_poll_at, tracked_at) <= ${at}
-    and (next_poll_at is not null or tracked_at <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
+  return sql`((${requests.landed_at} is null or ${requests.next_poll_at} is not null) and coalesce(${requests.next_poll_at}, ${requests.tracked_at}) <= ${at}
+    and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
 }
 
 /** Whether a request (the row `r`) has no terminal state for longer than it should. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
-  return sql`(r.landed_at is null and r.tracked_at <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+  return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
 }

@@ -2,6 +2,11 @@ import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { ReconcileRun } from './reconciler.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const reconcileRuns = columnsOf(onCall.reconcileRuns)
 
 export const runTriggers = ['cron', 'manual'] as const
 
@@ -44,15 +49,19 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
   const idle = trigger === 'cron' && error === undefined && run?.scanned === 0
   const outcome = error !== undefined ? 'error' : idle ? 'idle' : 'ok'
   const [started, ended] = [startedAt, endedAt].map((at) => sql`${at.toISOString()}::timestamptz`)
-  const rows = await db.execute<{ id: string }>(sql`
+  const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'id'>>(sql`
     with counted as (
-      update mediadock.reconcile_runs set idle_runs = idle_runs + 1, ended_at = greatest(ended_at, ${ended})
-      where ${idle} and outcome = 'idle' and id = (select max(id) from mediadock.reconcile_runs)
-      returning id
+      update mediadock.reconcile_runs set ${reconcileRuns.idle_runs} = ${reconcileRuns.idle_runs} + 1, ${reconcileRuns.ended_at} = greatest(${reconcileRuns.ended_at}, ${ended})
+      where ${idle} and ${reconcileRuns.outcome} = 'idle' and ${reconcileRuns.id} = (select max(${reconcileRuns.id}) from mediadock.reconcile_runs)
+      returning ${reconcileRuns.id}
     ),
     written as (
       insert into mediadock.reconcile_runs
-        (started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, running, not_found, failed, postponed, rate_limited, error)
+        (${list(
+          reconcileRuns,
+          'started_at', 'ended_at', 'trigger', 'outcome', 'idle_runs', 'scanned', 'landed', 'running', 'not_found', 'failed',
+          'postponed', 'rate_limited', 'error',
+        )})
       select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
       where not exists (select from counted)
@@ -64,7 +73,8 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
 
 /** When a run last ended, on any replica and whatever came of it; undefined before the first. */
 export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
-  const rows = await db.execute<{ ended_at: string }>(sql`select ended_at from mediadock.reconcile_runs order by id desc limit 1`)
+  const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'ended_at'>>(sql`select ${reconcileRuns.ended_at} from mediadock.reconcile_runs
+    order by ${reconcileRuns.id} desc limit 1`)
   const [row] = answered(rows, 'reading the last run of the reconciler')
   return row && new Date(row.ended_at)
 }

@@ -1,6 +1,6 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
@@ -10,6 +10,12 @@ import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
 import { isDue, isOverdue, type StuckAfter } from './due.ts'
 import type { PollOutcome } from '../domain/schema.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 export type ReconcilerDeps = {
   db: Database
@@ -75,7 +81,7 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 /** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
   const run = { ...newRun(), scanned: 1 }
-  const [one] = await claimWhere(deps, sql`request_id = ${requestId}`)
+  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`)
   if (!one) return undefined
   await poll(deps, { one, run })
   return run
@@ -94,21 +100,24 @@ function claimDue(deps: ReconcilerDeps, resting: ReadonlySet<string>): Promise<D
   return claimWhere(
     deps,
     sql`${isDue({ now: deps.clock(), stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and case when key_name = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[]) then key_name else '' end <> all(${sql.param([...resting])}::text[])`,
+        and case when ${requests.key_name} = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[])
+          then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])`,
   )
 }
 
 async function claimWhere({ db, clock }: ReconcilerDeps, condition: ReturnType<typeof sql>): Promise<Due[]> {
   const now = sql`${clock().toISOString()}::timestamptz`
-  const rows = await db.execute<{ request_id: string; key_name: string | null; sandbox: boolean | null; doubted: boolean; polls: number; tracked_at: string; due_at: string }>(sql`
+  const rows = await db.execute<
+    RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'tracked_at'> & { doubted: boolean; due_at: string }
+  >(sql`
     with due as (
-      select request_id, coalesce(next_poll_at, tracked_at) as due_at from mediadock.requests where ${condition}
-      order by coalesce(next_poll_at, tracked_at) limit ${claimRows} for update skip locked
+      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at from mediadock.requests where ${condition}
+      order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${claimRows} for update skip locked
     )
     update mediadock.requests r
-    set next_poll_at = ${now} + make_interval(secs => ${leaseSeconds}), polls = polls + 1
-    from due where r.request_id = due.request_id
-    returning r.request_id, r.key_name, r.sandbox, coalesce(r.key_source = 'landed' and coalesce(r.signed_sandbox, r.sandbox), false) as doubted, r.polls, r.tracked_at, due.due_at`)
+    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.polls} = ${r.polls} + 1
+    from due where ${r.request_id} = due.request_id
+    returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted, ${r.polls}, ${r.tracked_at}, due.due_at`)
   // What an update gives back has no order.
   const oldestFirst = answered(rows, 'claiming requests to poll').toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
   return oldestFirst.map((row) => ({
@@ -209,11 +218,12 @@ async function reschedule({ db, clock }: ReconcilerDeps, one: Due, { outcome, de
   const now = clock()
   const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
   // Only where it may change: a reader's trigger on the status need not run for a poll.
-  const started = status === 'IN_PROGRESS' ? sql`, status = case when status = 'IN_QUEUE' then 'IN_PROGRESS' else status end` : sql``
+  const started = status === 'IN_PROGRESS' ? sql`, ${requests.status} = case when ${requests.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${requests.status} end` : sql``
   await db.execute(sql`
-    update mediadock.requests set polled_at = ${now.toISOString()}::timestamptz, poll_outcome = ${outcome}, poll_detail = ${detail?.slice(0, maxDetail) ?? null},
-      next_poll_at = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
-    where request_id = ${one.requestId} and polls = ${one.polls}`)
+    update mediadock.requests set ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = ${outcome},
+      ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},
+      ${requests.next_poll_at} = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
+    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
 }
 
 /** Postponed, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
@@ -221,19 +231,20 @@ async function giveBack({ db, clock }: ReconcilerDeps, one: Due, answer: ResultA
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
   const dueAt = answer.kind === 'postponed' && answer.reason === 'unauthorized' ? answer.retryAt.toISOString() : one.dueAt
   await db.execute(sql`
-    update mediadock.requests set next_poll_at = ${dueAt}::timestamptz, polls = polls - 1,
-      polled_at = ${clock().toISOString()}::timestamptz, poll_outcome = 'postponed', poll_detail = ${reason}
-    where request_id = ${one.requestId} and polls = ${one.polls}`)
+    update mediadock.requests set ${requests.next_poll_at} = ${dueAt}::timestamptz, ${requests.polls} = ${requests.polls} - 1,
+      ${requests.polled_at} = ${clock().toISOString()}::timestamptz, ${requests.poll_outcome} = 'postponed', ${requests.poll_detail} = ${reason}
+    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
 }
 
 async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
   await db.execute(sql`
-    update mediadock.requests set next_poll_at = null, polled_at = ${now.toISOString()}::timestamptz, poll_outcome = 'result', poll_detail = null
-    where request_id = ${one.requestId} and polls = ${one.polls}`)
+    update mediadock.requests set ${requests.next_poll_at} = null, ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = 'result',
+      ${requests.poll_detail} = null
+    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
 }
 
 /** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
-export async function countOverdue(db: Database, when: StuckAfter): Promise<number> {
+export async function countOverdue(db: Executor, when: StuckAfter): Promise<number> {
   const rows = await db.execute<{ n: string }>(sql`
     select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
   return Number(one(rows, 'counting what is overdue').n)

@@ -4,6 +4,14 @@ import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/keys.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as schema from '../domain/schema.ts'
+
+const generations = columnsOf(schema.generations)
+const g = columnsOf(schema.generations, 'g')
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
 
 /** An intent to generate, and how far it has come. */
 export type Generation = {
@@ -30,26 +38,14 @@ export type Intent = { idempotencyKey: string; model: string; input: unknown; ke
 /** Longer than one call: whoever claimed an intent and died gives it up after this. */
 const leaseSeconds = 30
 
-type Row = {
-  idempotency_key: string
-  state: Generation['state']
-  model: string
-  input: unknown
-  key_name: string
-  metadata: unknown
-  created_at: string
-  request_id: string | null
-  cost: string | null
-  status?: string | null
-  next_attempt_at: string | null
-  attempts: number
-  answer_status: number | null
-  answer: unknown
-  last_error: string | null
-}
+const names = [
+  'idempotency_key', 'state', 'model', 'input', 'key_name', 'metadata', 'created_at', 'request_id', 'cost',
+  'next_attempt_at', 'attempts', 'answer_status', 'answer', 'last_error',
+] as const
 
-const columns = sql`idempotency_key, state, model, input, key_name, metadata, created_at, request_id, cost,
-  next_attempt_at, attempts, answer_status, answer, last_error`
+const columns = list(generations, ...names)
+
+type Row = RowOf<typeof schema.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
 
 export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
 
@@ -60,19 +56,22 @@ export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' 
 export async function open(db: Database, { idempotencyKey, model, input, keyName, metadata, now }: Intent): Promise<Opened> {
   const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
   const ours = await db.execute<Row>(sql`
-    insert into mediadock.generations as g (idempotency_key, model, input, key_name, metadata, created_at, next_attempt_at, attempts)
+    insert into mediadock.generations as g (${list(
+      generations,
+      'idempotency_key', 'model', 'input', 'key_name', 'metadata', 'created_at', 'next_attempt_at', 'attempts',
+    )})
     values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now.toISOString()}::timestamptz, ${lease}, 1)
     on conflict (idempotency_key) do update set
-      state = 'pending', next_attempt_at = ${lease}, attempts = g.attempts + 1, answer_status = null, answer = null
-    where g.state = 'refused' and g.model = excluded.model and g.input = excluded.input and g.key_name = excluded.key_name
+      state = 'pending', next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
+    where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
     returning ${columns}`)
   const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
   if (row) return { kind: 'ours', generation: toGeneration(row) }
   // It is there, since it was in the way.
   const known = await db.execute<{ same: boolean }>(sql`
-    select model = ${model} and input = ${JSON.stringify(input)}::jsonb and key_name = ${keyName} as same
-    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+    select ${generations.model} = ${model} and ${generations.input} = ${JSON.stringify(input)}::jsonb and ${generations.key_name} = ${keyName} as same
+    from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
@@ -80,13 +79,13 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
 export async function claimDue(db: Database, { limit, now }: { limit: number; now: Date }): Promise<Generation[]> {
   const rows = await db.execute<Row>(sql`
     with due as (
-      select idempotency_key from mediadock.generations
-      where state = 'pending' and next_attempt_at <= ${now.toISOString()}::timestamptz
-      order by next_attempt_at limit ${limit} for update skip locked
+      select ${generations.idempotency_key} from mediadock.generations
+      where ${generations.state} = 'pending' and ${generations.next_attempt_at} <= ${now.toISOString()}::timestamptz
+      order by ${generations.next_attempt_at} limit ${limit} for update skip locked
     )
     update mediadock.generations g
-    set next_attempt_at = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), attempts = attempts + 1
-    from due where g.idempotency_key = due.idempotency_key
+    set ${generations.next_attempt_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${generations.attempts} = ${g.attempts} + 1
+    from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
   return answered(rows, 'claiming intents').map(toGeneration)
 }
@@ -98,16 +97,16 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const ended = await db.execute(sql`
     with ended as (
-      update mediadock.generations set state = 'submitted', request_id = ${requestId}, cost = ${String(cost)}::numeric,
-        next_attempt_at = null, last_error = null
-      where idempotency_key = ${idempotencyKey} and state in ('pending', 'expired')
-      returning model, key_name, metadata
+      update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId}, ${generations.cost} = ${String(cost)}::numeric,
+        ${generations.next_attempt_at} = null, ${generations.last_error} = null
+      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
+      returning ${list(generations, 'model', 'key_name', 'metadata')}
     ),
     tracked as (
-      insert into mediadock.requests as r (request_id, model, key_name, key_source, sandbox, metadata, tracked_at)
+      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
       select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${now.toISOString()}::timestamptz from ended
       on conflict (request_id) ${joinTracked(now)}
-      returning r.request_id, r.confirmed_at is null as open
+      returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),
     ${requeueParked({ keyNames, now })}
     select from tracked`)
@@ -117,28 +116,28 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
 /** The provider refused for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
 export async function refused(db: Database, { idempotencyKey, attempts }: Generation, answer: { status: number; envelope: ErrorEnvelope }): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations set state = 'refused', next_attempt_at = null, answer_status = ${answer.status},
-      answer = ${JSON.stringify(answer.envelope)}::jsonb, last_error = ${answer.envelope.error.code}
-    where idempotency_key = ${idempotencyKey} and attempts = ${attempts} and state = 'pending'`)
+    update mediadock.generations set ${generations.state} = 'refused', ${generations.next_attempt_at} = null, ${generations.answer_status} = ${answer.status},
+      ${generations.answer} = ${JSON.stringify(answer.envelope)}::jsonb, ${generations.last_error} = ${answer.envelope.error.code}
+    where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
 export async function postpone(db: Database, { idempotencyKey, attempts }: Generation, { error, at }: { error: string; at: Date }): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations set next_attempt_at = ${at.toISOString()}::timestamptz, last_error = ${error.slice(0, 500)}
-    where idempotency_key = ${idempotencyKey} and attempts = ${attempts} and state = 'pending'`)
+    update mediadock.generations set ${generations.next_attempt_at} = ${at.toISOString()}::timestamptz, ${generations.last_error} = ${error.slice(0, 500)}
+    where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
 /** What was not taken in the time that the provider remembers a key is given up, and says so. */
 export async function expire(db: Database, { before }: { before: Date }): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations set state = 'expired', next_attempt_at = null
-    where state = 'pending' and created_at < ${before.toISOString()}::timestamptz and next_attempt_at is not null`)
+    update mediadock.generations set ${generations.state} = 'expired', ${generations.next_attempt_at} = null
+    where ${generations.state} = 'pending' and ${generations.created_at} < ${before.toISOString()}::timestamptz and ${generations.next_attempt_at} is not null`)
 }
 
 export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
   const rows = await db.execute<Row>(sql`
-    select ${columns}, (select status from mediadock.requests r where r.request_id = generations.request_id) as status
-    from mediadock.generations where idempotency_key = ${idempotencyKey}`)
+    select ${columns}, (select ${r.status} from mediadock.requests r where ${r.request_id} = generations.${generations.request_id}) as status
+    from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   const [row] = answered(rows, `looking up the intent ${idempotencyKey}`)
   return row && toGeneration(row)
 }

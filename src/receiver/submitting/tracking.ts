@@ -1,4 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const inbox = columnsOf(schema.inbox)
+const r = columnsOf(schema.requests, 'r')
 
 /** Whatever waits parked beside one request; more of it can be replayed. */
 const maxRequeued = 16
@@ -13,17 +20,17 @@ const maxRequeued = 16
  */
 export function joinTracked(now: Date): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
-  const corrects = sql`r.confirmed_at is null and excluded.sandbox is not null`
+  const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
   return sql`do update set
-    model = coalesce(r.model, excluded.model), metadata = coalesce(r.metadata, excluded.metadata),
-    key_name = case when ${corrects} then excluded.key_name else coalesce(r.key_name, excluded.key_name) end,
-    key_source = case when ${corrects} or (r.key_name is null and excluded.key_name is not null) then 'tracked' else r.key_source end,
-    sandbox = case when ${corrects} then excluded.sandbox else r.sandbox end,
+    model = coalesce(${r.model}, excluded.model), metadata = coalesce(${r.metadata}, excluded.metadata),
+    key_name = case when ${corrects} then excluded.key_name else coalesce(${r.key_name}, excluded.key_name) end,
+    key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked' else ${r.key_source} end,
+    sandbox = case when ${corrects} then excluded.sandbox else ${r.sandbox} end,
     -- States never go back: what a webhook landed stands until it is overruled, and so it must be known by what key.
-    signed_sandbox = case when ${corrects} and r.landed_at is not null then coalesce(r.signed_sandbox, r.sandbox) else r.signed_sandbox end,
+    signed_sandbox = case when ${corrects} and ${r.landed_at} is not null then coalesce(${r.signed_sandbox}, ${r.sandbox}) else ${r.signed_sandbox} end,
     next_poll_at = case
-      when ${corrects} and (coalesce(r.signed_sandbox, r.sandbox) <> excluded.sandbox or (r.next_poll_at is not null and r.key_name is distinct from excluded.key_name))
-      then ${at} else r.next_poll_at end`
+      when ${corrects} and (coalesce(${r.signed_sandbox}, ${r.sandbox}) <> excluded.sandbox or (${r.next_poll_at} is not null and ${r.key_name} is distinct from excluded.key_name))
+      then ${at} else ${r.next_poll_at} end`
 }
 
 /**
@@ -34,15 +41,16 @@ export function joinTracked(now: Date): SQL {
 export function requeueParked({ keyNames, now }: { keyNames: readonly string[]; now: Date }): SQL {
   return sql`
     unparked as (
-      update mediadock.deliveries d set parked_reason = null from (
-        select id from mediadock.deliveries
-        where request_id in (select request_id from tracked where open) and parked_reason = 'key_mismatch' and key_name = any(${sql.param([...keyNames])}::text[])
-        order by received_at limit ${maxRequeued}
+      update mediadock.deliveries d set ${deliveries.parked_reason} = null from (
+        select ${deliveries.id} from mediadock.deliveries
+        where ${deliveries.request_id} in (select request_id from tracked where open) and ${deliveries.parked_reason} = 'key_mismatch'
+          and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])
+        order by ${deliveries.received_at} limit ${maxRequeued}
       ) p
-      where d.id = p.id returning d.id, d.status, d.key_name
+      where ${d.id} = p.id returning ${d.id}, ${d.status}, ${d.key_name}
     ),
     requeued as (
-      insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'lane', 'due_at', 'key_name')})
       select id, case status when 'OK' then 'fetch' else 'direct' end, ${now.toISOString()}::timestamptz, key_name from unparked
       on conflict do nothing
     )`

@@ -1,6 +1,10 @@
 import { sql } from 'drizzle-orm'
 import { type Database } from '../../runtime/postgres/postgres.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const audit = columnsOf(onCall.audit)
 
 export const auditChannels = ['console', 'api', 'cli'] as const
 
@@ -27,7 +31,7 @@ const maxTextLength = 1000
 
 export async function writeAudit(db: Database, { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date }): Promise<void> {
   await db.execute(sql`
-    insert into mediadock.audit (at, via, actor, action, target, detail)
+    insert into mediadock.audit (${list(audit, 'at', 'via', 'actor', 'action', 'target', 'detail')})
     values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
       ${detail === undefined ? null : JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value))}::jsonb)`)
 }

@@ -1,9 +1,20 @@
 import os from 'node:os'
-import { sql } from 'drizzle-orm'
+import { sql, type StringChunk } from 'drizzle-orm'
 import packageJson from '../../../package.json' with { type: 'json' }
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
 import { countOverdue } from '../reconciling/reconciler.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const a = columnsOf(schema.arrivals, 'a')
+const d = columnsOf(schema.deliveries, 'd')
+const minutes = columnsOf(onCall.minutes)
+const m = columnsOf(onCall.minutes, 'm')
+const w = columnsOf(onCall.minutes, 'w')
+const processStarts = columnsOf(onCall.processStarts)
+const r = columnsOf(schema.requests, 'r')
 
 /** From here on the oldest delivery that waits is a problem. */
 export const oldSeconds = 60
@@ -25,50 +36,53 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
   const overdue = await countOverdue(db, { now, stuckAfterSeconds })
   const at = sql`${now.toISOString()}::timestamptz`
   const current = sql`${new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString()}::timestamptz`
-  const inMinute = (column: string) => sql`${sql.raw(column)} >= due.minute and ${sql.raw(column)} < due.minute + interval '1 minute'`
+  const inMinute = (column: StringChunk) => sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
   await db.execute(sql`
     with due as (
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)
       where not exists (
-        select from mediadock.minutes w where w.minute = m.minute
-          and w.written_at >= least(m.minute + make_interval(secs => 60 + ${settledAfterSeconds}), ${at} - make_interval(secs => ${freshSeconds})))
+        select from mediadock.minutes w where ${w.minute} = ${m.minute}
+          and ${w.written_at} >= least(${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}), ${at} - make_interval(secs => ${freshSeconds})))
     )
-    insert into mediadock.minutes as m (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds,
-      inbox_pending, inbox_oldest_seconds, overdue)
+    insert into mediadock.minutes as m (${list(
+      minutes,
+      'minute', 'written_at', 'arrivals', 'ack_p50_ms', 'ack_p95_ms', 'landed', 'landing_p50_seconds', 'landing_p95_seconds',
+      'inbox_pending', 'inbox_oldest_seconds', 'overdue',
+    )})
     select due.minute, ${at}, came.arrivals, acked.ms[1], acked.ms[2], landed.n, landed.took[1], landed.took[2],
       case when due.minute = ${current} then ${pending}::int end, case when due.minute = ${current} then ${oldestSeconds}::real end,
       case when due.minute = ${current} then ${overdue}::int end
     from due
     cross join lateral (
       select coalesce(jsonb_object_agg(what, n), '{}') as arrivals from (
-        select concat_ws('/', outcome, reason) as what, sum(1 + folded) as n from mediadock.arrivals a where ${inMinute('a.arrived_at')} group by what
+        select concat_ws('/', ${a.outcome}, ${a.reason}) as what, sum(1 + ${a.folded}) as n from mediadock.arrivals a where ${inMinute(a.arrived_at)} group by what
       ) as counted
     ) as came
     cross join lateral (
       select percentile_cont(array[0.5, 0.95]) within group (order by ack_ms) as ms from (
-        select ack_ms from mediadock.arrivals a where ${inMinute('a.arrived_at')} and status = 200 order by arrived_at desc, id desc limit ${sampled}
+        select ${a.ack_ms} from mediadock.arrivals a where ${inMinute(a.arrived_at)} and ${a.status} = 200 order by ${a.arrived_at} desc, ${a.id} desc limit ${sampled}
       ) as s
     ) as acked
     cross join lateral (
-      select (select count(*) from mediadock.requests r where ${inMinute('r.landed_at')}) as n,
+      select (select count(*) from mediadock.requests r where ${inMinute(r.landed_at)}) as n,
              percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from s.landed_at - first.received_at)::real) as took
       from (
-        select request_id, landed_at from mediadock.requests r
-        where ${inMinute('r.landed_at')} and source = 'webhook' order by landed_at desc nulls last limit ${sampled}
+        select ${r.request_id}, ${r.landed_at} from mediadock.requests r
+        where ${inMinute(r.landed_at)} and ${r.source} = 'webhook' order by ${r.landed_at} desc nulls last limit ${sampled}
       ) as s
       -- Not min(received_at): for that the planner walks all deliveries by time until it meets one of the request.
-      cross join lateral (select (array_agg(received_at order by received_at))[1] as received_at from mediadock.deliveries d where d.request_id = s.request_id) as first
+      cross join lateral (select (array_agg(${d.received_at} order by ${d.received_at}))[1] as received_at from mediadock.deliveries d where ${d.request_id} = s.request_id) as first
     ) as landed
     order by due.minute
     on conflict (minute) do update set written_at = excluded.written_at, arrivals = excluded.arrivals, ack_p50_ms = excluded.ack_p50_ms,
       ack_p95_ms = excluded.ack_p95_ms, landed = excluded.landed, landing_p50_seconds = excluded.landing_p50_seconds,
-      landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = greatest(m.inbox_pending, excluded.inbox_pending),
-      inbox_oldest_seconds = greatest(m.inbox_oldest_seconds, excluded.inbox_oldest_seconds), overdue = greatest(m.overdue, excluded.overdue)`)
+      landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = greatest(${m.inbox_pending}, excluded.inbox_pending),
+      inbox_oldest_seconds = greatest(${m.inbox_oldest_seconds}, excluded.inbox_oldest_seconds), overdue = greatest(${m.overdue}, excluded.overdue)`)
 }
 
 /** A mark for the charts. */
 export async function noteStart(db: Database, now: Date): Promise<void> {
   await db.execute(sql`
-    insert into mediadock.process_starts (started_at, host, pid, version)
+    insert into mediadock.process_starts (${list(processStarts, 'started_at', 'host', 'pid', 'version')})
     values (${now.toISOString()}::timestamptz, ${os.hostname()}, ${process.pid}, ${packageJson.version}) on conflict do nothing`)
 }

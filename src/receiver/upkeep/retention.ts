@@ -4,6 +4,15 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import { dropDaysBefore } from './arrival-partitions.ts'
 import { parkReasons } from '../domain/delivery.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as schema from '../domain/schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+
+const arrivals = columnsOf(schema.arrivals)
+const a = columnsOf(schema.attempts, 'a')
+const d = columnsOf(schema.deliveries, 'd')
+const inbox = columnsOf(schema.inbox)
+const quarantine = columnsOf(schema.quarantine)
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 
@@ -49,14 +58,14 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with old as (
-      select id from mediadock.deliveries d
-      where received_at < ${cutoff.toISOString()}::timestamptz
-        and (parked_reason is null or parked_reason = any(${sql.param([...parkReasons])}::text[]))
-        and not exists (select from mediadock.inbox where delivery_id = d.id)
-      order by received_at nulls first limit ${batchRows}
+      select ${d.id} from mediadock.deliveries d
+      where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
+        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[]))
+        and not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${d.id})
+      order by ${d.received_at} nulls first limit ${batchRows}
     ),
-    gone as (delete from mediadock.deliveries d using old where d.id = old.id returning d.id),
-    attempts_gone as (delete from mediadock.attempts a using gone where a.delivery_id = gone.id)
+    gone as (delete from mediadock.deliveries d using old where ${d.id} = old.id returning ${d.id}),
+    attempts_gone as (delete from mediadock.attempts a using gone where ${a.delivery_id} = gone.id)
     select count(*)::int as n from gone`)
   return one(rows, 'pruning deliveries').n
 }
@@ -64,9 +73,10 @@ async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
 async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with gone as (
-      delete from mediadock.quarantine where id in (
-        select id from mediadock.quarantine where arrived_at < ${cutoff.toISOString()}::timestamptz order by arrived_at nulls first limit ${batchRows})
-      returning id
+      delete from mediadock.quarantine where ${quarantine.id} in (
+        select ${quarantine.id} from mediadock.quarantine where ${quarantine.arrived_at} < ${cutoff.toISOString()}::timestamptz
+          order by ${quarantine.arrived_at} nulls first limit ${batchRows})
+      returning ${quarantine.id}
     )
     select count(*)::int as n from gone`)
   return one(rows, 'pruning the quarantine').n
@@ -74,17 +84,17 @@ async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
 
 /** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */
 const notes = [
-  { table: 'audit', at: 'at' },
-  { table: 'polls', at: 'polled_at' },
-  { table: 'reconcile_runs', at: 'ended_at' },
-  { table: 'minutes', at: 'minute' },
-  { table: 'process_starts', at: 'started_at' },
+  { table: 'audit', at: columnsOf(onCall.audit).at },
+  { table: 'polls', at: columnsOf(onCall.polls).polled_at },
+  { table: 'reconcile_runs', at: columnsOf(onCall.reconcileRuns).ended_at },
+  { table: 'minutes', at: columnsOf(onCall.minutes).minute },
+  { table: 'process_starts', at: columnsOf(onCall.processStarts).started_at },
 ] as const
 
 async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from ${sql.raw(`mediadock.${table}`)} where ctid = any(array(
-      select ctid from ${sql.raw(`mediadock.${table}`)} where ${sql.raw(at)} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+      select ctid from ${sql.raw(`mediadock.${table}`)} where ${at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
   return answered(rows, `pruning ${table}`).length
 }
@@ -93,7 +103,7 @@ async function pruneNotes(db: Database, { table, at }: (typeof notes)[number], c
 async function pruneCatchAll(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute(sql`
     delete from mediadock.arrivals_other where ctid = any(array(
-      select ctid from mediadock.arrivals_other where arrived_at < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
+      select ctid from mediadock.arrivals_other where ${arrivals.arrived_at} < ${cutoff.toISOString()}::timestamptz limit ${batchRows}))
     returning 1`)
   return answered(rows, 'pruning the catch-all of arrivals').length
 }

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { DrizzleQueryError } from 'drizzle-orm'
 import postgres from 'postgres'
 
 /**
@@ -38,17 +39,14 @@ const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIM
 
 /** Whether the database could not be reached or could not answer at this moment. */
 export function isOutage(error: unknown): boolean {
-  if (isNoAnswer(error)) return true
-  if (!(error instanceof Error)) return false
-  if ('code' in error && typeof error.code === 'string' && outageCodes.test(error.code)) return true
-  if (error instanceof AggregateError) return error.errors.some(isOutage)
-  return error.cause !== undefined && isOutage(error.cause)
+  if (isNoAnswer(error) || outageCodes.test(databaseCodeOf(error) ?? '')) return true
+  const cause = databaseErrorOf(error)
+  return cause instanceof AggregateError && cause.errors.some(isOutage)
 }
 
 /** Whether the connection itself is gone, with whatever ran on it. */
 export function isConnectionLost(error: unknown): boolean {
-  const cause = causeOf(error)
-  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' && /^(?:CONNECTION_|E[A-Z_]+$|57P0)/.test(cause.code)
+  return /^(?:CONNECTION_|E[A-Z_]+$|57P0)/.test(databaseCodeOf(error) ?? '')
 }
 
 const maxTries = 5
@@ -71,19 +69,26 @@ export async function untilNotGivingWay<T>(run: () => PromiseLike<T>): Promise<T
 
 /** Postgres's own message of a failure, without drizzle's own words around it. */
 export function postgresMessage(error: unknown): string {
-  const cause = causeOf(error)
+  const cause = databaseErrorOf(error)
   if (!(cause instanceof Error)) return String(cause)
   return cause instanceof postgres.PostgresError ? `${cause.message} (${cause.code})` : cause.message
 }
 
 /** An error of a statement; one that ends the session, like a password that is refused, is none. */
 function refusalOf(error: unknown): postgres.PostgresError | undefined {
-  const cause = causeOf(error)
+  const cause = databaseErrorOf(error)
   return cause instanceof postgres.PostgresError && !/^(?:FATAL|PANIC)$/.test(cause.severity ?? cause.severity_local) ? cause : undefined
 }
 
-function causeOf(error: unknown): unknown {
-  return error instanceof Error && error.cause !== undefined ? error.cause : error
+/** What Postgres, the driver or the network said of a statement: the error without drizzle's own around it, which has statement and parameters. */
+export function databaseErrorOf(error: unknown): unknown {
+  return error instanceof DrizzleQueryError && error.cause !== undefined ? error.cause : error
+}
+
+/** The code of that: a SQLSTATE, or one of the driver or the network. */
+export function databaseCodeOf(error: unknown): string | undefined {
+  const cause = databaseErrorOf(error)
+  return cause instanceof Error && 'code' in cause && typeof cause.code === 'string' ? cause.code : undefined
 }
 
 /** A statement ended without its answer: what it did is not known. */
@@ -97,8 +102,7 @@ export class NoAnswerError extends Error {
 
 /** Whether it is not known what a statement did: it ended without its answer, as the driver or whoever read it found. */
 export function isNoAnswer(error: unknown): boolean {
-  const cause = causeOf(error)
-  return error instanceof NoAnswerError || (cause instanceof Error && 'code' in cause && cause.code === 'NO_ANSWER')
+  return error instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
 }
 
 /**

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import postgres from 'postgres'
+import { metALock } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
 import { withDeadline } from '../deadline.ts'
 
@@ -84,17 +85,13 @@ async function apply(client: postgres.Sql, { schema, migration, until, wait }: S
       await withDeadline(client.unsafe(statement(schema, migration)), migrationDeadlineMs, 'a migration')
       return
     } catch (error) {
-      if (!isLockInTheWay(error) || performance.now() >= until || wait.signal?.aborted) throw error
+      // Of a table, or of the advisory lock.
+      if (!metALock(error) || performance.now() >= until || wait.signal?.aborted) throw error
       wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
       const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
       await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
     }
   }
-}
-
-/** lock_not_available: of a table, or of the advisory lock. */
-function isLockInTheWay(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === '55P03'
 }
 
 function statement(schema: string, { sql, hash, folderMillis }: Migration): string {

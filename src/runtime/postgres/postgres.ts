@@ -1,10 +1,13 @@
-import type { SQL } from 'drizzle-orm'
+import type { Assume, SQL, SQLWrapper } from 'drizzle-orm'
 import { PgDialect } from 'drizzle-orm/pg-core'
-import { drizzle, type PostgresJsDatabase } from 'drizzle-orm/postgres-js'
+import { drizzle, PostgresJsDatabase, PostgresJsSession } from 'drizzle-orm/postgres-js'
 import postgres from 'postgres'
 import { parsePostgresUrl } from './url.ts'
 
 export type Database = PostgresJsDatabase
+
+/** What runs statements and no more: a database, or a read on one connection. */
+export type Executor = { execute: <Row extends Record<string, unknown>>(query: SQLWrapper | string) => Promise<postgres.RowList<Assume<Row, postgres.Row>[]>> }
 
 export type Pool = {
   db: Database
@@ -82,6 +85,11 @@ function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
 }
 
 const dialect = new PgDialect()
+
+/** The database on this one connection, until that is released. */
+export function databaseOn(connection: postgres.ReservedSql): Database {
+  return new PostgresJsDatabase(dialect, new PostgresJsSession(connection, dialect, undefined), undefined)
+}
 
 type Scalar = string | number | boolean | Uint8Array | null
 

@@ -1,3 +1,5 @@
+import { databaseErrorOf } from './errors.ts'
+
 /** Why Postgres cannot be used, as one line that says what to do; and whether waiting may mend it. */
 export type PostgresFailure = { words: string; passing: boolean }
 
@@ -83,12 +85,12 @@ function mayPass(code: string): boolean {
 }
 
 function driverErrorOf(error: unknown): DriverError | undefined {
-  if (!(error instanceof Error)) return undefined
-  if (error.name === 'DrizzleQueryError') return driverErrorOf(error.cause)
+  const cause = databaseErrorOf(error)
+  if (!(cause instanceof Error)) return undefined
   // Of a name with several addresses, none of which answers.
-  if (error instanceof AggregateError && error.errors.length > 0) return driverErrorOf(error.errors[0])
-  if (!hasCode(error) || (error.code === 'ENOENT' && error.syscall !== 'connect')) return undefined
-  return error
+  if (cause instanceof AggregateError && cause.errors.length > 0) return driverErrorOf(cause.errors[0])
+  if (!hasCode(cause) || (cause.code === 'ENOENT' && cause.syscall !== 'connect')) return undefined
+  return cause
 }
 
 function hasCode(error: Error): error is DriverError {

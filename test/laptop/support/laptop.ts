@@ -5,6 +5,7 @@ import postgres from 'postgres'
 import { findEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
 import { freePort } from '../../provider/support/free-port.ts'
 import { processesIn, startProcess, type TestProcess } from '../../runtime/support/processes.ts'
+import { childEnv } from '../../support/child-env.ts'
 
 const main = path.resolve(import.meta.dirname, '../../../src/main.ts')
 
@@ -34,7 +35,7 @@ export async function openLaptop(): Promise<Laptop> {
   const ports = { PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT }
   const settings = Object.fromEntries(portSettings.map((name) => [name, String(ports[name])]))
   const start: Laptop['start'] = (env = {}, what) =>
-    startProcess(process.execPath, what === undefined ? [main] : [main, what], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', ...settings, ...env } })
+    startProcess(process.execPath, what === undefined ? [main] : [main, what], { cwd: folder, env: { ...childEnv, ...settings, ...env } })
   return {
     folder,
     dataDir,

@@ -1,18 +1,19 @@
 import express from 'express'
 import { onTestFinished } from 'vitest'
-import { actorOf, guardAccess } from '../../../src/pages/access.ts'
+import { actorOf, guardAccess, type AccessOptions } from '../../../src/pages/access.ts'
+import { sessions as receiverSessions } from '../../../src/receiver/domain/on-call-schema.ts'
 import { errorHandler, listen, notFound } from '../../../src/runtime/http/http.ts'
 import { createLogger, type Logger } from '../../../src/runtime/logger.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 
 /** A guarded listener with one page and one action behind the guard. */
-export type Guarded = { databaseUrl: string; token?: string; clock?: () => Date; name?: string; schema?: 'mediadock' | 'provider'; logger?: Logger; onRefused?: (why: string) => void }
+export type Guarded = { databaseUrl: string; token?: string; clock?: () => Date; name?: string; sessionsTable?: AccessOptions['sessionsTable']; logger?: Logger; onRefused?: (why: string) => void }
 
-export async function startGuarded({ databaseUrl, token, clock = () => new Date(), name = 'mediadock', schema = 'mediadock', onRefused = () => {}, logger = createLogger('silent') }: Guarded) {
+export async function startGuarded({ databaseUrl, token, clock = () => new Date(), name = 'mediadock', sessionsTable = receiverSessions, onRefused = () => {}, logger = createLogger('silent') }: Guarded) {
   const pool = createPool({ url: databaseUrl, max: 2 })
   const app = express()
   app.set('trust proxy', 'loopback')
-  app.use(guardAccess({ token, name, title: 'the console', db: pool.db, schema, clock, logger, onRefused }))
+  app.use(guardAccess({ token, name, title: 'the console', db: pool.db, sessionsTable, clock, logger, onRefused }))
   app.get('/page', (_req, res) => void res.send('inside'))
   app.get('/who', (req, res) => void res.send(actorOf(req)))
   app.post('/action', (_req, res) => void res.send('done'))

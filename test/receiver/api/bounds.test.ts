@@ -2,14 +2,15 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { long } from '../../chaos/length.ts'
+import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { call, follow } from './calls.ts'
 
 const mebibyte = 1024 * 1024
 
-describe.each(testServers)('what is answered is bounded in bytes, on the %s server', (server) => {
+describe.each(long ? testServers : [preferredServer])('what is answered is bounded in bytes, on the %s server', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
   const crowded = randomUUID()

@@ -17,6 +17,7 @@ import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconci
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { createPool, type Database, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import type { Result } from '../../../src/wire/schemas.ts'
+import { long } from '../../chaos/length.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
@@ -25,14 +26,14 @@ import { failed, okAudio, okImage, okVideo, type Sample } from '../../support/we
 
 /*
  * Two things happen to one request. Every pair is tried in each order, with one
- * waiting in Postgres for the other, with the other dying, and 1,000 times at
+ * waiting in Postgres for the other, with the other dying, and many times at
  * the same instant. docs/orders.md is the table of the ends.
  */
 
 const keys = keysOf(liveKey, sandboxKey)
 const environments = environmentsOf(keys)
-const rounds = 1000
-const batchRounds = 100
+const rounds = long ? 1000 : 160
+const batchRounds = long ? 100 : 80
 const abreast = 5
 
 let database: TestDatabase

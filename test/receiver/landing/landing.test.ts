@@ -227,6 +227,15 @@ describe('order and contradiction', () => {
     expect(attempts.map((row) => row['outcome'])).toEqual(['contradiction'])
   })
 
+  it.each(['CANCELED', 'FAILED'] as const)('an OK whose result turns out to be %s is flagged', async (status) => {
+    const { body, requestId } = okImage()
+    const webhookId = randomUUID()
+    stand.answer((id, _req, res) => json(res, 200, { request_id: id, status, ...(status === 'FAILED' && { error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }) }))
+    await deliver(receiver.webhookUrl, body, { webhookId })
+    expect(await resultOf(requestId)).toMatchObject({ status })
+    expect(await settled(webhookId)).toMatchObject({ flags: ['contradiction'] })
+  })
+
   it('a result that the provider confirmed is not changed by a webhook', async () => {
     const requestId = randomUUID()
     const late = randomUUID()

@@ -1,7 +1,8 @@
 import { sql as statement } from 'drizzle-orm'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
-import { hadToGiveWay, isAboutTheData, isAboutTheRow, postgresMessage, untilNotGivingWay } from '../../../src/runtime/postgres/errors.ts'
+import { databaseCodeOf, databaseErrorOf, hadToGiveWay, isAboutTheData, isAboutTheRow, postgresMessage, untilNotGivingWay } from '../../../src/runtime/postgres/errors.ts'
+import { explainPostgres } from '../../../src/runtime/postgres/words.ts'
 import { withTestDatabase } from '../../support/database.ts'
 
 async function failureOf(text: string, url?: string) {
@@ -13,6 +14,25 @@ async function failureOf(text: string, url?: string) {
 }
 
 const raising = (state: string) => `do $$ begin raise exception 'as raised here' using errcode = '${state}'; end $$`
+
+describe('databaseErrorOf', () => {
+  it('is what Postgres said, wrapped by drizzle or not, and anything else as it is', async () => {
+    const [plain, wrapped] = await failureOf(raising('23505'))
+    expect(wrapped).toMatchObject({ name: 'Error', message: expect.stringMatching(/^Failed query/) })
+    expect([plain, databaseErrorOf(plain), databaseErrorOf(wrapped)].map((error) => error instanceof Error && [error.name, error.message])).toEqual(
+      Array.from({ length: 3 }, () => ['PostgresError', 'as asked for']),
+    )
+    expect([plain, wrapped].map(databaseCodeOf)).toEqual(['23505', '23505'])
+    // Whatever failed because of it is another matter.
+    const other = new Error('the work was not done', { cause: plain })
+    expect([databaseErrorOf(other), databaseCodeOf(other), databaseCodeOf('23505')]).toEqual([other, undefined, undefined])
+  })
+})
+
+it('explainPostgres says the same of what drizzle has wrapped', async () => {
+  const words = { words: 'Postgres says: as asked for (23505)', passing: false }
+  expect((await failureOf(raising('23505'))).map(explainPostgres)).toEqual([words, words])
+})
 
 describe('isAboutTheRow', () => {
   it.each<[string, string]>([

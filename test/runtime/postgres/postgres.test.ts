@@ -7,6 +7,7 @@ import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProcess } from '../support/processes.ts'
 import { startPostgresProxy } from '../support/postgres-proxy.ts'
+import { childEnv } from '../../support/child-env.ts'
 
 const silenceSeconds = 1
 
@@ -97,7 +98,7 @@ describe('a server that answers', () => {
 it('a server that goes away while a connection is being opened does not end the process', async () => {
   const database = await withTestDatabase()
   const script = path.join(import.meta.dirname, '../support/types-lost.ts')
-  const program = startProcess(process.execPath, [script], { env: { PATH: process.env['PATH'] ?? '', DATABASE_URL: database.url } })
+  const program = startProcess(process.execPath, [script], { env: { ...childEnv, DATABASE_URL: database.url } })
   await program.says(/failed: [^]*alive/)
   expect(await program.exit).toMatchObject({ code: 0 })
 })

@@ -1,5 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Environments } from '../../domain/keys.ts'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import * as schema from '../../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const earlier = columnsOf(schema.deliveries, 'earlier')
 
 /**
  * `flag` and `flagged`: what a landing says of deliveries, its own and the others
@@ -18,39 +24,39 @@ export function flags(environments: Environments): SQL {
       select delivery_id, 'key_mismatch', false from outcome where delivery_id is not null and outcome = 'key_mismatch'
       union all
       -- The environment turned out to be this one: flagged is what the other one signed, and parked no longer what was right.
-      select d.id, case when d.of_other then 'key_mismatch' end, false from outcome,
-        lateral (select id, key_name = any(case when outcome.sandbox then ${live} else ${sandbox} end) as of_other,
-                   key_name = any(case when outcome.sandbox then ${sandbox} else ${live} end) and parked_reason = 'key_mismatch' as was_right
-                 from mediadock.deliveries where request_id = outcome.request_id and status is not null offset 0) d
+      select ${d.id}, case when d.of_other then 'key_mismatch' end, false from outcome,
+        lateral (select ${deliveries.id}, ${deliveries.key_name} = any(case when outcome.sandbox then ${live} else ${sandbox} end) as of_other,
+                   ${deliveries.key_name} = any(case when outcome.sandbox then ${sandbox} else ${live} end) and ${deliveries.parked_reason} = 'key_mismatch' as was_right
+                 from mediadock.deliveries where ${deliveries.request_id} = outcome.request_id and ${deliveries.status} is not null offset 0) d
       where outcome.corrects and outcome.outcome = 'landed' and (d.of_other or d.was_right)
       union all
       -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
       -- deliveries. The times are subtracted so that the range of ids is what is searched by.
       select later.id, 'id_reused', false from outcome,
-        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
+        lateral (select ${list(deliveries, 'id', 'webhook_id', 'received_at')} from mediadock.deliveries where ${deliveries.id} = outcome.delivery_id offset 0) later
       where exists (
-        select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
-          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id and earlier.received_at - later.received_at <= interval '0' offset 0)
+        select from mediadock.deliveries earlier where ${earlier.id} between outcome.first_id and outcome.last_id
+          and ${earlier.webhook_id} = later.webhook_id and ${earlier.id} <> later.id and ${earlier.received_at} - later.received_at <= interval '0' offset 0)
       union all
-      -- A contradiction is open until the provider has confirmed the delivery's end.
-      select d.id, case when d.delivered <> outcome.final_status then 'contradiction' end, d.delivered = outcome.final_status from outcome,
-        lateral (select id, case status when 'OK' then 'COMPLETED' else 'FAILED' end as delivered, flags from mediadock.deliveries
-          where request_id = outcome.request_id and status is not null
-            and (parked_reason is null or (outcome.corrects and parked_reason = 'key_mismatch')) offset 0) d
+      -- A contradiction is open until the provider has confirmed the end that the delivery carried.
+      select ${d.id}, case when d.delivered <> outcome.final_status then 'contradiction' end, d.delivered = outcome.final_status from outcome,
+        lateral (select ${deliveries.id}, case ${deliveries.status} when 'OK' then 'COMPLETED' else 'FAILED' end as delivered, ${deliveries.flags} from mediadock.deliveries
+          where ${deliveries.request_id} = outcome.request_id and ${deliveries.status} is not null
+            and (${deliveries.parked_reason} is null or (outcome.corrects and ${deliveries.parked_reason} = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch')
-        and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
+        and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(${d.flags})))
     ),
     flagged as (
       update mediadock.deliveries d
-      set flags = array(select distinct f from unnest(case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f order by f),
-          parked_reason = case when d.id = any(array(select delivery_id from outcome where outcome = 'key_mismatch')) then 'key_mismatch'
-                               when n.unpark then null else d.parked_reason end
+      set ${deliveries.flags} = array(select distinct f from unnest(case when n.agrees then array_remove(${d.flags}, 'contradiction') else ${d.flags} end || n.flags) f order by f),
+          ${deliveries.parked_reason} = case when ${d.id} = any(array(select delivery_id from outcome where outcome = 'key_mismatch')) then 'key_mismatch'
+                               when n.unpark then null else ${d.parked_reason} end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,
                bool_or(flag is null and not agrees) as unpark
         from flag group by delivery_id
       ) n
-      where d.id = n.delivery_id
-        and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null) or (n.agrees and 'contradiction' = any(d.flags)))
+      where ${d.id} = n.delivery_id
+        and (not ${d.flags} @> n.flags or (n.unpark and ${d.parked_reason} is not null) or (n.agrees and 'contradiction' = any(${d.flags})))
     )`
 }

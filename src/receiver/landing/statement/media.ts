@@ -1,4 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import * as schema from '../../domain/schema.ts'
+
+const media = columnsOf(schema.media)
+const m = columnsOf(schema.media, 'm')
 
 /**
  * `media_written` and `media_overruled`: the media of each written request are
@@ -7,18 +12,18 @@ import { sql, type SQL } from 'drizzle-orm'
 export function writeMedia(): SQL {
   return sql`
     media_written as (
-      insert into mediadock.media as m (request_id, kind, position, url, original_url, width, height, duration_seconds)
+      insert into mediadock.media as m (${list(media, 'request_id', 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')})
       select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
       from written join item using (request_id), jsonb_to_recordset(item.media) as o (
         kind text, position integer, url text, original_url text, width integer, height integer, duration_seconds double precision)
       on conflict (request_id, kind, position) do update set url = excluded.url, original_url = excluded.original_url,
         width = excluded.width, height = excluded.height, duration_seconds = excluded.duration_seconds
-      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
+      returning ${list(m, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')}
     ),
     media_overruled as (
       delete from mediadock.media m using written join item using (request_id)
-      where m.request_id = written.request_id and not exists (
-        select from jsonb_to_recordset(item.media) as o (kind text, position integer) where o.kind = m.kind and o.position = m.position)
-      returning m.kind, m.position, m.url
+      where ${m.request_id} = written.request_id and not exists (
+        select from jsonb_to_recordset(item.media) as o (kind text, position integer) where o.kind = ${m.kind} and o.position = ${m.position})
+      returning ${list(m, 'kind', 'position', 'url')}
     )`
 }

@@ -1,4 +1,16 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import * as schema from '../../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
+
+/** What is written of a request, in the order in which it is selected. */
+export const insertedRequest = list(
+  requests,
+  'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message', 'created_at',
+  'completed_at', 'source', 'confirmed_at', 'key_name', 'key_source', 'sandbox', 'next_poll_at', 'tracked_at', 'landed_at',
+)
 
 /**
  * `written`: the requests that landed or were confirmed, as they are now. Reads
@@ -8,25 +20,24 @@ import { sql, type SQL } from 'drizzle-orm'
 export function writeRequests(at: SQL): SQL {
   return sql`
     written as (
-      insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost, error_code, error_message,
-        created_at, completed_at, source, confirmed_at, key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
+      insert into mediadock.requests as r (${insertedRequest})
       select request_id, status, model, output, media_complete, new_cost, error_code, error_message,
         created_at, completed_at, new_source, case when confirmed then ${at} end, new_key_name, new_key_source, new_sandbox, poll_at, ${at}, ${at}
       from verdict where verdict in ('landed', 'confirmed') order by request_id
       on conflict (request_id) do update set
-        status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
+        status = excluded.status, model = coalesce(excluded.model, ${r.model}), output = excluded.output,
         media_complete = excluded.media_complete, cost = excluded.cost,
         error_code = excluded.error_code, error_message = excluded.error_message,
-        created_at = coalesce(excluded.created_at, r.created_at), completed_at = coalesce(excluded.completed_at, r.completed_at),
+        created_at = coalesce(excluded.created_at, ${r.created_at}), completed_at = coalesce(excluded.completed_at, ${r.completed_at}),
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
         sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
-        landed_at = coalesce(r.landed_at, excluded.landed_at),
-        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
-        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
-        poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
-      where r.request_id in (select request_id from before) and r.confirmed_at is null
-      returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
-        coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
+        landed_at = coalesce(${r.landed_at}, excluded.landed_at),
+        polled_at = coalesce(excluded.confirmed_at, ${r.polled_at}),
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else ${r.poll_outcome} end,
+        poll_detail = case when excluded.confirmed_at is null then ${r.poll_detail} end
+      where ${r.request_id} in (select request_id from before) and ${r.confirmed_at} is null
+      returning ${list(r, 'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message')},
+        coalesce(${r.created_at}, ${r.tracked_at}) as created_at, ${list(r, 'completed_at', 'landed_at', 'source', 'key_name', 'sandbox')}
     )`
 }
 
@@ -52,7 +63,7 @@ export function outcomes(): SQL {
 export function pollTheContradicted(at: SQL): SQL {
   return sql`
     due_to_poll as (
-      update mediadock.requests r set next_poll_at = ${at}
-      from outcome where r.request_id = outcome.request_id and outcome in ('contradiction', 'key_mismatch') and r.confirmed_at is null
+      update mediadock.requests r set ${requests.next_poll_at} = ${at}
+      from outcome where ${r.request_id} = outcome.request_id and outcome in ('contradiction', 'key_mismatch') and ${r.confirmed_at} is null
     )`
 }

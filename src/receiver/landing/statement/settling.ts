@@ -1,4 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import * as schema from '../../domain/schema.ts'
+
+const attempts = columnsOf(schema.attempts)
+const inbox = columnsOf(schema.inbox)
 
 /**
  * Ends the work on each delivery: out of the inbox if the claim still holds,
@@ -9,16 +14,16 @@ export function settle(at: SQL): SQL {
   return sql`
     settled as (
       delete from mediadock.inbox using outcome
-      where inbox.delivery_id = outcome.delivery_id and outcome <> 'raced'
-        and (inbox.claims = outcome.claims or outcome.claims is null)
-      returning inbox.delivery_id
+      where inbox.${inbox.delivery_id} = outcome.delivery_id and outcome <> 'raced'
+        and (inbox.${inbox.claims} = outcome.claims or outcome.claims is null)
+      returning inbox.${inbox.delivery_id}
     ),
     released as (
-      update mediadock.inbox set due_at = ${at} from outcome
-      where inbox.delivery_id = outcome.delivery_id and inbox.claims = outcome.claims and outcome = 'raced'
+      update mediadock.inbox set ${inbox.due_at} = ${at} from outcome
+      where inbox.${inbox.delivery_id} = outcome.delivery_id and inbox.${inbox.claims} = outcome.claims and outcome = 'raced'
     ),
     noted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
       select delivery_id, ${at}, outcome, case when claims is null then 'replay' end from outcome
       where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
       on conflict do nothing

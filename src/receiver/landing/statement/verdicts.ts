@@ -1,5 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Environments } from '../../domain/keys.ts'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import * as schema from '../../domain/schema.ts'
+
+const requests = columnsOf(schema.requests)
 
 /**
  * `seen` and `before`: the requests of the items as this statement's snapshot
@@ -9,15 +13,19 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
   return sql`
     -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
     seen as (
-      select request_id, landed_at, confirmed_at, coalesce(signed_sandbox, sandbox) as word
-      from mediadock.requests where request_id in (select request_id from item)
+      select ${list(requests, 'request_id', 'landed_at', 'confirmed_at')}, coalesce(${requests.signed_sandbox}, ${requests.sandbox}) as word
+      from mediadock.requests where ${requests.request_id} in (select request_id from item)
     ),
     before as (
-      select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source, key_name, key_source, sandbox, coalesce(signed_sandbox, sandbox) as word,
-             case when key_name = any(${sql.param([...live])}::text[]) then false
-                  when key_name = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
-      from mediadock.requests where request_id in (select request_id from item)
-      order by request_id for update
+      select ${list(
+        requests,
+        'request_id', 'status', 'landed_at', 'confirmed_at', 'next_poll_at', 'media_complete', 'cost', 'source', 'key_name',
+        'key_source', 'sandbox',
+      )}, coalesce(${requests.signed_sandbox}, ${requests.sandbox}) as word,
+             case when ${requests.key_name} = any(${sql.param([...live])}::text[]) then false
+                  when ${requests.key_name} = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
+      from mediadock.requests where ${requests.request_id} in (select request_id from item)
+      order by ${requests.request_id} for update
     )`
 }
 

@@ -1,11 +1,12 @@
 import fc from 'fast-check'
 import { createTestDatabase } from '../../../support/database.ts'
+import { long } from '../../../chaos/length.ts'
 import { commands } from './commands.ts'
 import { runSequence } from './sequence.ts'
 import { createWorld } from './world.ts'
 
-/** MODEL_RUNS=100000 for a long run; MODEL_SEED repeats one that failed. */
-const runs = Number(process.env['MODEL_RUNS'] ?? 2000)
+/** MODEL_RUNS=100000 for a longer run yet; MODEL_SEED repeats one that failed. */
+const runs = Number(process.env['MODEL_RUNS'] ?? (long ? 2000 : 400))
 const seed = process.env['MODEL_SEED']
 
 /** A minute, and time enough for a long run on a slow machine. */

@@ -1,0 +1,31 @@
+import path from 'node:path'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
+
+// What takes longest, or waits longest, begins first: else one worker ends with it alone.
+const longest = [
+  'webhook.test.ts',
+  'framing.test.ts',
+  'walk.test.ts',
+  'now.test.ts',
+  'postgres-at-start.test.ts',
+  'processing.test.ts',
+  'lost-connections.test.ts',
+  'interleavings.test.ts',
+  'steady.test.ts',
+  'trouble.test.ts',
+  'deliveries.test.ts',
+  'arrival-partitions.test.ts',
+  'lists.test.ts',
+]
+
+const placeOf = ({ moduleId }: TestSpecification) => {
+  const at = longest.indexOf(path.basename(moduleId))
+  return at === -1 ? longest.length : at
+}
+
+/** Also on a machine that has never run them, where vitest knows nothing but their sizes. */
+export class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    return (await super.sort(files)).toSorted((a, b) => placeOf(a) - placeOf(b))
+  }
+}
