@@ -6,10 +6,11 @@ import type { Environment } from '../domain/keys.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const generations = columnsOf(schema.generations)
-const g = columnsOf(schema.generations, 'g')
+const generations = columnsOf(submitting.generations)
+const g = columnsOf(submitting.generations, 'g')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -45,7 +46,7 @@ const names = [
 
 const columns = list(generations, ...names)
 
-type Row = RowOf<typeof schema.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
+type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
 
 export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
 
