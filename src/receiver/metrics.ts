@@ -5,7 +5,7 @@ import { withDeadline } from '../runtime/deadline.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/inbox.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
-import { countOverdue } from './reconciling/reconciler.ts'
+import { countOverdue } from './reconciling/due.ts'
 
 export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
 

@@ -1,25 +1,9 @@
-import { sql } from 'drizzle-orm'
-import { bigint, bigserial, boolean, index, integer, jsonb, primaryKey, real, text, uuid } from 'drizzle-orm/pg-core'
-import { instant, mediadock } from './schema.ts'
+import { bigint, bigserial, index, integer, jsonb, primaryKey, real, text, uuid } from 'drizzle-orm/pg-core'
+import { instant, mediadock } from './base-schema.ts'
 
 // What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
 
-/** The calls that a key may still make, per key and over all replicas: see call-budget.ts. */
-export const callBudgets = mediadock.table('call_budgets', {
-  keyName: text('key_name').primaryKey(),
-  /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
-  slots: integer('slots').array().notNull(),
-  /** Those of them that only tried whether this key knows a request that is another's. */
-  trialSlots: integer('trial_slots').array().notNull().default(sql`array_fill(0, array[61])`),
-  slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
-  /** Whether the last statement that wanted a call got it; it reads that back. */
-  granted: boolean('granted').notNull(),
-  /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
-  blockedUntil: instant('blocked_until'),
-  blockedReason: text('blocked_reason'),
-})
-
-/** Each question that was put to the provider about a request, by whatever part of us; see poll-log.ts. */
+/** Each poll of a request, by whatever part of us; see poll-log.ts. */
 export const polls = mediadock.table(
   'polls',
   {
@@ -103,18 +87,6 @@ export const keyUses = mediadock.table('key_uses', {
   lastMatchAt: instant('last_match_at').notNull(),
   matches: bigint('matches', { mode: 'number' }).notNull(),
 })
-
-/** From where deliveries came that were authentic, lately: see known-senders.ts. */
-export const knownSenders = mediadock.table(
-  'known_senders',
-  {
-    keyName: text('key_name').notNull(),
-    /** As in the quarantine, see sourceOf(). */
-    source: text('source').notNull(),
-    lastAt: instant('last_at').notNull(),
-  },
-  (table) => [primaryKey({ columns: [table.keyName, table.source] })],
-)
 
 /** Who is signed in to the console, by the HMAC of their cookie under INTERNAL_TOKEN: see sessions.ts. */
 export const sessions = mediadock.table('sessions', {

@@ -1,11 +1,7 @@
 import { sql } from 'drizzle-orm'
-import { bigserial, boolean, check, customType, doublePrecision, index, integer, jsonb, numeric, pgSchema, primaryKey, real, smallint, text, timestamp, uuid } from 'drizzle-orm/pg-core'
+import { boolean, check, doublePrecision, index, integer, jsonb, numeric, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { requestStatuses } from '../../wire/schemas.ts'
-
-const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-export const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
-
-export const mediadock = pgSchema('mediadock')
+import { bytea, instant, mediadock } from './base-schema.ts'
 
 /**
  * What a poll of a request came to: its `result`, that it is
@@ -91,57 +87,6 @@ export const attempts = mediadock.table(
   ],
 )
 
-/** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
-export const arrivals = mediadock.table(
-  'arrivals',
-  {
-    id: bigserial('id', { mode: 'number' }).notNull(),
-    arrivedAt: instant('arrived_at').notNull(),
-    outcome: text('outcome').notNull(),
-    reason: text('reason'),
-    status: smallint('status').notNull(),
-    webhookId: text('webhook_id'),
-    /** Of the delivery that it is, or would have been. */
-    deliveryId: uuid('delivery_id'),
-    requestId: uuid('request_id'),
-    keyName: text('key_name'),
-    remote: text('remote'),
-    bytes: integer('bytes'),
-    /** Our clock minus the signed time. */
-    skewSeconds: integer('skew_seconds'),
-    ackMs: real('ack_ms').notNull(),
-    /** How many like arrivals this row stands for besides itself: the log is bounded under a flood. */
-    folded: integer('folded').notNull().default(0),
-  },
-  (table) => [
-    primaryKey({ columns: [table.arrivedAt, table.id] }),
-    index('arrivals_delivery').on(table.deliveryId),
-    // What is accepted, as nearly everything is, writes to none of these.
-    index('arrivals_outcome').on(table.outcome, table.arrivedAt, table.id).where(sql`outcome <> 'accepted'`),
-    index('arrivals_unstored').on(table.requestId).where(sql`outcome = 'unavailable'`),
-    index('arrivals_reason').on(table.reason, table.arrivedAt, table.id).where(sql`reason is not null`),
-  ],
-)
-
-/** Refused arrivals, whole, so that they can be verified again once a missing secret is there. */
-export const quarantine = mediadock.table(
-  'quarantine',
-  {
-    id: bigserial('id', { mode: 'number' }).primaryKey(),
-    arrivedAt: instant('arrived_at').notNull(),
-    reason: text('reason').notNull(),
-    webhookId: text('webhook_id'),
-    /** With the signature, which no answer or page ever shows. */
-    headers: jsonb('headers').$type<Record<string, string>>().notNull(),
-    body: bytea('body').notNull(),
-    /** Of body and headers, so that weighing the table reads neither. */
-    bytes: integer('bytes').generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
-    /** Who sent it, see sourceOf(): no sender takes the room of all others. */
-    source: text('source'),
-  },
-  (table) => [index('quarantine_arrived').on(table.arrivedAt.desc(), table.id.desc())],
-)
-
 /** What is tracked, and what became of it; read by others through the view `results`. */
 export const requests = mediadock.table(
   'requests',
@@ -214,38 +159,6 @@ export const media = mediadock.table(
     durationSeconds: doublePrecision('duration_seconds'),
   },
   (table) => [primaryKey({ columns: [table.requestId, table.kind, table.position] })],
-)
-
-/**
- * Submits that came to us: written before the call, so that a crash at any
- * point ends in the same call with the same Idempotency-Key, and one charge.
- */
-export const generations = mediadock.table(
-  'generations',
-  {
-    idempotencyKey: uuid('idempotency_key').primaryKey(),
-    state: text('state', { enum: ['pending', 'submitted', 'refused', 'expired'] })
-      .notNull()
-      .default('pending'),
-    model: text('model').notNull(),
-    input: jsonb('input').notNull(),
-    keyName: text('key_name').notNull(),
-    metadata: jsonb('metadata'),
-    createdAt: instant('created_at').notNull(),
-    requestId: uuid('request_id'),
-    cost: numeric('cost'),
-    /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
-    nextAttemptAt: instant('next_attempt_at'),
-    attempts: integer('attempts').notNull().default(0),
-    /** The provider's last answer that was not a success, or why there was none. */
-    answerStatus: smallint('answer_status'),
-    answer: jsonb('answer'),
-    lastError: text('last_error'),
-  },
-  (table) => [
-    index('generations_due').on(table.nextAttemptAt).where(sql`state = 'pending'`),
-    index('generations_request').on(table.requestId),
-  ],
 )
 
 /** What internal services read. Its columns only grow. */

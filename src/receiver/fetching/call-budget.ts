@@ -3,10 +3,10 @@ import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
+import * as fetching from '../domain/budgets-schema.ts'
 
-const budget = columnsOf(onCall.callBudgets)
-const b = columnsOf(onCall.callBudgets, 'b')
+const budget = columnsOf(fetching.callBudgets)
+const b = columnsOf(fetching.callBudgets, 'b')
 
 export type Grant = { ok: true } | { ok: false; reason: string; retryAt: Date }
 
@@ -52,7 +52,7 @@ export async function takeCall(db: Database, { keyName, limitPerMinute, purpose,
   const slots = sql.raw(String(slotCount))
   const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
   const tries = purpose === 'trying'
-  const rows = await db.execute<RowOf<typeof onCall.callBudgets, 'granted' | 'blocked_until' | 'blocked_reason'>>(sql`
+  const rows = await db.execute<RowOf<typeof fetching.callBudgets, 'granted' | 'blocked_until' | 'blocked_reason'>>(sql`
     insert into mediadock.call_budgets as b (${list(budget, 'key_name', 'slots', 'trial_slots', 'slots_until', 'granted')})
     values (${keyName}, array[1] || array_fill(0, array[${slots} - 1]), array[${tries ? 1 : 0}::int] || array_fill(0, array[${slots} - 1]), ${second}, true)
     on conflict (key_name) do update set (slots, trial_slots, slots_until, granted) = (
@@ -97,7 +97,7 @@ export type CallBudget = {
 /** How much of its budget each key has spent, and whether it rests. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const rows = await db.execute<RowOf<typeof onCall.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & { used: number }>(sql`
+  const rows = await db.execute<RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & { used: number }>(sql`
     select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, coalesce((
       select sum(calls) from unnest(${budget.slots}) with ordinality as s(calls, i) where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int as used
     from mediadock.call_budgets`)

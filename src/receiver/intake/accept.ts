@@ -8,6 +8,7 @@ import { isAboutTheData } from '../../runtime/postgres/errors.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
 const written = {
@@ -17,7 +18,7 @@ const written = {
   ),
   inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'key_name'),
 }
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 

@@ -5,9 +5,9 @@ import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
+const arrivals = columnsOf(arriving.arrivals)
 
 const maxWaitingRows = 50_000
 const flushRows = 2000

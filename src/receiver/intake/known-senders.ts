@@ -1,7 +1,12 @@
 import { sql } from 'drizzle-orm'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import { sourceOf } from './refused-source.ts'
+
+const senders = columnsOf(arriving.knownSenders)
+const s = columnsOf(arriving.knownSenders, 's')
 
 const knownForDays = 7
 /** Of one key, the latest: whoever holds one secret must not fill the table, nor push out the senders of others. */
@@ -58,7 +63,7 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
       })
       for (const { keyName, source } of writing) fresh.get(keyName)?.delete(source)
       await forget(db, cutoff)
-      const rows = await db.execute<{ source: string }>(sql`select distinct source from mediadock.known_senders`)
+      const rows = await db.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)
       known = new Set(answered(rows, 'reading the known senders').map(({ source }) => source))
       keptAt = performance.now()
     },
@@ -72,16 +77,18 @@ async function write(db: Database, sightings: readonly Sighting[]): Promise<void
   const column = <T>(pick: (sighting: Sighting) => T) => sql.param(sightings.map(pick))
   // In the order of the key, so that two writers can never wait for each other.
   await db.execute(sql`
-    insert into mediadock.known_senders as s (key_name, source, last_at)
+    insert into mediadock.known_senders as s (${list(senders, 'key_name', 'source', 'last_at')})
     select * from unnest(${column((s) => s.keyName)}::text[], ${column((s) => s.source)}::text[], ${column((s) => s.at.toISOString())}::text[]::timestamptz[]) as seen (key_name, source, last_at)
     order by key_name, source
-    on conflict (key_name, source) do update set last_at = greatest(s.last_at, excluded.last_at)`)
+    on conflict (key_name, source) do update set last_at = greatest(${s.last_at}, excluded.last_at)`)
 }
 
 async function forget(db: Database, cutoff: Date): Promise<void> {
   await db.execute(sql`
-    delete from mediadock.known_senders where (key_name, source) in (
+    delete from mediadock.known_senders where (${list(senders, 'key_name', 'source')}) in (
       select key_name, source from (
-        select key_name, source, last_at, row_number() over (partition by key_name order by last_at desc, source) as place from mediadock.known_senders
+        select ${list(senders, 'key_name', 'source', 'last_at')},
+          row_number() over (partition by ${senders.key_name} order by ${senders.last_at} desc, ${senders.source}) as place
+        from mediadock.known_senders
       ) as ranked where place > ${maxSourcesPerKey} or last_at < ${cutoff.toISOString()}::timestamptz)`)
 }

@@ -3,11 +3,10 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { networkIn } from './refused-source.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
-import * as onCall from '../domain/on-call-schema.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 
-const quarantine = columnsOf(schema.quarantine)
-const known = columnsOf(onCall.knownSenders)
+const quarantine = columnsOf(arriving.quarantine)
+const known = columnsOf(arriving.knownSenders)
 
 /** Other replicas write too: after so long the table is looked at again. */
 const lookAgainMs = 1000

@@ -15,9 +15,9 @@ import { networkOf, sourceOf } from './refused-source.ts'
 import type { Refused } from './webhook.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 
 const maxWaitingBytes = 40 * 1024 * 1024
 const flushRows = 100
@@ -178,7 +178,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
 
 /** A refused arrival as it lies in the quarantine. */
 export type Kept = { id: number; arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
-export type KeptRow = RowOf<typeof schema.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'>
+export type KeptRow = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'>
 
 export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
   return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }

@@ -10,10 +10,11 @@ import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, micros
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
-const a = columnsOf(schema.arrivals, 'a')
+const arrivals = columnsOf(arriving.arrivals)
+const a = columnsOf(arriving.arrivals, 'a')
 const deliveries = columnsOf(schema.deliveries)
 
 export const arrivalSchema = z
@@ -41,7 +42,7 @@ const logged = [
   'skew_seconds', 'ack_ms', 'folded',
 ] as const
 
-type ArrivalRow = RowOf<typeof schema.arrivals, 'id' | (typeof logged)[number]> & { outcome: ArrivalEntry['outcome']; micros: string }
+type ArrivalRow = RowOf<typeof arriving.arrivals, 'id' | (typeof logged)[number]> & { outcome: ArrivalEntry['outcome']; micros: string }
 
 const order: Order = { at: sql`${a.arrived_at}`, id: sql`${a.id}`, idType: 'bigint' }
 const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...logged)}`

@@ -4,10 +4,11 @@ import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 
 export const causeSchema = z
   .object({ reason: z.string(), count: z.int(), first_seen: z.iso.datetime(), last_seen: z.iso.datetime() })

@@ -10,10 +10,11 @@ import { afterCursor, allOf, encodeCursor, isoAlways, limitOf, microsOf, toPage,
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
-const a = columnsOf(schema.arrivals, 'a')
+const arrivals = columnsOf(arriving.arrivals)
+const a = columnsOf(arriving.arrivals, 'a')
 const t = columnsOf(schema.attempts, 't')
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')

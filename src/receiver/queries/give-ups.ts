@@ -7,11 +7,12 @@ import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
+const arrivals = columnsOf(arriving.arrivals)
 const d = columnsOf(schema.deliveries, 'd')
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 const requests = columnsOf(schema.requests)
 
 export const giveUpSchema = z
@@ -40,14 +41,14 @@ export const maxGiveUps = 200
 const maxArrivals = 20_000
 const bodyBytes = 4096
 
-type Row = RowOf<typeof schema.arrivals, 'outcome' | 'reason' | 'request_id'> & {
+type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
   /** Of those that claimed one. */
   webhook_id: string
   outcome: GiveUp['outcome']
   attempts: number
   first_seen: string
   last_seen: string
-  body: RowOf<typeof schema.quarantine, 'body'>['body'] | null
+  body: RowOf<typeof arriving.quarantine, 'body'>['body'] | null
 }
 
 /**

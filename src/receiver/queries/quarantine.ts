@@ -6,9 +6,9 @@ import type { Paging, QuarantineFilters } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 
-const q = columnsOf(schema.quarantine, 'q')
+const q = columnsOf(arriving.quarantine, 'q')
 
 export const quarantinedSchema = z
   .object({
@@ -26,7 +26,7 @@ export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 const previewBytes = 512
 const order: Order = { at: sql`${q.arrived_at}`, id: sql`${q.id}`, idType: 'bigint' }
 
-type Row = RowOf<typeof schema.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & { bytes: number; micros: string; preview: Buffer }
+type Row = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & { bytes: number; micros: string; preview: Buffer }
 
 /** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
 export async function listQuarantine(db: Database, { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging): Promise<Page<QuarantinedEntry>> {

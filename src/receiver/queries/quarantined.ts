@@ -4,9 +4,9 @@ import type { Keys } from '../domain/keys.ts'
 import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 
 export type QuarantinedDetail = Kept & {
   /** Whose secret matches today; undefined while it is not authentic. */

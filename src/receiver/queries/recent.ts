@@ -3,11 +3,11 @@ import type { Executor } from '../../runtime/postgres/postgres.ts'
 import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
-const a = columnsOf(schema.arrivals, 'a')
+const arrivals = columnsOf(arriving.arrivals)
+const a = columnsOf(arriving.arrivals, 'a')
 const minutes = columnsOf(onCall.minutes)
 
 export const recentMinutes = 5

@@ -10,11 +10,12 @@ import { isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
-const generations = columnsOf(schema.generations)
+const generations = columnsOf(submitting.generations)
 const item = columnsOf(schema.media)
 const poll = columnsOf(onCall.polls)
 const requests = columnsOf(schema.requests)
@@ -109,7 +110,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
 }
 
 async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {
-  const [row] = await tx.execute<RowOf<typeof schema.generations, keyof Submit>>(sql`
+  const [row] = await tx.execute<RowOf<typeof submitting.generations, keyof Submit>>(sql`
     select ${list(generations, 'idempotency_key', 'state', 'attempts', 'last_error', 'created_at', 'input')} from mediadock.generations
     where ${generations.request_id} = ${requestId}::uuid order by ${generations.created_at} limit 1`)
   return row ? { ...row, created_at: isoAlways(row.created_at) } : null

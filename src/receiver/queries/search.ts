@@ -2,14 +2,15 @@ import { sql, type SQL } from 'drizzle-orm'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import { within } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
-const a = columnsOf(schema.arrivals, 'a')
+const arrivals = columnsOf(arriving.arrivals)
+const a = columnsOf(arriving.arrivals, 'a')
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const n = columnsOf(schema.deliveries, 'n')
-const logged = columnsOf(schema.arrivals, 'logged')
+const logged = columnsOf(arriving.arrivals, 'logged')
 
 /** Beginnings of webhook ids have no index: they are looked for among so many of the newest in the range of time. */
 export const searchedRows = 50_000

@@ -4,15 +4,16 @@ import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/inbox.ts'
-import { countOverdue } from '../reconciling/reconciler.ts'
+import { countOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
+const arrivals = columnsOf(arriving.arrivals)
 const media = columnsOf(schema.media)
 const m = columnsOf(schema.media, 'm')
 const requests = columnsOf(schema.requests)
@@ -88,7 +89,7 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
 const newest = 20
 
 async function latestArrivals(tx: Executor): Promise<Stats['arrivals']> {
-  const rows = await tx.execute<RowOf<typeof schema.arrivals, keyof Stats['arrivals'][number]>>(sql`
+  const rows = await tx.execute<RowOf<typeof arriving.arrivals, keyof Stats['arrivals'][number]>>(sql`
     select ${list(arrivals, 'arrived_at', 'outcome', 'reason', 'webhook_id', 'request_id', 'key_name', 'ack_ms', 'folded')}
     from mediadock.arrivals order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${newest}`)
   return rows.map((row) => ({ ...row, arrived_at: isoAlways(row.arrived_at) }))

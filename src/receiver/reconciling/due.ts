@@ -1,5 +1,7 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
@@ -22,4 +24,11 @@ export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
 /** Whether a request (the row `r`) has no terminal state for longer than it should. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+}
+
+/** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
+export async function countOverdue(db: Executor, when: StuckAfter): Promise<number> {
+  const rows = await db.execute<{ n: string }>(sql`
+    select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
+  return Number(one(rows, 'counting what is overdue').n)
 }

@@ -1,13 +1,13 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { answered, isAboutTheRow, one, postgresMessage } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { answered, isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import type { Fetcher, ResultAnswer } from '../fetching/fetcher.ts'
 import { environmentsOf, type Environment, type Keys } from '../domain/keys.ts'
-import { isDue, isOverdue, type StuckAfter } from './due.ts'
+import { isDue } from './due.ts'
 import type { PollOutcome } from '../domain/schema.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
@@ -241,11 +241,4 @@ async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
     update mediadock.requests set ${requests.next_poll_at} = null, ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = 'result',
       ${requests.poll_detail} = null
     where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
-}
-
-/** How many tracked requests have no terminal state for longer than `stuckAfterSeconds`. */
-export async function countOverdue(db: Executor, when: StuckAfter): Promise<number> {
-  const rows = await db.execute<{ n: string }>(sql`
-    select count(*) as n from mediadock.requests r where ${isOverdue(when)}`)
-  return Number(one(rows, 'counting what is overdue').n)
 }

@@ -6,10 +6,11 @@ import type { Environment } from '../domain/keys.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
 
-const generations = columnsOf(schema.generations)
-const g = columnsOf(schema.generations, 'g')
+const generations = columnsOf(submitting.generations)
+const g = columnsOf(submitting.generations, 'g')
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
@@ -45,7 +46,7 @@ const names = [
 
 const columns = list(generations, ...names)
 
-type Row = RowOf<typeof schema.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
+type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
 
 export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
 
@@ -127,7 +128,7 @@ export async function postpone(db: Database, { idempotencyKey, attempts }: Gener
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
-/** What was not taken in the time that the provider remembers a key is given up, and says so. */
+/** A submit that got no answer in the time that the provider remembers a key ends as expired. */
 export async function expire(db: Database, { before }: { before: Date }): Promise<void> {
   await db.execute(sql`
     update mediadock.generations set ${generations.state} = 'expired', ${generations.next_attempt_at} = null

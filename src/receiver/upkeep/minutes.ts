@@ -3,12 +3,13 @@ import { sql, type StringChunk } from 'drizzle-orm'
 import packageJson from '../../../package.json' with { type: 'json' }
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
-import { countOverdue } from '../reconciling/reconciler.ts'
+import { countOverdue } from '../reconciling/due.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
-const a = columnsOf(schema.arrivals, 'a')
+const a = columnsOf(arriving.arrivals, 'a')
 const d = columnsOf(schema.deliveries, 'd')
 const minutes = columnsOf(onCall.minutes)
 const m = columnsOf(onCall.minutes, 'm')

@@ -5,14 +5,15 @@ import { answered, one } from '../../runtime/postgres/errors.ts'
 import { dropDaysBefore } from './arrival-partitions.ts'
 import { parkReasons } from '../domain/delivery.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
-const arrivals = columnsOf(schema.arrivals)
+const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(schema.attempts, 'a')
 const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
-const quarantine = columnsOf(schema.quarantine)
+const quarantine = columnsOf(arriving.quarantine)
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 

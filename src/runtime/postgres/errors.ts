@@ -80,7 +80,7 @@ function refusalOf(error: unknown): postgres.PostgresError | undefined {
   return cause instanceof postgres.PostgresError && !/^(?:FATAL|PANIC)$/.test(cause.severity ?? cause.severity_local) ? cause : undefined
 }
 
-/** What Postgres, the driver or the network said of a statement: the error without drizzle's own around it, which has statement and parameters. */
+/** Why a statement failed, by Postgres, the driver or the network: the error without drizzle's own around it, which has statement and parameters. */
 export function databaseErrorOf(error: unknown): unknown {
   return error instanceof DrizzleQueryError && error.cause !== undefined ? error.cause : error
 }

@@ -13,6 +13,7 @@ import * as intents from '../../../src/receiver/submitting/generations.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { landingOfResult } from '../../../src/receiver/landing/landing.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
+import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { createPool, type Database } from '../../../src/runtime/postgres/postgres.ts'
@@ -42,7 +43,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a replay is not "there is no such delivery"', (_db, databaseUrl) => replayDelivery(createTestWorker({ databaseUrl }), id, { dryRun: false })],
   ['a run of the reconciler is not "nothing is due"', (_db, databaseUrl) => reconciler.runOnce(createTestWorker({ databaseUrl }))],
   ['polling one request is not "nobody tracks it"', (_db, databaseUrl) => reconciler.reconcileOne(createTestWorker({ databaseUrl }), id)],
-  ['counting what is overdue is not "none"', (db) => reconciler.countOverdue(db, { now, stuckAfterSeconds: 1 })],
+  ['counting what is overdue is not "none"', (db) => countOverdue(db, { now, stuckAfterSeconds: 1 })],
   ['the row of a run', (db) => recorded({ db, clock: () => now }, 'manual', async () => ({ scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }))],
   ['a call to the provider is not "the quota is spent"', (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'landing', now })],
   ['tracking is not "known already"', (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now })],

@@ -2,6 +2,9 @@ import { Column, getTableColumns, is, sql } from 'drizzle-orm'
 import { PgArray, PgTable } from 'drizzle-orm/pg-core'
 import { expect, expectTypeOf, it, onTestFinished } from 'vitest'
 import * as provider from '../../../src/provider/domain/schema.ts'
+import * as fetching from '../../../src/receiver/domain/budgets-schema.ts'
+import * as arriving from '../../../src/receiver/domain/arrivals-schema.ts'
+import * as submitting from '../../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../../src/receiver/domain/on-call-schema.ts'
 import * as receiver from '../../../src/receiver/domain/schema.ts'
 import { columnsOf, list } from '../../../src/runtime/postgres/columns.ts'
@@ -30,7 +33,7 @@ const samples: Record<string, [value: string, made: unknown]> = {
 }
 
 const typesInUse = new Set(
-  [receiver, onCall, provider]
+  [receiver, arriving, fetching, submitting, onCall, provider]
     .flatMap((schema) => Object.values<unknown>(schema))
     .flatMap((value) => (is(value, PgTable) ? Object.values<unknown>(getTableColumns(value)) : []))
     .flatMap((column) => (is(column, PgArray) ? [`${column.baseColumn.columnType}[]`] : is(column, Column) ? [column.columnType] : [])),
@@ -56,7 +59,7 @@ it('rows are typed by the names of Postgres, null where a column may be', () => 
     flags: string[]
   }>()
   expectTypeOf<RowOf<typeof receiver.results, 'cost' | 'created_at' | 'media_complete'>>().toEqualTypeOf<{ cost: string | null; created_at: string; media_complete: boolean }>()
-  expectTypeOf<RowOf<typeof onCall.callBudgets, 'slots' | 'slots_until' | 'blocked_until'>>().toEqualTypeOf<{ slots: number[]; slots_until: string; blocked_until: string | null }>()
+  expectTypeOf<RowOf<typeof fetching.callBudgets, 'slots' | 'slots_until' | 'blocked_until'>>().toEqualTypeOf<{ slots: number[]; slots_until: string; blocked_until: string | null }>()
   expectTypeOf<RowOf<typeof provider.rateWindows, 'at_ms'>>().toEqualTypeOf<{ at_ms: string[] }>()
   // @ts-expect-error There is no such column.
   expectTypeOf<RowOf<typeof receiver.deliveries, 'webhookId'>>().not.toBeAny()

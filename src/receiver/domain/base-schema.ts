@@ -1,0 +1,7 @@
+import { customType, pgSchema, timestamp } from 'drizzle-orm/pg-core'
+
+export const mediadock = pgSchema('mediadock')
+
+export const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
+
+export const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })

@@ -1,0 +1,35 @@
+import { sql } from 'drizzle-orm'
+import { index, integer, jsonb, numeric, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { instant, mediadock } from './base-schema.ts'
+
+/**
+ * Submits that came to us: written before the call, so that a crash at any
+ * point ends in the same call with the same Idempotency-Key, and one charge.
+ */
+export const generations = mediadock.table(
+  'generations',
+  {
+    idempotencyKey: uuid('idempotency_key').primaryKey(),
+    state: text('state', { enum: ['pending', 'submitted', 'refused', 'expired'] })
+      .notNull()
+      .default('pending'),
+    model: text('model').notNull(),
+    input: jsonb('input').notNull(),
+    keyName: text('key_name').notNull(),
+    metadata: jsonb('metadata'),
+    createdAt: instant('created_at').notNull(),
+    requestId: uuid('request_id'),
+    cost: numeric('cost'),
+    /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
+    nextAttemptAt: instant('next_attempt_at'),
+    attempts: integer('attempts').notNull().default(0),
+    /** The provider's last answer that was not a success, or why there was none. */
+    answerStatus: smallint('answer_status'),
+    answer: jsonb('answer'),
+    lastError: text('last_error'),
+  },
+  (table) => [
+    index('generations_due').on(table.nextAttemptAt).where(sql`state = 'pending'`),
+    index('generations_request').on(table.requestId),
+  ],
+)
