@@ -14,6 +14,7 @@ export function requestLogger(logger: Logger): RequestHandler {
   return pinoHttp({
     logger,
     quietReqLogger: true,
+    customAttributeKeys: { reqId: 'exchange_id' },
     serializers: { req: () => undefined, res: () => undefined },
     wrapSerializers: false,
     autoLogging: { ignore: ({ url }) => url === '/healthz' || url === '/readyz' || url === '/metrics' },
