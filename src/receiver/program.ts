@@ -1,6 +1,7 @@
-import express, { type Express, type Router } from 'express'
+import type { Router } from 'express'
 import type { Registry } from 'prom-client'
-import { errorHandler, listen, type Listener, notFound } from '../runtime/http/http.ts'
+import { createApp } from '../runtime/http/app.ts'
+import { listen, type Listener } from '../runtime/http/http.ts'
 import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
@@ -9,12 +10,12 @@ import { createPool, type Database } from '../runtime/postgres/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
 import { createAcceptor } from './intake/accept.ts'
-import { createArrivalLog, type ArrivalLogDeps } from './intake/arrival-log.ts'
+import { createArrivalLog } from './intake/arrival-log.ts'
 import { startBackground, type Background } from './background.ts'
 import { createFetcher } from './fetching/fetcher.ts'
-import { requestLogger } from '../runtime/http/request-log.ts'
-import { createKnownSenders, type KnownSenders } from './intake/known-senders.ts'
+import { createKnownSenders } from './intake/known-senders.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
+import { countLanded, logFolded, noteAuthentic } from './observers.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Keys } from './domain/keys.ts'
 import { createPollLog } from './fetching/poll-log.ts'
@@ -190,49 +191,4 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   const [outside, inside] = listeners.map(({ url }) => url)
   return { urls: { webhooks: `${outside}/webhooks`, console: `${inside}/` }, retire: () => retired.abort(), stop }
-}
-
-function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['onLanded'] {
-  return ({ landing, outcome, receivedAt }) => {
-    if (outcome !== 'landed') return
-    metrics.landed.inc({ status: landing.status, source: landing.source })
-    if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
-  }
-}
-
-/** What authentic deliveries tell of their senders and keys. */
-function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): NonNullable<ArrivalLogDeps['onWritten']> {
-  return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
-    if (keyName === undefined) return
-    senders.note({ keyName, remote, at })
-    if (outcome === 'accepted' || outcome === 'parked') metrics.storedBytes.inc({ key_name: keyName }, bytes)
-  }
-}
-
-/** One line for all the arrivals that have none of their own. */
-function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
-  return ({ arrivals, ...cause }) => logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
-}
-
-type AppOptions = {
-  logger: Logger
-  trustProxy: string | number
-  /** What logs its own exchanges and must not wait for anything else. */
-  mountFirst?: (app: Express) => void
-  rest?: Router
-}
-
-function createApp({ logger, trustProxy, mountFirst, rest }: AppOptions): Express {
-  const app = express()
-  app.disable('x-powered-by')
-  app.disable('etag')
-  app.enable('case sensitive routing')
-  app.enable('strict routing')
-  app.set('trust proxy', trustProxy)
-  mountFirst?.(app)
-  app.use(requestLogger(logger))
-  if (rest) app.use(rest)
-  app.use(notFound)
-  app.use(errorHandler(logger))
-  return app
 }

@@ -1,7 +1,7 @@
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool } from '../../src/runtime/postgres/postgres.ts'
 import { createSessions } from '../../src/pages/sessions.ts'
-import { sessions as providerSessionsTable } from '../../src/provider/domain/schema.ts'
+import { sessions as providerSessionsTable } from '../../src/provider/domain/sessions-schema.ts'
 import { sessions as sessionsTable } from '../../src/receiver/domain/on-call-schema.ts'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'

@@ -10,7 +10,7 @@ const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
 
 /** One column of each schema, read and written in these files, with those of sessions, whose statements do not import a schema. */
 const renamed = [
-  { schema: 'receiver/domain/schema.ts', column: 'next_poll_at', files: ['receiver/reconciling/reconciler.ts', 'receiver/landing/statement/requests.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'] },
+  { schema: 'receiver/domain/schema.ts', column: 'next_poll_at', files: ['receiver/reconciling/poll-claims.ts', 'receiver/landing/statement/requests.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'] },
   { schema: 'receiver/domain/budgets-schema.ts', column: 'blocked_until', files: ['receiver/fetching/call-budget.ts'] },
   { schema: 'receiver/domain/on-call-schema.ts', column: 'expires_at', files: ['console/router.ts'] },
   { schema: 'provider/domain/schema.ts', column: 'max_attempts', files: ['provider/webhooks/outbox.ts', 'provider/webhooks/outbox-claims.ts', 'provider/webhooks/delivery-history.ts'] },

@@ -2,6 +2,7 @@ import { Column, getTableColumns, getViewSelectedFields, is } from 'drizzle-orm'
 import { getTableConfig, getViewConfig, PgTable, PgView } from 'drizzle-orm/pg-core'
 import { expect, it } from 'vitest'
 import * as provider from '../../src/provider/domain/schema.ts'
+import * as providerSessions from '../../src/provider/domain/sessions-schema.ts'
 import * as arriving from '../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../src/receiver/domain/budgets-schema.ts'
 import * as submitting from '../../src/receiver/domain/generations-schema.ts'
@@ -22,7 +23,7 @@ function described(value: unknown): Described[] {
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, arriving, fetching, submitting, onCall, provider].flatMap((schema) => Object.values(schema)).flatMap(described)
+const schemas = [receiver, arriving, fetching, submitting, onCall, provider, providerSessions].flatMap((schema) => Object.values(schema)).flatMap(described)
 
 it.each(schemas.map(({ at, columns }) => [at, columns] as const))('the schema of %s says what the migrations have made', async (at, columns) => {
   const { sql } = await withTestDatabase()

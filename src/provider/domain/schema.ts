@@ -19,7 +19,7 @@ import { requestStatuses, type Output } from '../../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
+export const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
 const credits = <Name extends string>(name: Name) => numeric(name)
 
 export const environments = ['live', 'sandbox'] as const
@@ -221,10 +221,3 @@ export const modelActivations = provider.table(
   },
   (table) => [primaryKey({ columns: [table.environment, table.slug] })],
 )
-
-/** Who is signed in to the developer console, by the HMAC of their cookie under its token: see sessions.ts. */
-export const sessions = provider.table('sessions', {
-  id: text('id').primaryKey(),
-  name: text('name').notNull(),
-  expiresAt: instant('expires_at').notNull(),
-})
