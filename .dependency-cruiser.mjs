@@ -57,7 +57,14 @@ function order(floors, name) {
       name: `${name}: ${room} imports only what stands below it`,
       severity: 'error',
       from: { path: inside([room]) },
-      to: { path: inside(floors.slice(0, at + 1).flat().filter((other) => other !== room)) },
+      to: {
+        path: inside(
+          floors
+            .slice(0, at + 1)
+            .flat()
+            .filter((other) => other !== room),
+        ),
+      },
     })),
   )
 }

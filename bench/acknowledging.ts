@@ -21,8 +21,14 @@ export async function benchAcknowledging(quick: boolean): Promise<void> {
   try {
     contenders.set('receiver', await startReceiverProcess(server.url, folder))
     contenders.set('Express + HMAC, no database', await startExpressProcess())
-    contenders.set('the receiver, one statement per request', await startOneByOneProcess(await databaseLike(server.url, sql, 'one_by_one'), folder))
-    contenders.set('Express + HMAC, one insert per request', await startExpressProcess(await databaseLike(server.url, sql, 'one_insert_each')))
+    contenders.set(
+      'the receiver, one statement per request',
+      await startOneByOneProcess(await databaseLike(server.url, sql, 'one_by_one'), folder),
+    )
+    contenders.set(
+      'Express + HMAC, one insert per request',
+      await startExpressProcess(await databaseLike(server.url, sql, 'one_insert_each')),
+    )
 
     const landings = await measureLandings(contenders.get('receiver')?.webhooksUrl ?? '', sql, size.samples)
     const rows = await measureThroughput({ contenders, generator, sql, ...size })

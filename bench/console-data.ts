@@ -12,7 +12,10 @@ export type Known = { deliveryId: string; webhookId: string; requestId: string }
  * A month as a busy receiver leaves it, made by the server itself: most of it
  * ordinary, and of each thing that somebody would filter for a few.
  */
-export async function fillTables(sql: postgres.Sql, { url, sizes, say }: { url: string; sizes: Sizes; say: (line: string) => void }): Promise<void> {
+export async function fillTables(
+  sql: postgres.Sql,
+  { url, sizes, say }: { url: string; sizes: Sizes; say: (line: string) => void },
+): Promise<void> {
   const { deliveries, arrivals } = sizes
   const duplicates = Math.max(0, Math.floor(arrivals / deliveries) - 2)
   const refused = Math.max(0, arrivals - deliveries * (1 + duplicates))
@@ -91,7 +94,10 @@ export async function fillTables(sql: postgres.Sql, { url, sizes, say }: { url: 
          convert_to('{"request_id":"' || md5('q' || id)::uuid || '","status":"OK","padding":"' || repeat(md5('q' || id), 16) || '"}', 'UTF8')
        from mediadock.arrivals where outcome = 'refused' order by arrived_at desc limit 10000`,
     ],
-    ['polls', `insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail) select md5('r' || i)::uuid, ${at('i')}, 'live', 'result', 'COMPLETED' from generate_series(1, ${deliveries}, 10) i`],
+    [
+      'polls',
+      `insert into mediadock.polls (request_id, polled_at, key_name, outcome, detail) select md5('r' || i)::uuid, ${at('i')}, 'live', 'result', 'COMPLETED' from generate_series(1, ${deliveries}, 10) i`,
+    ],
     [
       'minutes',
       `insert into mediadock.minutes (minute, written_at, arrivals, ack_p50_ms, ack_p95_ms, landed, landing_p50_seconds, landing_p95_seconds, inbox_pending, inbox_oldest_seconds, overdue)

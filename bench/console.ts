@@ -30,7 +30,10 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
       only: { type: 'string' },
     },
   })
-  const sizes = { deliveries: Number(values.deliveries ?? (values.quick ? 10_000 : 1_000_000)), arrivals: Number(values.arrivals ?? (values.quick ? 50_000 : 5_000_000)) }
+  const sizes = {
+    deliveries: Number(values.deliveries ?? (values.quick ? 10_000 : 1_000_000)),
+    arrivals: Number(values.arrivals ?? (values.quick ? 50_000 : 5_000_000)),
+  }
   const folder = values.data ? path.resolve(values.data) : await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
   await fs.mkdir(folder, { recursive: true })
   // What is measured is reading: to fill it faster the server does not wait for the disk.
@@ -42,7 +45,11 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
     await migrate({ url: server.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
     const [filled] = await sql`select from mediadock.deliveries limit 1`
     if (!filled) await fillTables(sql, { url: server.url, sizes, say })
-    const receiver = await startReceiverProcess(server.url, folder, { RECONCILE_CRON: '0 0 1 1 *', RETENTION_CRON: '0 0 1 1 *', GENERATION_KEYS: keys })
+    const receiver = await startReceiverProcess(server.url, folder, {
+      RECONCILE_CRON: '0 0 1 1 *',
+      RETENTION_CRON: '0 0 1 1 *',
+      GENERATION_KEYS: keys,
+    })
     try {
       const rows: Measured[] = []
       const wanted = paths(await knownIds(sql)).filter(([where]) => where.includes(values.only ?? ''))
@@ -71,7 +78,19 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
   const middle = `since=${iso(15)}&until=${iso(14)}`
   const ofDeliveries = [
     ...['pending', 'processed', 'parked'].map((state) => `state=${state}`),
-    ...['accepted', 'duplicate', 'parked', 'refused', 'unavailable', 'landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'retry'].map((outcome) => `outcome=${outcome}`),
+    ...[
+      'accepted',
+      'duplicate',
+      'parked',
+      'refused',
+      'unavailable',
+      'landed',
+      'confirmed',
+      'no_effect',
+      'contradiction',
+      'key_mismatch',
+      'retry',
+    ].map((outcome) => `outcome=${outcome}`),
     ...['landing_failed', 'nothing_like_it'].map((reason) => `reason=${reason}`),
     ...['live', 'rare', 'old', 'absent'].map((key) => `key_name=${key}`),
     ...['vela', 'seldom-used', 'absent'].map((model) => `model=${model}`),
@@ -109,8 +128,32 @@ function paths({ deliveryId, webhookId, requestId }: Known): [string, number][] 
     'overdue=false',
     middle,
   ]
-  const pages = ['/', '/deliveries', '/deliveries?view=arrivals', `/deliveries/${deliveryId}`, '/requests', `/requests/${requestId}`, '/parked', '/reconciler', '/keys', '/audit', '/metrics']
-  const readings = ['stats', 'problems', 'keys', 'give-ups', 'minutes', 'reconciler', 'reconciler/runs', 'audit', 'quarantine', 'quarantine/causes', 'parked/causes']
+  const pages = [
+    '/',
+    '/deliveries',
+    '/deliveries?view=arrivals',
+    `/deliveries/${deliveryId}`,
+    '/requests',
+    `/requests/${requestId}`,
+    '/parked',
+    '/reconciler',
+    '/keys',
+    '/audit',
+    '/metrics',
+  ]
+  const readings = [
+    'stats',
+    'problems',
+    'keys',
+    'give-ups',
+    'minutes',
+    'reconciler',
+    'reconciler/runs',
+    'audit',
+    'quarantine',
+    'quarantine/causes',
+    'parked/causes',
+  ]
   return [
     ...pages.map((where): [string, number] => [where, pageMs]),
     ...readings.map((name): [string, number] => [`/api/${name}`, pageMs]),
@@ -142,7 +185,8 @@ async function measure(url: URL, samples: number): Promise<{ medianMs: number; w
 }
 
 async function counts(sql: postgres.Sql): Promise<string> {
-  const [row] = await sql`select (select count(*) from mediadock.deliveries)::int as deliveries, (select count(*) from mediadock.arrivals)::int as arrivals, pg_size_pretty(pg_database_size(current_database())) as size`
+  const [row] =
+    await sql`select (select count(*) from mediadock.deliveries)::int as deliveries, (select count(*) from mediadock.arrivals)::int as arrivals, pg_size_pretty(pg_database_size(current_database())) as size`
   return `${row?.['deliveries']} deliveries, ${row?.['arrivals']} arrivals, ${row?.['size']}`
 }
 
@@ -153,7 +197,10 @@ function report(rows: readonly Measured[], data: string): string {
     '',
     '| page or filter | median ms | worst ms | at most ms |',
     '|---|---|---|---|',
-    ...rows.map((row) => `| ${row.path.replaceAll('|', '\\|')} | ${row.medianMs.toFixed(0)} | ${row.worstMs.toFixed(0)} | ${row.limitMs}${row.medianMs > row.limitMs ? ' **exceeded**' : ''} |`),
+    ...rows.map(
+      (row) =>
+        `| ${row.path.replaceAll('|', '\\|')} | ${row.medianMs.toFixed(0)} | ${row.worstMs.toFixed(0)} | ${row.limitMs}${row.medianMs > row.limitMs ? ' **exceeded**' : ''} |`,
+    ),
     '',
     late.length === 0 ? 'All are within their time.' : `${late.length} of ${rows.length} are not within their time.`,
     '',

@@ -11,7 +11,11 @@ const startTimeoutMs = 20_000
 const mainFile = path.resolve(import.meta.dirname, '../src/main.ts')
 
 /** The receiver as it is run in earnest: its own process, its log at its usual level, into a file. */
-export async function startReceiverProcess(databaseUrl: string, folder: string, env: Record<string, string> = {}): Promise<Contender & { consoleUrl: string }> {
+export async function startReceiverProcess(
+  databaseUrl: string,
+  folder: string,
+  env: Record<string, string> = {},
+): Promise<Contender & { consoleUrl: string }> {
   const logFile = path.join(folder, 'receiver.log')
   const log = await fs.open(logFile, 'w')
   const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []

@@ -18,7 +18,11 @@ const settleMs = 10_000
  * Deliveries at a steady rate, whether or not the ones before are answered: how
  * long after its 200 each one's row of results is there, by its NOTIFY.
  */
-export async function measureAtRate(webhooksUrl: string, sql: postgres.Sql, { perSecond, seconds }: { perSecond: number; seconds: number }): Promise<AtRate> {
+export async function measureAtRate(
+  webhooksUrl: string,
+  sql: postgres.Sql,
+  { perSecond, seconds }: { perSecond: number; seconds: number },
+): Promise<AtRate> {
   const { origin, pathname } = new URL(webhooksUrl)
   const pool = new Pool(origin, { connections })
   const landedAt = new Map<string, number>()
@@ -27,7 +31,11 @@ export async function measureAtRate(webhooksUrl: string, sql: postgres.Sql, { pe
   const send = async () => {
     const { requestId, body } = audioNotification()
     const t = Math.floor(Date.now() / 1000)
-    const headers = { 'x-service-webhook-id': randomUUID(), 'x-service-timestamp': String(t), 'x-service-signature': sign(body, signingSecret, t) }
+    const headers = {
+      'x-service-webhook-id': randomUUID(),
+      'x-service-timestamp': String(t),
+      'x-service-signature': sign(body, signingSecret, t),
+    }
     const answer = await pool.request({ path: pathname, method: 'POST', headers, body })
     const text = await answer.body.text()
     if (text !== '{"status":"accepted"}') throw new Error(`unexpected answer: ${answer.statusCode} ${text}`)
@@ -46,7 +54,8 @@ export async function measureAtRate(webhooksUrl: string, sql: postgres.Sql, { pe
   while (landedAt.size < total && performance.now() < deadline) await delay(10)
   await listening.unlisten()
   await pool.close()
-  if (landedAt.size < total) throw new Error(`${total - landedAt.size} of ${total} deliveries had not landed ${settleMs} ms after the last 200`)
+  if (landedAt.size < total)
+    throw new Error(`${total - landedAt.size} of ${total} deliveries had not landed ${settleMs} ms after the last 200`)
   // A row can be there before its answer has been read here.
   const latencies = [...acknowledgedAt].map(([requestId, at]) => Math.max(0, (landedAt.get(requestId) ?? NaN) - at))
   return { perSecond, samples: total, fromAcknowledged: percentiles(latencies) }
@@ -65,7 +74,15 @@ export async function fillInbox(sql: postgres.Sql, deliveries: number): Promise<
       const webhookId = randomUUID()
       const headers = { 'content-type': 'application/json', 'x-service-webhook-id': webhookId }
       const receivedAt = new Date()
-      return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'bench', timestampSeconds: Math.floor(receivedAt.getTime() / 1000), receivedAt, headers, body })
+      return toDelivery({
+        id: deliveryId(webhookId, body),
+        webhookId,
+        keyName: 'bench',
+        timestampSeconds: Math.floor(receivedAt.getTime() / 1000),
+        receivedAt,
+        headers,
+        body,
+      })
     })
     await storeDeliveries(db, rows)
   }

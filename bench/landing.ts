@@ -24,7 +24,8 @@ export async function benchLanding(quick: boolean): Promise<void> {
       const { deliveries, landingsPerSecond } = await measureBacklog(sql, size.backlog)
       const alone = await measureLandings(receiver.webhooksUrl, sql, size.samples)
       const crowd = await measureAtRate(receiver.webhooksUrl, sql, { perSecond, seconds: size.seconds })
-      const row = (what: string, { p50Ms, p99Ms }: { p50Ms: number; p99Ms: number }) => `| ${what} | ${p50Ms.toFixed(1)} | ${p99Ms.toFixed(1)} |`
+      const row = (what: string, { p50Ms, p99Ms }: { p50Ms: number; p99Ms: number }) =>
+        `| ${what} | ${p50Ms.toFixed(1)} | ${p99Ms.toFixed(1)} |`
       process.stdout.write(
         [
           '',

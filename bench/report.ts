@@ -5,7 +5,8 @@ import { medianOf, medianRatio, type Row } from './throughput.ts'
 /** The tables of docs/benchmarks.md, ratios first: they are what another machine can be held to. */
 export function report(rows: readonly Row[], landings: Landings): string {
   const { samples, fromAcknowledged, fromSent } = landings
-  const latency = (what: string, { p50Ms, p99Ms }: { p50Ms: number; p99Ms: number }) => `| ${what} | ${p50Ms.toFixed(1)} | ${p99Ms.toFixed(1)} |`
+  const latency = (what: string, { p50Ms, p99Ms }: { p50Ms: number; p99Ms: number }) =>
+    `| ${what} | ${p50Ms.toFixed(1)} | ${p99Ms.toFixed(1)} |`
   return [
     `${os.availableParallelism()} cores, Node ${process.version}, ${rows[0]?.rounds.length} rounds in turn, medians`,
     '',

@@ -32,7 +32,9 @@ export function errorNotification(requestId: string = randomUUID()): Notified {
 function padded(requestId: string, notification: (padding: string) => object): Notified {
   const missing = bodyBytes - JSON.stringify(notification('')).length
   // Random, so that no layer below gets to compress it away.
-  const padding = randomBytes(Math.ceil(missing / 2)).toString('hex').slice(0, missing)
+  const padding = randomBytes(Math.ceil(missing / 2))
+    .toString('hex')
+    .slice(0, missing)
   return { requestId, body: Buffer.from(JSON.stringify(notification(padding))) }
 }
 

@@ -27,7 +27,11 @@ export async function measureThroughput(options: ThroughputOptions): Promise<Row
   const { contenders, generator, sql, rounds, secondsPerRound } = options
   const rows: Row[] = []
   for (const connections of crowds) {
-    const turns = [...contenders].map(([name, { webhooksUrl }]) => ({ url: webhooksUrl, requests: warmUpRequests, row: { name, connections, rounds: [] as Measured[] } }))
+    const turns = [...contenders].map(([name, { webhooksUrl }]) => ({
+      url: webhooksUrl,
+      requests: warmUpRequests,
+      row: { name, connections, rounds: [] as Measured[] },
+    }))
     rows.push(...turns.map(({ row }) => row))
     for (let round = 0; round <= rounds; round += 1) {
       for (const turn of turns) {

@@ -32,7 +32,8 @@ function oneLine(error: unknown): string {
   const failure = explainPostgres(error)
   if (failure) return failure.words
   const cause = databaseErrorOf(error)
-  const why = cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
+  const why =
+    cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
   return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
 }
 

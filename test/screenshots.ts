@@ -22,7 +22,10 @@ const { values } = parseArgs({
     only: { type: 'string', default: '' },
   },
 })
-const widths = [{ name: '1280', viewport: { width: 1280, height: 800 } }, { name: '400', viewport: phone }]
+const widths = [
+  { name: '1280', viewport: { width: 1280, height: 800 } },
+  { name: '400', viewport: phone },
+]
 const token = 'a token for the sign-in page only'
 const root = path.resolve(import.meta.dirname, '..')
 const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-screenshots-'))
@@ -52,13 +55,18 @@ try {
   await fs.rm(dataDir, { recursive: true, force: true })
 }
 
-async function shoot(browser: Browser, { name, url, before }: { name: string; url: string; before: ((page: Page) => Promise<unknown>) | undefined }): Promise<void> {
+async function shoot(
+  browser: Browser,
+  { name, url, before }: { name: string; url: string; before: ((page: Page) => Promise<unknown>) | undefined },
+): Promise<void> {
   for (const colorScheme of schemes) {
     for (const { name: width, viewport } of widths) {
       const context = await browser.newContext({ viewport, colorScheme })
       const page = await context.newPage()
       await page.goto(url)
-      await page.evaluate(`Promise.all([...document.images].map((image) => { image.loading = 'eager'; return image.decode().catch(() => {}) }))`)
+      await page.evaluate(
+        `Promise.all([...document.images].map((image) => { image.loading = 'eager'; return image.decode().catch(() => {}) }))`,
+      )
       await before?.(page)
       const file = path.join(values.out, `${name}-${width}-${colorScheme}.png`)
       await page.screenshot({ path: file, fullPage: true })

@@ -2,7 +2,11 @@ import os from 'node:os'
 import { audited, type AuditedAction, type Detail } from '../receiver/upkeep/audit.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
 
-type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & { db: Database; detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
+type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
+  db: Database
+  detailOf: (result: T) => Detail | undefined
+  work: () => Promise<T>
+}
 
 /** Does what a command is for, and writes down who did it. */
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {

@@ -18,5 +18,14 @@ mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason 
   filters: deliveryFiltersSchema,
   list: (db, query) => listDeliveries(db, query),
   headings: ['received', 'state', 'outcome', 'reason', 'key', 'request', 'id', 'webhook id'],
-  row: ({ received_at, state, outcome, reason, key_name, request_id, id, webhook_id }) => [received_at, state, outcome, reason, key_name, request_id, id, webhook_id],
+  row: ({ received_at, state, outcome, reason, key_name, request_id, id, webhook_id }) => [
+    received_at,
+    state,
+    outcome,
+    reason,
+    key_name,
+    request_id,
+    id,
+    webhook_id,
+  ],
 })

@@ -32,7 +32,11 @@ export function listCommand<S extends z.ZodObject, T>({ help, filters, list, hea
       return withDatabase(env, 'receiver', async (url) => {
         const items = await withPool(url, (db) => collect(wanted, (paging) => list(db, { ...query, ...paging }, env)))
         if (json) items.forEach(printJson)
-        else printTable(headings, items.map((item) => row(item).map(cell)))
+        else
+          printTable(
+            headings,
+            items.map((item) => row(item).map(cell)),
+          )
         return 0
       })
     },

@@ -32,7 +32,9 @@ Set MIGRATE_ON_START=false to leave this to a step of the deployment.
     const waiting = { waitMs: reachableWithinMs, say: sayOnce, signal }
     const locks = { lockWaitMs: locksWithinMs, onWait: sayOnce }
     for (const program of wanted) {
-      const applied = await withDatabase(env, program, (url) => untilReachable(() => migrate({ url, ...migrationsOf[program] }, locks), waiting))
+      const applied = await withDatabase(env, program, (url) =>
+        untilReachable(() => migrate({ url, ...migrationsOf[program] }, locks), waiting),
+      )
       process.stdout.write(`${program}: ${applied === 0 ? 'up to date' : `${applied} applied`}\n`)
     }
     return 0

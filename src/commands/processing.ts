@@ -16,7 +16,10 @@ import { withPool } from './listing.ts'
  * command line lands and polls by the same functions and in the same budget.
  * Ctrl-C asks it to stop after what is in progress.
  */
-export async function withProcessing<T>(env: ProcessEnvironment, work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>): Promise<T> {
+export async function withProcessing<T>(
+  env: ProcessEnvironment,
+  work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>,
+): Promise<T> {
   const interruption = new AbortController()
   const interrupt = () => interruption.abort()
   process.once('SIGINT', interrupt)
@@ -28,10 +31,26 @@ export async function withProcessing<T>(env: ProcessEnvironment, work: (deps: Re
         const logger = createLogger('silent')
         const keys = () => settings.keys
         const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings
-        const metrics = createReceiverMetrics({ registry: createRegistry({ processDefaults: false }), db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
+        const metrics = createReceiverMetrics({
+          registry: createRegistry({ processDefaults: false }),
+          db,
+          clock,
+          fetchRatePerMinute,
+          stuckAfterSeconds,
+          logger,
+        })
         const client = createProviderClient({ baseUrl, fetch, clock })
         const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
-        const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls: metrics.providerCalls, onPolled: pollLog.record })
+        const fetcher = createFetcher({
+          db,
+          client,
+          keys,
+          fetchRatePerMinute,
+          clock,
+          logger,
+          calls: metrics.providerCalls,
+          onPolled: pollLog.record,
+        })
         const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
         try {
           return await work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interruption.signal)
@@ -48,7 +67,11 @@ export async function withProcessing<T>(env: ProcessEnvironment, work: (deps: Re
 async function readSettings(env: ProcessEnvironment, databaseUrl: string) {
   const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
   const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
-  const { receiver } = readConfig(withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl), ['receiver'], { databaseUrl, keys, secretKey: undefined })
+  const { receiver } = readConfig(withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl), ['receiver'], {
+    databaseUrl,
+    keys,
+    secretKey: undefined,
+  })
   if (!receiver) throw new Error('no settings of the receiver')
   return receiver
 }

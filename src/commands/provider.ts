@@ -27,7 +27,15 @@ const actions: Record<string, Action> = {
     if (json) return printJson(keys)
     return printTable(
       ['id', 'account', 'name', 'environment', 'scopes', 'key', 'state'],
-      keys.map((key) => [key.id, key.account, key.name, key.environment, key.scopes.join(','), `…${key.hint}`, key.revoked_at ? 'revoked' : 'valid']),
+      keys.map((key) => [
+        key.id,
+        key.account,
+        key.name,
+        key.environment,
+        key.scopes.join(','),
+        `…${key.hint}`,
+        key.revoked_at ? 'revoked' : 'valid',
+      ]),
     )
   },
   'keys revoke': async (deps, [id], { json }) => answer(await provider.revokeKey(deps, required(id, 'the id of the key')), json),
@@ -86,7 +94,9 @@ The API key and the signing secret of a new key are shown once. --json prints on
       },
     })
     const [first = '', second = ''] = positionals
-    const [action, words] = actions[`${first} ${second}`] ? [actions[`${first} ${second}`], positionals.slice(2)] : [actions[first], positionals.slice(1)]
+    const [action, words] = actions[`${first} ${second}`]
+      ? [actions[`${first} ${second}`], positionals.slice(2)]
+      : [actions[first], positionals.slice(1)]
     if (!action) throw new UsageError('unknown action; mediadock provider --help lists them')
     const options = Object.fromEntries(Object.entries(values))
     // Only a new key's secret is encrypted; all else works without the key to the secrets.
@@ -99,7 +109,11 @@ async function secretKeyOf(env: ProcessEnvironment): Promise<Buffer> {
   return readProviderSecretKey(env, isProduction(env) ? undefined : (await readLocalSecrets()).defaults.secretKey)
 }
 
-async function withProvider(env: ProcessEnvironment, secretKey: Buffer | undefined, work: (deps: CommandDeps) => Promise<number>): Promise<number> {
+async function withProvider(
+  env: ProcessEnvironment,
+  secretKey: Buffer | undefined,
+  work: (deps: CommandDeps) => Promise<number>,
+): Promise<number> {
   return withDatabase(env, 'provider', async (databaseUrl) => {
     const { deps, close } = provider.openProvider({ databaseUrl, ...(secretKey && { secretKey }) })
     try {
@@ -113,7 +127,10 @@ async function withProvider(env: ProcessEnvironment, secretKey: Buffer | undefin
   })
 }
 
-async function switchModel(deps: CommandDeps, { slug, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean }) {
+async function switchModel(
+  deps: CommandDeps,
+  { slug, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean },
+) {
   const environment = environmentOf(options.environment)
   answer(await provider.setModelEnabled(deps, { slug: required(slug, 'the slug of the model'), environment, enabled }), options.json)
 }

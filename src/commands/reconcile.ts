@@ -38,7 +38,12 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
       const { scanned, landed, running, notFound, failed, postponed } = run
       const counts = { scanned, landed, running, not_found: notFound, failed, postponed }
       if (values.json) printJson(counts)
-      else process.stdout.write(`${Object.entries(counts).map(([name, count]) => `${name.replace('_', ' ')} ${count}`).join(', ')}\n`)
+      else
+        process.stdout.write(
+          `${Object.entries(counts)
+            .map(([name, count]) => `${name.replace('_', ' ')} ${count}`)
+            .join(', ')}\n`,
+        )
       return failed > 0 ? 1 : 0
     })
   },

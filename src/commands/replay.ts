@@ -40,7 +40,8 @@ what is in progress. Exit 1 when something could not be replayed.
       const target = filtered ? filtersAsTarget(filters) : ids.join(',')
       const action = filtered || ids.length > 1 ? 'replay_many' : 'replay'
       const replayed = how.dryRun ? await work() : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
-      if (replayed.changes.length < replayed.changed) process.stderr.write(`mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`)
+      if (replayed.changes.length < replayed.changed)
+        process.stderr.write(`mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`)
       if (json) printJson(asJson(replayed))
       else print(replayed, how)
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
@@ -128,7 +129,9 @@ function print({ replayed, changes, changed, failed }: Replayed, { dryRun, inter
   }
   for (const { delivery_id, message } of failed) process.stderr.write(`mediadock: ${delivery_id}: ${message}\n`)
   const end = interrupted.aborted ? ', stopped before the end' : ''
-  process.stdout.write(`${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`)
+  process.stdout.write(
+    `${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`,
+  )
 }
 
 function statusOf(row: object | null): string {

@@ -34,7 +34,11 @@ Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
 export const requestsCommand: Command = {
   ...listing,
   // A word of its own says enough: --overdue is --overdue true.
-  run: (args, env) => listing.run(args.map((arg, at) => (arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg)), env),
+  run: (args, env) =>
+    listing.run(
+      args.map((arg, at) => (arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg)),
+      env,
+    ),
 }
 
 function stuckAfterSeconds(env: ProcessEnvironment): number {

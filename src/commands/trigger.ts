@@ -55,7 +55,10 @@ the answer is the one that such a delivery should get.
   },
 }
 
-async function send({ body, secret: kind, ageSeconds = 0, times = 1, expected }: Sample, to: { url: string; secret: string; requestId: string }): Promise<number> {
+async function send(
+  { body, secret: kind, ageSeconds = 0, times = 1, expected }: Sample,
+  to: { url: string; secret: string; requestId: string },
+): Promise<number> {
   const bytes = Buffer.from(JSON.stringify({ request_id: to.requestId, ...body }))
   const webhookId = randomUUID()
   let asExpected = true

@@ -18,7 +18,12 @@ const steering = /[^\P{C}\n]|[\u2028\u2029]/gu
 
 /** One line of JSON in which nothing steers a terminal; it reads as the same value. */
 export function printJson(value: unknown): void {
-  const escaped = JSON.stringify(value).replaceAll(steering, (text) => text.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))
+  const escaped = JSON.stringify(value).replaceAll(steering, (text) =>
+    text
+      .split('')
+      .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+      .join(''),
+  )
   process.stdout.write(`${escaped}\n`)
 }
 
@@ -30,7 +35,8 @@ export function printable(text: string): string {
 /** Rows as aligned columns that fit the terminal; the last column gets what is left. */
 export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
   const widths = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))
-  const line = (cells: readonly string[]) => cells.map((cell, at) => (at === cells.length - 1 ? cell : cell.padEnd(widths[at] ?? 0))).join('  ')
+  const line = (cells: readonly string[]) =>
+    cells.map((cell, at) => (at === cells.length - 1 ? cell : cell.padEnd(widths[at] ?? 0))).join('  ')
   const columns = process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY
   for (const text of [headings, ...rows].map(line)) {
     process.stdout.write(`${text.length > columns ? `${text.slice(0, columns - 1)}…` : text}\n`)

@@ -1,6 +1,14 @@
 import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
-import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type ProcessEnvironment, type SettingProblem } from '../runtime/settings.ts'
+import {
+  isGiven,
+  logLevel,
+  postgresUrl,
+  settingsReader,
+  withSetting,
+  type ProcessEnvironment,
+  type SettingProblem,
+} from '../runtime/settings.ts'
 
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]

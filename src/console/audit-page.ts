@@ -47,7 +47,9 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     label: 'Audit',
     columns: [{ head: 'When' }, { head: 'What' }, { head: 'On what' }, { head: 'Result' }, { head: 'Who' }, { head: 'From where' }],
     rows: data.map((entry) => auditRow(entry, query)),
-    empty: filtered ? 'Nothing that was done matches these filters.' : 'Nobody has changed anything yet. Every replay, verification and reconciling will stand here.',
+    empty: filtered
+      ? 'Nothing that was done matches these filters.'
+      : 'Nobody has changed anything yet. Every replay, verification and reconciling will stand here.',
   })
 }
 
@@ -68,7 +70,8 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
 }
 
 function targetInWords(action: string, target: string | null): Markup {
-  if (target === null) return html`${action === 'verify_quarantine' ? 'all of it' : action === 'reconcile_run' ? 'all that was due' : foreign(null)}`
+  if (target === null)
+    return html`${action === 'verify_quarantine' ? 'all of it' : action === 'reconcile_run' ? 'all that was due' : foreign(null)}`
   const id = target.replace(/^ids=/, '')
   return html`<span class="mono">${isId(id) ? id.slice(0, 8) : foreign(target, 40)}</span>`
 }
@@ -83,7 +86,9 @@ function hrefOf(action: string, target: string | null): string | undefined {
     case 'replay_many':
       if (target === null) return '/deliveries'
       if (isId(target)) return `/deliveries/${target}`
-      return parameters['ids'] !== undefined && isId(parameters['ids']) ? `/deliveries/${parameters['ids']}` : linkTo('/deliveries', parameters)
+      return parameters['ids'] !== undefined && isId(parameters['ids'])
+        ? `/deliveries/${parameters['ids']}`
+        : linkTo('/deliveries', parameters)
     case 'verify_quarantine':
       return parameters['reason'] === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
     case 'reconcile':
@@ -96,14 +101,31 @@ function hrefOf(action: string, target: string | null): string | undefined {
 }
 
 /** Postgres keeps no order of members: first how many there were, then what became of them. */
-const readingOrder = ['count', 'checked', 'scanned', 'accepted', 'replayed', 'landed', 'changed', 'running', 'notFound', 'refused', 'failed', 'postponed', 'rateLimited']
+const readingOrder = [
+  'count',
+  'checked',
+  'scanned',
+  'accepted',
+  'replayed',
+  'landed',
+  'changed',
+  'running',
+  'notFound',
+  'refused',
+  'failed',
+  'postponed',
+  'rateLimited',
+]
 
 /** Counts in words, those that are nothing left out; an error stands first. */
 function resultOf(detail: AuditEntry['detail']): Markup {
   const { error, ...rest } = detail ?? {}
   const some = Object.entries(rest).filter(([, value]) => value !== 0 && value !== null && value !== '')
-  const parts = some.toSorted(([a], [b]) => placeOf(a) - placeOf(b)).map(([name, value], at) => html`${at === 0 ? '' : ', '}${inWords(name)} ${foreign(textOf(value), 80)}`)
-  if (error !== undefined) return html`${badge('failed', 'bad')} ${foreign(textOf(error), 300)} ${parts.length > 0 ? html`<span class="soft">(${parts})</span>` : ''}`
+  const parts = some
+    .toSorted(([a], [b]) => placeOf(a) - placeOf(b))
+    .map(([name, value], at) => html`${at === 0 ? '' : ', '}${inWords(name)} ${foreign(textOf(value), 80)}`)
+  if (error !== undefined)
+    return html`${badge('failed', 'bad')} ${foreign(textOf(error), 300)} ${parts.length > 0 ? html`<span class="soft">(${parts})</span>` : ''}`
   if (parts.length > 0) return html`${parts}`
   return html`<span class="soft">${Object.keys(rest).length > 0 ? 'nothing to do' : 'done'}</span>`
 }
@@ -114,7 +136,10 @@ function placeOf(name: string): number {
 }
 
 function inWords(name: string): string {
-  return name.replaceAll('_', ' ').replaceAll(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase()
+  return name
+    .replaceAll('_', ' ')
+    .replaceAll(/(?<=[a-z])(?=[A-Z])/g, ' ')
+    .toLowerCase()
 }
 
 function textOf(value: unknown): string {

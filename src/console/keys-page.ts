@@ -25,18 +25,30 @@ export function keysRoutes(console: ConsoleDeps): Router {
 
 /** What must be known before anybody touches this key. */
 function warning({ name, configured, still_matches, last_match_at, blocked_until, blocked_reason }: KeyState, now: Date): Markup {
-  const ago = last_match_at === null ? '' : html`, last ${duration(Math.max(1000, now.getTime() - Date.parse(last_match_at)))} ago, at ${time(last_match_at)}`
-  return html`${still_matches && configured
-    ? problem(html`<b>${foreign(name)}</b> is retired and still used: the provider signs with it${ago}. Do not remove it yet; look at the provider for what was submitted with it.`)
-    : ''}
-  ${still_matches && !configured
-    ? problem(html`<b>${foreign(name)}</b> is not configured any more, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`)
-    : ''}
+  const ago =
+    last_match_at === null
+      ? ''
+      : html`, last ${duration(Math.max(1000, now.getTime() - Date.parse(last_match_at)))} ago, at ${time(last_match_at)}`
+  return html`${
+    still_matches && configured
+      ? problem(
+          html`<b>${foreign(name)}</b> is retired and still used: the provider signs with it${ago}. Do not remove it yet; look at the provider for what was submitted with it.`,
+        )
+      : ''
+  }
+  ${
+    still_matches && !configured
+      ? problem(
+          html`<b>${foreign(name)}</b> is not configured any more, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`,
+        )
+      : ''
+  }
   ${blocked_until !== null ? problem(html`<b>${foreign(name)}</b> makes no calls until ${time(blocked_until)}: ${whyBlocked(blocked_reason)}`) : ''}`
 }
 
 const blocks: Readonly<Record<string, string>> = {
-  unauthorized: 'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key, and reload with SIGHUP (a file) or restart.',
+  unauthorized:
+    'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key, and reload with SIGHUP (a file) or restart.',
   rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
 }
@@ -65,7 +77,24 @@ function keysTable(states: readonly KeyState[], shown: Shown): Markup {
   })
 }
 
-function keyRow({ name, configured, environment, retired, fingerprint, first_match_at, last_match_at, matches, still_matches, calls, quota_left, blocked_until, blocked_reason }: KeyState, { limit }: Shown): Row {
+function keyRow(
+  {
+    name,
+    configured,
+    environment,
+    retired,
+    fingerprint,
+    first_match_at,
+    last_match_at,
+    matches,
+    still_matches,
+    calls,
+    quota_left,
+    blocked_until,
+    blocked_reason,
+  }: KeyState,
+  { limit }: Shown,
+): Row {
   const callable = configured && !retired
   const unused = html`<span class="soft">—</span>`
   return {
@@ -73,8 +102,12 @@ function keyRow({ name, configured, environment, retired, fingerprint, first_mat
     cells: [
       html`<a href="${linkTo('/deliveries', { key_name: name })}">${foreign(name, 40)}</a> ${configured ? '' : badge('not configured', 'bad')} ${retired ? badge('retired', '') : ''} ${still_matches ? badge('still used', 'warn') : ''}`,
       environment === null ? html`<span class="soft" title="Without api_key nothing tells it.">unknown</span>` : environment,
-      fingerprint === null ? unused : html`<span class="mono" title="The first 8 hex digits of SHA-256 of the signing secret">${fingerprint}</span>`,
-      last_match_at === null ? html`<span class="soft">never</span>` : html`<span title="First match ${first_match_at ?? ''}">${time(last_match_at)}</span>`,
+      fingerprint === null
+        ? unused
+        : html`<span class="mono" title="The first 8 hex digits of SHA-256 of the signing secret">${fingerprint}</span>`,
+      last_match_at === null
+        ? html`<span class="soft">never</span>`
+        : html`<span title="First match ${first_match_at ?? ''}">${time(last_match_at)}</span>`,
       number(matches),
       callable ? html`${number(calls)} <span class="soft">of ${number(limit)}</span>` : unused,
       !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),

@@ -6,7 +6,15 @@ import { audited } from '../receiver/upkeep/audit.ts'
 import { readWithin } from '../receiver/queries/deadline.ts'
 import { parseFilters, times } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
-import { findReconcileRun, listReconcileRuns, readReconciler, runListSchema, runOutcomes, type ReconcileRunRow, type ReconcilerState } from '../receiver/queries/reconciler.ts'
+import {
+  findReconcileRun,
+  listReconcileRuns,
+  readReconciler,
+  runListSchema,
+  runOutcomes,
+  type ReconcileRunRow,
+  type ReconcilerState,
+} from '../receiver/queries/reconciler.ts'
 import { readingOptions } from '../receiver/on-call/reading.ts'
 import { runTriggers } from '../receiver/reconciling/reconcile-runs.ts'
 import { actorOf } from '../pages/access.ts'
@@ -20,7 +28,14 @@ import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 const path = '/reconciler'
 /** What the address has besides the filters: the run that is shown, and since when one is waited for. */
 const looks = ['open', 'awaited']
-const looksSchema = z.object({ open: z.string().regex(/^\d{1,15}$/, 'must be the number of a run').transform(Number).optional(), awaited: times.since })
+const looksSchema = z.object({
+  open: z
+    .string()
+    .regex(/^\d{1,15}$/, 'must be the number of a run')
+    .transform(Number)
+    .optional(),
+  awaited: times.since,
+})
 
 /** A browser does not wait longer for the end of a run; the run goes on. */
 const waitMs = 3000
@@ -47,23 +62,36 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   })
   router.post('/reconciler/run', async (req, res) => {
     const since = clock().toISOString()
-    const ended = audited(console, { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run }, background.reconcileNow)
+    const ended = audited(
+      console,
+      { via: 'console', actor: actorOf(req), action: 'reconcile_run', detailOf: ({ run }) => run },
+      background.reconcileNow,
+    )
     const waited = new AbortController()
     // How a run failed stands in its row and in the log.
-    const first = await Promise.race([ended.catch(() => undefined), delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() => waited.abort())
+    const first = await Promise.race([
+      ended.catch(() => undefined),
+      delay(waitMs, undefined, { signal: waited.signal, ref: false }),
+    ]).finally(() => waited.abort())
     res.redirect(303, linkTo(path, first ? { open: String(first.id) } : { awaited: since }))
   })
   return router
 }
 
 function head({ backlog }: ReconcilerState): Markup {
-  const would = backlog.due === 0 ? 'Nothing is due: a run now would poll nothing.' : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
+  const would =
+    backlog.due === 0
+      ? 'Nothing is due: a run now would poll nothing.'
+      : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls what no webhook brought, and completes what is not complete yet.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
 }
 
 /** How it is in words, then in numbers. */
-function stateView({ background, clock, settings }: ConsoleDeps, { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState): Markup {
+function stateView(
+  { background, clock, settings }: ConsoleDeps,
+  { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState,
+): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
@@ -79,11 +107,15 @@ function stateView({ background, clock, settings }: ConsoleDeps, { silent, silen
 
 function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
   const since = last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
-  return problem(html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`)
+  return problem(
+    html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
+  )
 }
 
 function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
-  return problem(html`The last run failed at ${time(ended_at)}: “${foreign(error, 300)}”. The next one tries again. <a href="${linkTo(path, { open: String(id) })}">Show it</a>`)
+  return problem(
+    html`The last run failed at ${time(ended_at)}: “${foreign(error, 300)}”. The next one tries again. <a href="${linkTo(path, { open: String(id) })}">Show it</a>`,
+  )
 }
 
 /** The answer to "run now" while the run goes on; fetched again until it has ended. */
@@ -92,7 +124,10 @@ async function awaitedRun({ db, clock }: ConsoleDeps, since: string): Promise<Ma
   if (newest && newest.ended_at >= since) {
     return html`<div>${runWords(newest)}<p><a href="${linkTo(path, { open: String(newest.id) })}">Show it in the list</a></p></div>`
   }
-  if (clock().getTime() - Date.parse(since) > overdueMs) return problem(html`The run that was started by hand at ${time(since)} has left no row: the receiver was stopped meanwhile, or Postgres was away. Run it again.`)
+  if (clock().getTime() - Date.parse(since) > overdueMs)
+    return problem(
+      html`The run that was started by hand at ${time(since)} has left no row: the receiver was stopped meanwhile, or Postgres was away. Run it again.`,
+    )
   return html`<div hx-get="${linkTo('/reconciler/awaited', { awaited: since })}" hx-trigger="every 1s" hx-swap="outerMorph">
     ${notice(html`The run that was started by hand at ${time(since)} still goes on; what it did will stand here.`)}
     <noscript><p class="soft">Reload this page to see whether it has ended.</p></noscript>
@@ -103,7 +138,8 @@ function runWords(run: ReconcileRunRow): Markup {
   const { id, trigger, started_at, outcome, error, duration_ms } = run
   const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
   if (outcome === 'error') return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
-  if (outcome === 'idle') return notice(html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`)
+  if (outcome === 'idle')
+    return notice(html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`)
   return notice(html`${which}: ${counts(run)}.`)
 }
 
@@ -144,14 +180,32 @@ function runsTable({ data }: Page<ReconcileRunRow>, query: Query): Markup {
 }
 
 function runRow(run: ReconcileRunRow, query: Query): Row {
-  const { id, started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, running, not_found, failed, postponed, rate_limited, duration_ms, error } = run
+  const {
+    id,
+    started_at,
+    ended_at,
+    trigger,
+    outcome,
+    idle_runs,
+    scanned,
+    landed,
+    running,
+    not_found,
+    failed,
+    postponed,
+    rate_limited,
+    duration_ms,
+    error,
+  } = run
   const idle = outcome === 'idle'
   return {
     id: String(id),
     cells: [
       html`<a href="${linkTo(path, { ...query, awaited: undefined, open: String(id) })}">${time(started_at)}</a>`,
       trigger === 'manual' ? 'by hand' : 'clock',
-      idle ? html`${badge('idle', '')} <span class="soft">${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${time(ended_at)}</span>` : outcomeOf(run),
+      idle
+        ? html`${badge('idle', '')} <span class="soft">${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${time(ended_at)}</span>`
+        : outcomeOf(run),
       ...[scanned, landed, running, not_found].map((count) => quietZero(count)),
       failed > 0 ? badge(number(failed), 'bad') : quietZero(0),
       quietZero(postponed),

@@ -29,7 +29,18 @@ export const assets = {
 }
 
 // A fixed path before one that takes it for an id.
-const pages = [nowRoutes, deliveriesRoutes, replayRoutes, deliveryRoutes, requestsRoutes, requestRoutes, parkedRoutes, reconcilerRoutes, keysRoutes, auditRoutes]
+const pages = [
+  nowRoutes,
+  deliveriesRoutes,
+  replayRoutes,
+  deliveryRoutes,
+  requestsRoutes,
+  requestRoutes,
+  parkedRoutes,
+  reconcilerRoutes,
+  keysRoutes,
+  auditRoutes,
+]
 
 /** The internal listener: console pages, JSON API and metrics. */
 export function internalRouter(deps: ReceiverDeps): Router {
@@ -39,7 +50,18 @@ export function internalRouter(deps: ReceiverDeps): Router {
   router.use(pageHeaders({ mediaSources: console.links.sources }))
   router.use(pageAssets(assets))
   const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })
-  router.use(guardAccess({ token: settings.internalToken, name: 'mediadock', title: 'mediadock', db, sessionsTable: sessions, clock, logger, onRefused }))
+  router.use(
+    guardAccess({
+      token: settings.internalToken,
+      name: 'mediadock',
+      title: 'mediadock',
+      db,
+      sessionsTable: sessions,
+      clock,
+      logger,
+      onRefused,
+    }),
+  )
   router.use(apiRouter(deps))
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await registry.metrics())

@@ -17,7 +17,10 @@ export class DataDirInUseError extends Error {
  */
 export async function lockDataDir(dataDir: string): Promise<() => Promise<void>> {
   await fs.mkdir(dataDir, { recursive: true })
-  const name = `mediadock-${createHash('sha256').update(await fs.realpath(dataDir)).digest('hex').slice(0, 24)}`
+  const name = `mediadock-${createHash('sha256')
+    .update(await fs.realpath(dataDir))
+    .digest('hex')
+    .slice(0, 24)}`
   const server = net.createServer((socket) => socket.destroy())
   if (!(await tryListen(server, socketPath(name)))) {
     throw new DataDirInUseError(`${dataDir} is in use by a mediadock that is already running: stop that one first`)

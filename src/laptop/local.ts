@@ -28,7 +28,10 @@ const nothing: Local = {
 }
 
 /** Opens `.data/`: the embedded PostgreSQL where it is needed, the demo keys, the provider's secret key. */
-export async function openLocal(env: ProcessEnvironment, { wanted, logger }: { wanted: readonly Program[]; logger: Logger }): Promise<Local> {
+export async function openLocal(
+  env: ProcessEnvironment,
+  { wanted, logger }: { wanted: readonly Program[]; logger: Logger },
+): Promise<Local> {
   if (isProduction(env)) return nothing
   await fs.mkdir(dataDir, { recursive: true })
   if (!needsEmbeddedPostgres(env, wanted)) return { ...nothing, ...(await readLocalSecrets()) }

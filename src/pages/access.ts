@@ -48,7 +48,13 @@ export function guardAccess(options: AccessOptions): Router {
   return router
 }
 
-type Secured = AccessOptions & { token: string; cookie: string; sessions: Sessions; guesses: GuessLimit; noted: (address: string | undefined) => void }
+type Secured = AccessOptions & {
+  token: string
+  cookie: string
+  sessions: Sessions
+  guesses: GuessLimit
+  noted: (address: string | undefined) => void
+}
 
 const logEveryMs = 10_000
 
@@ -87,7 +93,8 @@ const sameOriginOnly: RequestHandler = (req, _res, next) => {
   const foreignSite = site !== undefined && site !== 'same-origin' && site !== 'none'
   const isPart = mode !== undefined && !(mode === 'navigate' && dest === 'document')
   const foreignOrigin = origin !== undefined && (!URL.canParse(origin) || new URL(origin).host !== req.headers.host)
-  if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads)) throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
+  if ((foreignSite && (!reads || isPart)) || (foreignOrigin && !reads))
+    throw new HttpError(403, 'cross_origin', 'this console answers and acts only for itself')
   return next()
 }
 
@@ -110,7 +117,9 @@ function isToken({ ip }: Request, given: string, { token, guesses, noted, onRefu
   const wait = guesses.waitOf(ip)
   if (wait !== undefined) {
     onRefused?.('too_many_attempts')
-    throw new HttpError(429, 'too_many_attempts', `too many wrong tokens came from this address: try again in ${wait} s`, { headers: { 'retry-after': String(wait) } })
+    throw new HttpError(429, 'too_many_attempts', `too many wrong tokens came from this address: try again in ${wait} s`, {
+      headers: { 'retry-after': String(wait) },
+    })
   }
   if (equal(given, token)) return true
   guesses.failed(ip)
@@ -134,10 +143,16 @@ function signIn(options: Secured): RequestHandler {
   return async (req, res) => {
     const given: unknown = req.body?.token
     try {
-      if (typeof given !== 'string' || given === '' || !isToken(req, given, options)) return showSignIn(res, options, 'That is not the token.')
+      if (typeof given !== 'string' || given === '' || !isToken(req, given, options))
+        return showSignIn(res, options, 'That is not the token.')
     } catch (error) {
       if (!(error instanceof HttpError)) throw error
-      return showSignIn(res.set(error.headers), options, `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`, error.status)
+      return showSignIn(
+        res.set(error.headers),
+        options,
+        `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`,
+        error.status,
+      )
     }
     const name = nameOf(req.body.name)
     if (name === undefined) return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)

@@ -42,11 +42,13 @@ export function page({ title, product, nav, body, below, signOut = false, script
         <a class="skip" href="#main">Skip to content</a>
         <header class="top">
           <a class="brand" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20" /> ${product}</a>
-          ${nav.length > 0
-            ? html`<nav aria-label="Pages">
+          ${
+            nav.length > 0
+              ? html`<nav aria-label="Pages">
                 ${nav.map((item) => html`<a href="${item.href}" ${item.current ? html`aria-current="page"` : ''}>${item.label}</a>`)}
               </nav>`
-            : ''}
+              : ''
+          }
           ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>

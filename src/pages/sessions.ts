@@ -24,7 +24,13 @@ export type Sessions = {
 type Column<Name extends string, Type, Data> = { _: { name: Name; columnType: Type; data: Data; notNull: true } }
 
 type SessionColumns = {
-  _: { columns: { id: Column<'id', 'PgText', string>; name: Column<'name', 'PgText', string>; expiresAt: Column<'expires_at', 'PgTimestamp', Date> } }
+  _: {
+    columns: {
+      id: Column<'id', 'PgText', string>
+      name: Column<'name', 'PgText', string>
+      expiresAt: Column<'expires_at', 'PgTimestamp', Date>
+    }
+  }
 }
 
 /** Where sessions are kept: each program has such a table in a schema of its own. */
@@ -64,7 +70,8 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
   let changes = 0
 
   const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
-  const run = <T extends Record<string, unknown>>(statement: SQL) => withDeadline(db.execute<T>(statement), deadlineMs, 'a statement about sessions')
+  const run = <T extends Record<string, unknown>>(statement: SQL) =>
+    withDeadline(db.execute<T>(statement), deadlineMs, 'a statement about sessions')
 
   const load = async () => {
     await delay(Math.max(0, begunAt + betweenLoadsMs - performance.now()))
@@ -75,7 +82,13 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
         select ${list(columns, 'id', 'name', 'expires_at')} from ${table}
         where ${columns.expires_at} > ${clock().toISOString()}::timestamptz order by ${columns.expires_at} desc limit ${maxSessions}`)
       failed = false
-      if (before === changes) known = new Map(answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [id, { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) }]))
+      if (before === changes)
+        known = new Map(
+          answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [
+            id,
+            { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) },
+          ]),
+        )
       else begunAt = -Infinity
     } catch (error) {
       failed = true
@@ -93,7 +106,9 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
           delete from ${table} where ${columns.expires_at} <= ${clock().toISOString()}::timestamptz
             or ${columns.id} in (select ${columns.id} from ${table} order by ${columns.expires_at} desc, ${columns.id} offset ${maxSessions - 1})
         )
-        insert into ${table} (${list(columns, 'id', 'name', 'expires_at')}) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(unavailable)
+        insert into ${table} (${list(columns, 'id', 'name', 'expires_at')}) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(
+        unavailable,
+      )
       known.set(idOf(cookie), { name: name === '' ? undefined : name, expiresAt })
       changes += 1
       return cookie
@@ -123,7 +138,9 @@ function unavailable(error: unknown): never {
 }
 
 function unreachable(cause?: unknown): HttpError {
-  const error = new HttpError(503, 'unavailable', 'sessions cannot be kept while Postgres cannot be reached; the bearer token works', { headers: { 'retry-after': '5' } })
+  const error = new HttpError(503, 'unavailable', 'sessions cannot be kept while Postgres cannot be reached; the bearer token works', {
+    headers: { 'retry-after': '5' },
+  })
   error.cause = cause
   return error
 }

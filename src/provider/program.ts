@@ -27,7 +27,6 @@ import { createPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
-
 /** Between looks at the queue when nobody in this process has submitted anything. */
 const queuePollMs = 500
 /** Well within the 60 s in which a dead process's generation is taken over; renewed four times as often. */

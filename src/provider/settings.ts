@@ -31,7 +31,11 @@ export function readProviderSettings(
   const baseUrl = withDefault('PROVIDER_BASE_URL', setting.apiUrl, `http://127.0.0.1:${port}`)
   const consoleHost = withDefault('PROVIDER_CONSOLE_HOST', setting.listenHost, '127.0.0.1')
   const consoleToken = optional('PROVIDER_CONSOLE_TOKEN', z.string().min(32, 'must have at least 32 characters'))
-  if (!setting.isLoopback(consoleHost) && consoleToken === undefined && !reader.problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))) {
+  if (
+    !setting.isLoopback(consoleHost) &&
+    consoleToken === undefined &&
+    !reader.problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))
+  ) {
     reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
   }
   const webhookAllow = withDefault('PROVIDER_WEBHOOK_ALLOW', setting.commaSeparated, [])

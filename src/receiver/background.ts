@@ -67,7 +67,14 @@ export function startBackground(deps: BackgroundDeps): Background {
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
 
   const lane = (name: 'direct' | 'fetch') =>
-    startLoop({ name: `landing-${name}`, runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal), idleMs: pollMs, after, logger, signal })
+    startLoop({
+      name: `landing-${name}`,
+      runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal),
+      idleMs: pollMs,
+      after,
+      logger,
+      signal,
+    })
   const minute = async () => {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
     return { more: false }
@@ -75,11 +82,32 @@ export function startBackground(deps: BackgroundDeps): Background {
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    arrivals: startLoop({ name: 'arrival-log', runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling), idleMs: pollMs, after, logger, signal }),
-    polls: startLoop({ name: 'poll-log', runOnce: () => pressure.paced(deps.pollLog.runOnce, signal), idleMs: pollMs, after, logger, signal }),
+    arrivals: startLoop({
+      name: 'arrival-log',
+      runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),
+      idleMs: pollMs,
+      after,
+      logger,
+      signal,
+    }),
+    polls: startLoop({
+      name: 'poll-log',
+      runOnce: () => pressure.paced(deps.pollLog.runOnce, signal),
+      idleMs: pollMs,
+      after,
+      logger,
+      signal,
+    }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, after, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
-    partitions: startLoop({ name: 'arrival-partitions', runOnce: createPartitionMaker({ db, clock, logger }), idleMs: partitionsMs, after, logger, signal }),
+    partitions: startLoop({
+      name: 'arrival-partitions',
+      runOnce: createPartitionMaker({ db, clock, logger }),
+      idleMs: partitionsMs,
+      after,
+      logger,
+      signal,
+    }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
   }
 
@@ -140,7 +168,10 @@ export function startBackground(deps: BackgroundDeps): Background {
       await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
-        logger.warn({ err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() }, 'some arrivals stay unlogged')
+        logger.warn(
+          { err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() },
+          'some arrivals stay unlogged',
+        )
       })
     },
   }

@@ -31,7 +31,8 @@ const unavailableReasons = ['postgres_failed', 'postgres_too_slow', 'too_much_wa
 export function createReceiverMetrics(deps: MetricsDeps) {
   const { registry } = deps
   const registers = [registry]
-  const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) => new Counter({ name, help, labelNames: [...labelNames], registers })
+  const counter = <L extends string>(name: string, help: string, labelNames: readonly L[]) =>
+    new Counter({ name, help, labelNames: [...labelNames], registers })
 
   let reading: Promise<Readings | undefined> | undefined
   const readOrLog = async () => {
@@ -59,7 +60,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     })
   gauge('mediadock_inbox_pending', 'Deliveries that are accepted and not yet processed', ({ pending }) => pending)
   gauge('mediadock_inbox_oldest_seconds', 'Age of the oldest delivery that is not yet processed', ({ oldestSeconds }) => oldestSeconds)
-  gauge('mediadock_requests_overdue', 'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS', ({ overdue }) => overdue)
+  gauge(
+    'mediadock_requests_overdue',
+    'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS',
+    ({ overdue }) => overdue,
+  )
   gauge('mediadock_deliveries_parked', 'Deliveries that are kept and were not understood or not landed', ({ parked }) => parked)
   gauge(
     'mediadock_reconcile_last_run_timestamp_seconds',
@@ -94,7 +99,9 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
       registers,
     }),
-    storedBytes: counter('mediadock_stored_bytes_total', 'Bodies of deliveries that were stored, by the key that signed them', ['key_name']),
+    storedBytes: counter('mediadock_stored_bytes_total', 'Bodies of deliveries that were stored, by the key that signed them', [
+      'key_name',
+    ]),
     landed: counter('mediadock_landed_total', 'Results that became terminal or complete', ['status', 'source']),
     landingSeconds: new Histogram({
       name: 'mediadock_landing_seconds',
@@ -104,11 +111,23 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     }),
     providerCalls: counter('mediadock_provider_calls_total', 'Calls to the provider', ['operation', 'outcome']),
     reconcileRuns: counter('mediadock_reconcile_runs_total', 'Runs of the reconciler', ['outcome']),
-    timestampMismatches: counter('mediadock_timestamp_mismatch_total', 'Deliveries whose X-Service-Timestamp differs from the signed t', []),
-    connectionsClosed: counter('mediadock_connections_closed_total', 'Connections to the public listener that were closed on their senders', ['reason']),
+    timestampMismatches: counter(
+      'mediadock_timestamp_mismatch_total',
+      'Deliveries whose X-Service-Timestamp differs from the signed t',
+      [],
+    ),
+    connectionsClosed: counter(
+      'mediadock_connections_closed_total',
+      'Connections to the public listener that were closed on their senders',
+      ['reason'],
+    ),
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
-    signInsRefused: counter('mediadock_sign_ins_refused_total', 'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones', ['reason']),
+    signInsRefused: counter(
+      'mediadock_sign_ins_refused_total',
+      'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones',
+      ['reason'],
+    ),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
   }
   // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.

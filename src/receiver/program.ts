@@ -126,7 +126,14 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     cut: cut.signal,
   })
   const senders = createKnownSenders({ db, clock })
-  const arrivalLog = createArrivalLog({ db, onWritten: noteAuthentic(senders, metrics), dropped: metrics.logDropped, clock, wake: () => background.wake('arrivals'), onFolded: logFolded(logger) })
+  const arrivalLog = createArrivalLog({
+    db,
+    onWritten: noteAuthentic(senders, metrics),
+    dropped: metrics.logDropped,
+    clock,
+    wake: () => background.wake('arrivals'),
+    onFolded: logFolded(logger),
+  })
   const quarantine = createQuarantine({
     db,
     senders,
@@ -137,7 +144,18 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
-  const background = startBackground({ prepared, settings, landing, submitter, metrics, arrivalLog, pollLog, quarantine, pressure, signal: stopping.signal })
+  const background = startBackground({
+    prepared,
+    settings,
+    landing,
+    submitter,
+    metrics,
+    arrivalLog,
+    pollLog,
+    quarantine,
+    pressure,
+    signal: stopping.signal,
+  })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
 
@@ -152,7 +170,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     onRefused: quarantine.record,
     // Counted as an arrival like any other; a bug that each delivery meets must not fill the disk of the log.
     onFault: (error, { webhookId, deliveryId }) => {
-      if (mayLogFault()) logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+      if (mayLogFault())
+        logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
     },
     onArrival: (arrival) => {
       if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
@@ -163,7 +182,22 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   const app = { logger, trustProxy: settings.trustProxy }
   const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
-  const deps = { settings, db, keys: () => keys, clock, logger, metrics, registry, landing, submitter, background, onStored, startedAt: clock(), isReady, signal: stopping.signal }
+  const deps = {
+    settings,
+    db,
+    keys: () => keys,
+    clock,
+    logger,
+    metrics,
+    registry,
+    landing,
+    submitter,
+    background,
+    onStored,
+    startedAt: clock(),
+    isReady,
+    signal: stopping.signal,
+  }
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
 
   const listeners: Listener[] = []
@@ -180,7 +214,15 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
     const outer = { host: settings.host, port: settings.port, setting: 'PORT', logger }
     listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }))
-    listeners.push(await listen({ handler: withHealth(internalApp, isReady), host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', logger }))
+    listeners.push(
+      await listen({
+        handler: withHealth(internalApp, isReady),
+        host: settings.internalHost,
+        port: settings.internalPort,
+        setting: 'INTERNAL_PORT',
+        logger,
+      }),
+    )
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()

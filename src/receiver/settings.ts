@@ -8,7 +8,10 @@ const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is n
 const origin = { local: 'http://127.0.0.1:4000' }
 
 /** Keys and results travel there: in the clear only within this machine. */
-const safeApiUrl = setting.apiUrl.refine((url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname), 'must be an https URL')
+const safeApiUrl = setting.apiUrl.refine(
+  (url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname),
+  'must be an https URL',
+)
 
 /**
  * Reads the receiver's settings. In production nothing that matters has a
@@ -22,7 +25,11 @@ export function readReceiverSettings(
   const port = withDefault('PORT', setting.port, 3000)
   const internalHost = withDefault('INTERNAL_HOST', setting.listenHost, '127.0.0.1')
   const internalToken = optional('INTERNAL_TOKEN', z.string().min(32, 'must have at least 32 characters'))
-  if (!setting.isLoopback(internalHost) && internalToken === undefined && !reader.problems.some(({ name }) => name.includes('INTERNAL_TOKEN'))) {
+  if (
+    !setting.isLoopback(internalHost) &&
+    internalToken === undefined &&
+    !reader.problems.some(({ name }) => name.includes('INTERNAL_TOKEN'))
+  ) {
     reader.problems.push({ name: 'INTERNAL_TOKEN', message: 'is required when INTERNAL_HOST is not loopback' })
   }
   const httpsUrl = setting.httpUrl.refine((url) => url.startsWith('https:'), 'must be an https URL')

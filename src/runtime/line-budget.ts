@@ -10,7 +10,15 @@ export type LineBudget = () => boolean
  * For lines that a stranger can cause: so many, and then one that says how many
  * were left out, so that nobody fills the disk of the log.
  */
-export function createLineBudget({ logger, what, reportAfterMs = 10_000 }: { logger: Logger; what: string; reportAfterMs?: number }): LineBudget {
+export function createLineBudget({
+  logger,
+  what,
+  reportAfterMs = 10_000,
+}: {
+  logger: Logger
+  what: string
+  reportAfterMs?: number
+}): LineBudget {
   let tokens = burst
   let refilledAt = performance.now()
   let leftOut = 0

@@ -146,7 +146,10 @@ function describeQueryError(error: Error): unknown {
     message: message.slice(0, 500),
     code,
     query: 'query' in error ? String(error.query).replace(/\s+/g, ' ').trim().slice(0, 120) : undefined,
-    stack: error.stack?.split('\n').filter((line) => /^\s+at .*\/src\//.test(line)).join('\n'),
+    stack: error.stack
+      ?.split('\n')
+      .filter((line) => /^\s+at .*\/src\//.test(line))
+      .join('\n'),
   }
 }
 

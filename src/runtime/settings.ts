@@ -7,7 +7,10 @@ import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 /** The building blocks of a program's settings: each turns one environment variable into a typed value. */
 
 /** Digits only: `Number` would take a blank for 0, and `0x10` and `1e3` for numbers that nobody meant. */
-const wholeNumber = z.string().regex(/^-?\d+$/, 'must be a whole number').transform(Number)
+const wholeNumber = z
+  .string()
+  .regex(/^-?\d+$/, 'must be a whole number')
+  .transform(Number)
 
 export const port = wholeNumber.pipe(z.number().int().min(0).max(65_535))
 export const positiveInt = wholeNumber.pipe(z.number().int().positive())
@@ -17,7 +20,9 @@ export const nonEmpty = z.string().min(1)
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
 /** What to listen on: an address, or a name that has one. Not a URL, and no port with it. */
-export const listenHost = z.string().refine((host) => net.isIP(host) > 0 || hostName.test(host), 'must be an address or a host name, without scheme and port')
+export const listenHost = z
+  .string()
+  .refine((host) => net.isIP(host) > 0 || hostName.test(host), 'must be an address or a host name, without scheme and port')
 export const httpUrl = z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, ''))
 /** The base of an API: paths are added to it, so that it can have neither a query nor a fragment. */
 export const apiUrl = httpUrl.superRefine((text, context) => {
@@ -38,7 +43,12 @@ export const postgresUrl = z
       context.addIssue({ code: 'custom', message: error.message })
     }
   })
-export const commaSeparated = z.string().transform((text) => text.split(',').map((item) => item.trim()).filter(Boolean))
+export const commaSeparated = z.string().transform((text) =>
+  text
+    .split(',')
+    .map((item) => item.trim())
+    .filter(Boolean),
+)
 export const mediaHosts = commaSeparated
   .refine((hosts) => hosts.length > 0, 'lists no host: leave it out to allow any')
   .refine((hosts) => hosts.every(isMediaHost), 'must list hosts with commas between them, like media.example.com, without scheme and path')

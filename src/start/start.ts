@@ -38,7 +38,11 @@ export async function start(what: string, environment: ProcessEnvironment): Prom
   let local: Local
   try {
     // Before anything is started: a wrong setting must not cost a database server.
-    readConfig(env, wanted, { databaseUrl: 'postgres://later', keys: '[{"name":"later","signing_secret":"later","retired":true}]', secretKey: undefined })
+    readConfig(env, wanted, {
+      databaseUrl: 'postgres://later',
+      keys: '[{"name":"later","signing_secret":"later","retired":true}]',
+      secretKey: undefined,
+    })
     local = await openLocal(env, { wanted, logger: bootLogger })
   } catch (error) {
     return explain(error)
@@ -61,12 +65,18 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const running = await startPrograms(config, { local, logger, stopping })
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
   if (!stopping.isRequested()) logger.info({ urls }, 'started')
-  if (!config.production && !stopping.isRequested()) process.stderr.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
+  if (!config.production && !stopping.isRequested())
+    process.stderr.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
   const graceMs = (config.receiver ?? config.provider)!.shutdownGraceSeconds * 1000
-  await shutDown(running, stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 } : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) })
+  await shutDown(
+    running,
+    stop.interrupted
+      ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 }
+      : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) },
+  )
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
 }
@@ -75,14 +85,20 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
  * Starts what is wanted, side by side: each listens at once, and is up when Postgres is.
  * A stop, or one that cannot start, ends the waiting of all.
  */
-async function startPrograms({ provider, receiver }: Config, { local, logger, stopping }: { local: Local; logger: Logger; stopping: Stopping }): Promise<RunningProgram[]> {
+async function startPrograms(
+  { provider, receiver }: Config,
+  { local, logger, stopping }: { local: Local; logger: Logger; stopping: Stopping },
+): Promise<RunningProgram[]> {
   const abandon = new AbortController()
   const giveUp = () => abandon.abort()
   stopping.requested.then(giveUp, giveUp)
   const shared = { logger, abandoned: abandon.signal }
   const starts: Promise<RunningProgram>[] = []
   if (provider) starts.push(startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
-  if (receiver) starts.push(startReceiver({ settings: receiver, internal: internalRouter, onKeysReload: stopping.onKeysReload(receiver, logger), ...shared }))
+  if (receiver)
+    starts.push(
+      startReceiver({ settings: receiver, internal: internalRouter, onKeysReload: stopping.onKeysReload(receiver, logger), ...shared }),
+    )
   try {
     return await Promise.all(starts)
   } catch (error) {
@@ -94,7 +110,10 @@ async function startPrograms({ provider, receiver }: Config, { local, logger, st
 }
 
 /** First the load balancer sees it, then the listeners close and what is in flight ends. */
-async function shutDown(running: readonly RunningProgram[], { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number }): Promise<void> {
+async function shutDown(
+  running: readonly RunningProgram[],
+  { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number },
+): Promise<void> {
   for (const program of running) program.retire?.()
   await delay(lameDuckMs)
   await Promise.all(running.map((program) => program.stop(graceMs - lameDuckMs)))
@@ -123,15 +142,21 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     stopRequestedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
-  let onHangup = () => logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
+  let onHangup = () =>
+    logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
   const onTerminalClosed = () => {
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     onSignal('SIGHUP')
   }
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal).on('SIGHUP', () => (hangupStops ? onTerminalClosed() : onHangup()))
-  const onKeysReload: Stopping['onKeysReload'] = ({ keysFile }, programLogger) => (replace) => {
-    if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
-  }
+  process
+    .on('SIGINT', onSignal)
+    .on('SIGTERM', onSignal)
+    .on('SIGHUP', () => (hangupStops ? onTerminalClosed() : onHangup()))
+  const onKeysReload: Stopping['onKeysReload'] =
+    ({ keysFile }, programLogger) =>
+    (replace) => {
+      if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
+    }
   return { requested, request, isRequested: () => stopRequestedAt !== undefined, onKeysReload }
 }
 

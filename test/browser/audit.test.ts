@@ -28,7 +28,10 @@ afterEach(async () => {
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
 const rows = (page: Page) => page.locator('.scroll[aria-label="Audit"] tbody tr')
-const links = (page: Page) => rows(page).locator('td:nth-child(3)').evaluateAll((cells) => cells.map((cell) => cell.querySelector('a')?.getAttribute('href') ?? null))
+const links = (page: Page) =>
+  rows(page)
+    .locator('td:nth-child(3)')
+    .evaluateAll((cells) => cells.map((cell) => cell.querySelector('a')?.getAttribute('href') ?? null))
 
 const base = Date.parse('2026-03-01T03:00:00Z')
 
@@ -40,9 +43,27 @@ const ids = { delivery: randomUUID(), request: randomUUID(), key: randomUUID() }
 
 async function aNight(): Promise<void> {
   await did(0, { via: 'cli', actor: 'ops@host-1', action: 'replay', target: ids.delivery, detail: { replayed: 1, changed: 0 } })
-  await did(1, { via: 'api', actor: '10.0.0.7', action: 'reconcile', target: ids.request, detail: { scanned: 1, landed: 1, running: 0, notFound: 0, rateLimited: 2 } })
-  await did(2, { via: 'console', actor: 'Ada', action: 'verify_quarantine', target: 'reason=no_matching_secret', detail: { checked: 40, accepted: 38, refused: 2 } })
-  await did(3, { via: 'console', actor: 'Ada', action: 'replay_many', target: 'state=parked&reason=not_json', detail: { count: 12, replayed: 12, changed: 0, failed: 0, end: 'done' } })
+  await did(1, {
+    via: 'api',
+    actor: '10.0.0.7',
+    action: 'reconcile',
+    target: ids.request,
+    detail: { scanned: 1, landed: 1, running: 0, notFound: 0, rateLimited: 2 },
+  })
+  await did(2, {
+    via: 'console',
+    actor: 'Ada',
+    action: 'verify_quarantine',
+    target: 'reason=no_matching_secret',
+    detail: { checked: 40, accepted: 38, refused: 2 },
+  })
+  await did(3, {
+    via: 'console',
+    actor: 'Ada',
+    action: 'replay_many',
+    target: 'state=parked&reason=not_json',
+    detail: { count: 12, replayed: 12, changed: 0, failed: 0, end: 'done' },
+  })
   await did(4, { via: 'console', actor: 'Ada', action: 'replay', target: `ids=${ids.delivery}`, detail: { replayed: 1 } })
   await did(5, { via: 'console', actor: 'Ada', action: 'reconcile_run', detail: { scanned: 0 } })
   await did(6, { via: 'api', actor: '10.0.0.7', action: 'replay', target: ids.key, detail: { model: nasty, status: 202 } })
@@ -70,7 +91,9 @@ describe('the audit', () => {
       `/requests/${ids.request}`,
       `/deliveries/${ids.delivery}`,
     ])
-    expect(await rows(page).nth(6).innerText()).toMatch(/03:02:00.*verified the quarantine again.*no_matching_secret.*checked 40, accepted 38, refused 2.*Ada.*console/s)
+    expect(await rows(page).nth(6).innerText()).toMatch(
+      /03:02:00.*verified the quarantine again.*no_matching_secret.*checked 40, accepted 38, refused 2.*Ada.*console/s,
+    )
     expect(await rows(page).nth(7).innerText()).toMatch(/polled the provider.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s)
     expect(await rows(page).nth(1).innerText()).toMatch(/failed Postgres cannot be reached.*command line/s)
     expect(await rows(page).nth(5).innerText()).toContain('count 12, replayed 12, end done')

@@ -66,7 +66,11 @@ afterAll(async () => {
   server.close()
 })
 
-const paint = (page: Awaited<ReturnType<typeof openPage>>, nth: number) => page.locator('.plot canvas').nth(nth).evaluate((canvas) => (canvas as unknown as { toDataURL: () => string }).toDataURL())
+const paint = (page: Awaited<ReturnType<typeof openPage>>, nth: number) =>
+  page
+    .locator('.plot canvas')
+    .nth(nth)
+    .evaluate((canvas) => (canvas as unknown as { toDataURL: () => string }).toDataURL())
 
 it.each(schemes)('draws in the %s scheme, with a table of the same, and fits a phone', async (colorScheme) => {
   const page = await openPage(browser, url, { colorScheme })
@@ -89,7 +93,14 @@ it('draws again when the scheme changes, when there is other room, and when a pa
   await page.emulateMedia({ colorScheme: 'dark' })
   await expect.poll(() => paint(page, 1)).not.toBe(light)
   await page.setViewportSize({ width: 700, height: 800 })
-  await expect.poll(() => page.locator('.plot canvas').first().evaluate((canvas) => canvas.getBoundingClientRect().width)).toBeLessThan(690)
+  await expect
+    .poll(() =>
+      page
+        .locator('.plot canvas')
+        .first()
+        .evaluate((canvas) => canvas.getBoundingClientRect().width),
+    )
+    .toBeLessThan(690)
   const before = await paint(page, 1)
   latest = 50
   await page.evaluate('document.body.dispatchEvent(new Event("again"))')

@@ -46,14 +46,24 @@ async function logged(count: number): Promise<void> {
 }
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
-const shownIds = (page: Awaited<ReturnType<typeof open>>) => page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
+const shownIds = (page: Awaited<ReturnType<typeof open>>) =>
+  page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
 
 describe('the list of deliveries', () => {
   it('shows each delivery with what became of it', async () => {
     const page = await open('deliveries')
     const row = page.locator(`[data-row="${known.landed}"]`)
     expect((await row.locator('td').allInnerTexts()).slice(2)).toEqual([
-      'landed', '—', 'wh_landed', known.image.requestId.slice(0, 8), 'aurora-image', 'live', expect.stringMatching(/^[78]\u00a0s$/), '2', 'processed', expect.stringMatching(/^\d+\.\d\u00a0ms$/),
+      'landed',
+      '—',
+      'wh_landed',
+      known.image.requestId.slice(0, 8),
+      'aurora-image',
+      'live',
+      expect.stringMatching(/^[78]\u00a0s$/),
+      '2',
+      'processed',
+      expect.stringMatching(/^\d+\.\d\u00a0ms$/),
     ])
     expect(await page.locator(`[data-row="${known.parked}"]`).innerText()).toMatch(/parked\s+not_json/)
     expect(await page.locator('tbody').innerText()).not.toContain('wh_forged')
@@ -121,7 +131,13 @@ describe('the list of deliveries', () => {
     const page = await open('deliveries')
     const rows = await shownIds(page)
     const marked = () => page.locator('[data-row].marked').getAttribute('data-row')
-    for (const [key, at] of [['j', 0], ['j', 1], ['k', 0], ['k', 0], ['j', 1]] as const) {
+    for (const [key, at] of [
+      ['j', 0],
+      ['j', 1],
+      ['k', 0],
+      ['k', 0],
+      ['j', 1],
+    ] as const) {
       await page.keyboard.press(key)
       expect(await marked()).toBe(rows[at])
     }
@@ -171,18 +187,27 @@ describe('replaying many', () => {
     await page.waitForURL(/\/deliveries\/replay\?id=/)
     await page.getByText('1 would change what is stored').waitFor()
     expect(await page.locator('table.diff').first().innerText()).toMatch(/status\s+IN_QUEUE\s+FAILED/)
-    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({ status: 'IN_QUEUE' })
+    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({
+      status: 'IN_QUEUE',
+    })
     await shoot(page, 'replay-preview')
     await expectAccessible(page)
     await page.keyboard.press('r')
     await page.getByText('1 replayed, 1 changed something.').waitFor()
     await shoot(page, 'replay-result')
-    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({ status: 'FAILED' })
+    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({
+      status: 'FAILED',
+    })
     const [audit] = await eventually(async () => {
       const rows = await database.sql`select via, action, target, detail from mediadock.audit order by id desc limit 1`
       return rows.length === 1 && rows
     })
-    expect(audit).toEqual({ via: 'console', action: 'replay', target: `ids=${id}`, detail: { count: 1, replayed: 1, changed: 1, failed: 0, end: 'done' } })
+    expect(audit).toEqual({
+      via: 'console',
+      action: 'replay',
+      target: `ids=${id}`,
+      detail: { count: 1, replayed: 1, changed: 1, failed: 0, end: 'done' },
+    })
   })
 
   it('counts first what the filters match, and replays all of it', async () => {
@@ -210,7 +235,8 @@ describe('replaying many', () => {
     await expectAccessible(page)
     await page.getByRole('button', { name: 'Stop' }).click()
     await page.getByText(/^Stopped after \d+\. What was replayed stays/).waitFor()
-    const [row] = await database.sql`select count(distinct delivery_id)::int as n from mediadock.attempts a join mediadock.deliveries d on d.id = a.delivery_id where d.webhook_id = 'wh_slow'`
+    const [row] =
+      await database.sql`select count(distinct delivery_id)::int as n from mediadock.attempts a join mediadock.deliveries d on d.id = a.delivery_id where d.webhook_id = 'wh_slow'`
     expect(row?.['n']).toBeLessThan(200)
     expect(await page.getByText(`${row?.['n']} of 200`).count()).toBeGreaterThan(0)
     await database.sql`delete from mediadock.deliveries where webhook_id = 'wh_slow'`
@@ -241,7 +267,13 @@ describe('arrivals', () => {
   })
 
   it('finds an arrival by the webhook id that it claimed, its delivery and its request', async () => {
-    for (const [q, rows] of [['wh_forg', 1], ['wh_landed', 2], [known.landed, 2], [known.error.requestId.slice(0, 13), 2], ['ffff-nothing', 0]] as const) {
+    for (const [q, rows] of [
+      ['wh_forg', 1],
+      ['wh_landed', 2],
+      [known.landed, 2],
+      [known.error.requestId.slice(0, 13), 2],
+      ['ffff-nothing', 0],
+    ] as const) {
       const page = await open(`deliveries?view=arrivals&q=${q}`)
       expect([q, (await shownIds(page)).length]).toEqual([q, rows])
     }
@@ -297,14 +329,19 @@ describe('trouble', () => {
     for (let n = 0; n < 8; n += 1) await deliver(receiver.webhookUrl, failed().body, { webhookId: `wh_stream_${n}` })
     await page.getByText('wh_stream_7').waitFor()
     expect(await page.locator('[data-row].marked').getAttribute('data-row')).toBe(marked)
-    const times = await page.locator('[data-row] td:first-child time').evaluateAll((all) => all.map((time) => time.getAttribute('datetime') ?? ''))
+    const times = await page
+      .locator('[data-row] td:first-child time')
+      .evaluateAll((all) => all.map((time) => time.getAttribute('datetime') ?? ''))
     expect(times).toEqual(times.toSorted((a, b) => (a < b ? 1 : -1)))
   })
 })
 
 describe('how it looks', () => {
   it.each(schemes)('has no serious fault that axe finds, and fits a phone, in the %s scheme', async (colorScheme) => {
-    for (const [name, path] of [['deliveries', 'deliveries?since=2020-01-01'], ['arrivals', 'deliveries?view=arrivals']] as const) {
+    for (const [name, path] of [
+      ['deliveries', 'deliveries?since=2020-01-01'],
+      ['arrivals', 'deliveries?view=arrivals'],
+    ] as const) {
       const wide = await open(path, { colorScheme })
       await wide.keyboard.press('j')
       await expectAccessible(wide)
@@ -323,9 +360,19 @@ describe('an export', () => {
     const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'CSV' }).click()])
     expect(download.suggestedFilename()).toMatch(/^deliveries-\d{8}T\d{6}\.csv$/)
     const text = await readFile(await download.path(), 'utf8')
-    expect(text.trim().split('\r\n').map((line) => line.split(',')[1])).toEqual(['webhook_id', 'wh_parked'])
+    expect(
+      text
+        .trim()
+        .split('\r\n')
+        .map((line) => line.split(',')[1]),
+    ).toEqual(['webhook_id', 'wh_parked'])
     const arrivals = await open('deliveries?view=arrivals&outcome=refused&webhook_id=wh_old')
     const [log] = await Promise.all([arrivals.waitForEvent('download'), arrivals.getByRole('link', { name: 'NDJSON' }).click()])
-    expect((await readFile(await log.path(), 'utf8')).trim().split('\n').map((line) => JSON.parse(line).reason)).toEqual(['timestamp_too_old'])
+    expect(
+      (await readFile(await log.path(), 'utf8'))
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line).reason),
+    ).toEqual(['timestamp_too_old'])
   })
 })

@@ -39,7 +39,11 @@ describe('the page of a delivery', () => {
   it('shows what it is, how it was verified, its attempts, arrivals and what its request is now', async () => {
     const sample = okImage()
     const t = nowSeconds() - 42
-    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_page', t, headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' } })
+    const id = await deliverAndSettle({ receiver, database }, sample, {
+      webhookId: 'wh_page',
+      t,
+      headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' },
+    })
     const signature = headersFor(sample.body, { t })['x-service-signature'].slice(-20)
     const page = await open(`deliveries/${id}`)
     const text = await page.locator('main').innerText()
@@ -72,7 +76,10 @@ describe('the page of a delivery', () => {
     expect((await body.innerText()).split('\n').length).toBeGreaterThan(5)
     await page.getByRole('link', { name: 'Hex' }).click()
     await page.waitForURL(/body=hex/)
-    expect((await body.innerText()).split('\n')[0]).toBe('000000  7b 22 72 65 71 75 65 73  74 5f 69 64 22 3a 22 ' + `${sample.body.subarray(15, 16).toString('hex')}  {"request_id":"${sample.requestId[0]}`)
+    expect((await body.innerText()).split('\n')[0]).toBe(
+      '000000  7b 22 72 65 71 75 65 73  74 5f 69 64 22 3a 22 ' +
+        `${sample.body.subarray(15, 16).toString('hex')}  {"request_id":"${sample.requestId[0]}`,
+    )
     const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: /^Download the bytes/ }).click()])
     expect(await readFile(await download.path())).toEqual(sample.body)
   })
@@ -132,8 +139,18 @@ describe('hostile payloads', () => {
   it('stay text, on the list and on the page', async () => {
     const requestId = randomUUID()
     const payload = { model: markup, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 }
-    const id = await settle({ requestId, body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload })) }, markup.replaceAll(' ', ''))
-    for (const path of [`deliveries/${id}`, `deliveries/${id}?body=formatted`, `deliveries?request_id=${requestId}`, 'deliveries?view=arrivals', `deliveries/replay?ids=${id}`, `deliveries?q=${encodeURIComponent(markup)}`]) {
+    const id = await settle(
+      { requestId, body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload })) },
+      markup.replaceAll(' ', ''),
+    )
+    for (const path of [
+      `deliveries/${id}`,
+      `deliveries/${id}?body=formatted`,
+      `deliveries?request_id=${requestId}`,
+      'deliveries?view=arrivals',
+      `deliveries/replay?ids=${id}`,
+      `deliveries?q=${encodeURIComponent(markup)}`,
+    ]) {
       const page = await open(path)
       expect(await page.title()).not.toBe('owned')
       expect(await page.locator('main img, main script, [onerror]').count()).toBe(0)
@@ -148,7 +165,15 @@ describe('hostile payloads', () => {
   it('cannot turn a line around, nor hide in it', async () => {
     const requestId = randomUUID()
     const message = 'see \u202Egnp.exe\u202C \u0007\u200B end'
-    const id = await settle({ requestId, body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message } }).replace('\\u0007', '\\u0007')) })
+    const id = await settle({
+      requestId,
+      body: Buffer.from(
+        JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message } }).replace(
+          '\\u0007',
+          '\\u0007',
+        ),
+      ),
+    })
     const page = await open(`deliveries/${id}`)
     expect(await page.locator('pre.body .hidden-char').allInnerTexts()).toEqual(['U+202E', 'U+202C', 'U+200B'])
     expect(await page.locator('pre.body').innerText()).not.toMatch(/[\u202E\u200B]/)

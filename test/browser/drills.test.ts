@@ -32,7 +32,8 @@ const goTo = (page: Page, name: string) => page.getByRole('navigation', { name: 
 it('a secret is missing: the banner names it, the key is added, the quarantine is verified again, all land', async () => {
   const { program, keysFile, base, internalBase, database } = await startProductionReceiver()
   const missing = 'whsec_of_the_new_key'
-  const send = async (secret: string, sample = okAudio(), webhookId: string = randomUUID()) => (await deliver(`${base}/webhooks`, sample.body, { secret, webhookId })).status
+  const send = async (secret: string, sample = okAudio(), webhookId: string = randomUUID()) =>
+    (await deliver(`${base}/webhooks`, sample.body, { secret, webhookId })).status
   const page = await openPage(browser, `${internalBase}/`)
   await allClear(page)
   for (let n = 0; n < 6; n += 1) expect(await send('whsec_first_secret')).toBe(200)
@@ -68,10 +69,13 @@ it('a secret is missing: the banner names it, the key is added, the quarantine i
   await goTo(page, 'Now')
   await allClear(page)
   await shoot(page, 'drill-secret-4-calm')
-  const landed = await database.sql`select request_id from mediadock.results where request_id = any(${[twice, ...others].map(({ requestId }) => requestId)}) and landed_at is not null`
+  const landed =
+    await database.sql`select request_id from mediadock.results where request_id = any(${[twice, ...others].map(({ requestId }) => requestId)}) and landed_at is not null`
   expect(landed).toHaveLength(4)
   await goTo(page, 'Audit')
-  expect(await page.locator('[data-rows] tr').first().innerText()).toMatch(/verified the quarantine again\s+reason=no_matching_secret\s+checked 5, accepted 5[\s\S]*console/)
+  expect(await page.locator('[data-rows] tr').first().innerText()).toMatch(
+    /verified the quarantine again\s+reason=no_matching_secret\s+checked 5, accepted 5[\s\S]*console/,
+  )
   // Nothing of it is needed again: what is signed with it now is taken.
   expect(await send(missing)).toBe(200)
 }, 90_000)
@@ -80,7 +84,11 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   const database = await withTestDatabase()
   const world = await startWorld()
   const callsPerMinute = 25
-  const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url, settings: { fetchRatePerMinute: callsPerMinute } })
+  const receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    providerUrl: world.url,
+    settings: { fetchRatePerMinute: callsPerMinute },
+  })
   onTestFinished(async () => {
     await receiver.stop()
     await world.close()
@@ -93,24 +101,31 @@ it('the provider is down for an hour: the backlog is shown with how long it take
 
   // Down: no call gets a usable answer.
   const picture = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>'
-  const isPicture = (id: string, res: http.ServerResponse) => id.endsWith('.svg') && res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture)
+  const isPicture = (id: string, res: http.ServerResponse) =>
+    id.endsWith('.svg') && res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture)
   world.answer((id, _req, res) => void (isPicture(id, res) || json(res, 503, {})))
   const ids = Array.from({ length: 45 }, () => randomUUID())
   for (const id of ids) await call(receiver, 'POST /api/requests', { body: { request_id: id, model: 'aurora-image', key_name: 'live' } })
   const notifiedIds = ids.slice(0, 15)
   // Of several pictures a webhook carries the first: whether it is alone only a poll shows.
   const output = { images: [{ url: world.media('0.svg') }] }
-  const notified = (id: string) => Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }))
+  const notified = (id: string) =>
+    Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }))
   for (const id of notifiedIds) await deliver(receiver.webhookUrl, notified(id), { t: Math.floor(begun / 1000) })
   const whole = async () => Number((await database.sql`select count(*) as n from mediadock.results where media_complete`)[0]?.['n'])
   await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
   expect(await whole()).toBe(0)
 
   later(10)
-  await banner(page, 'overdue').getByText(/^30 requests are overdue/).waitFor()
+  await banner(page, 'overdue')
+    .getByText(/^30 requests are overdue/)
+    .waitFor()
   await goTo(page, 'Reconciler')
   await page.getByRole('button', { name: 'Run now' }).click()
-  await page.getByText(/requests looked at, .*failed \(no usable answer\)/).first().waitFor()
+  await page
+    .getByText(/requests looked at, .*failed \(no usable answer\)/)
+    .first()
+    .waitFor()
 
   later(60)
   await goTo(page, 'Now')
@@ -124,7 +139,9 @@ it('the provider is down for an hour: the backlog is shown with how long it take
   // Up again. What was postponed for long is due an hour later at the latest.
   later(125)
   world.answer((id, _req, res) => {
-    const { status, body } = completed(id, { images: Array.from({ length: 4 }, (_, n) => ({ url: world.media(`${n}.svg`), width: 64, height: 48 })) })
+    const { status, body } = completed(id, {
+      images: Array.from({ length: 4 }, (_, n) => ({ url: world.media(`${n}.svg`), width: 64, height: 48 })),
+    })
     return void (isPicture(id, res) || json(res, status, body))
   })
   await goTo(page, 'Reconciler')

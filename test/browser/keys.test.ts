@@ -30,7 +30,8 @@ afterEach(async () => {
 })
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
-const row = (page: Page, name: string) => page.locator('.scroll[aria-label="Keys"] tbody tr', { has: page.getByRole('link', { name, exact: true }) })
+const row = (page: Page, name: string) =>
+  page.locator('.scroll[aria-label="Keys"] tbody tr', { has: page.getByRole('link', { name, exact: true }) })
 
 async function matched(keyName: string): Promise<void> {
   await eventually(async () => (await database.sql`select from mediadock.key_uses where key_name = ${keyName}`).length > 0)
@@ -43,7 +44,8 @@ describe('the keys', () => {
     expect(await row(page, 'sandbox').locator('td:nth-child(2)').innerText()).toBe('sandbox')
     const fingerprint = createHash('sha256').update(liveKey.signing_secret).digest('hex').slice(0, 8)
     expect(await row(page, 'live').locator('td:nth-child(3)').innerText()).toBe(fingerprint)
-    for (const secret of [liveKey.signing_secret, liveKey.api_key, sandboxKey.signing_secret, sandboxKey.api_key]) expect(await page.content()).not.toContain(secret)
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, sandboxKey.signing_secret, sandboxKey.api_key])
+      expect(await page.content()).not.toContain(secret)
     expect(await page.getByRole('alert').count()).toBe(0)
   })
 

@@ -65,7 +65,9 @@ describe('what is wrong', () => {
     expect(await wrong(page).innerText()).toMatch(/^Nothing is wrong, and nothing has been since \d{4}-\d\d-\d\d \d\d:\d\d:00\.$/)
     const [row] = await database.sql`select date_trunc('minute', now()) - interval '29 minutes' as at`
     // The minute may have turned since the rows were written.
-    expect(Math.abs(Date.parse((await wrong(page).locator('time').getAttribute('datetime')) ?? '') - Number(row?.['at']))).toBeLessThanOrEqual(60_000)
+    expect(
+      Math.abs(Date.parse((await wrong(page).locator('time').getAttribute('datetime')) ?? '') - Number(row?.['at'])),
+    ).toBeLessThanOrEqual(60_000)
     await shoot(page, 'now-calm')
   })
 
@@ -104,7 +106,11 @@ describe('what is wrong', () => {
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, blocked_until, blocked_reason) values ('live', array_fill(0, array[61]), 0, true, now() + interval '1 hour', 'unauthorized')`
     const page = await open()
     const links = wrong(page).getByRole('link')
-    expect(await wrong(page).locator('li').evaluateAll((items) => items.map((item) => item.getAttribute('data-cause')))).toEqual(['key_refused:live', 'overdue', 'removed_key_matched:<b>gone</b>'])
+    expect(
+      await wrong(page)
+        .locator('li')
+        .evaluateAll((items) => items.map((item) => item.getAttribute('data-cause'))),
+    ).toEqual(['key_refused:live', 'overdue', 'removed_key_matched:<b>gone</b>'])
     for (const href of await links.evaluateAll((all) => all.map((link) => link.getAttribute('href') ?? ''))) {
       expect((await fetch(new URL(href, receiver.internalUrl))).status, href).toBe(200)
     }
@@ -114,7 +120,13 @@ describe('what is wrong', () => {
 
   it('keeps what is less urgent behind a line where there is much, and what was opened open', async () => {
     const request_id = randomUUID()
-    const bodies = ['no JSON', '{}', JSON.stringify({ request_id, status: 'PAUSED' }), JSON.stringify({ request_id, status: 'OK', payload: 'none' }), JSON.stringify({ request_id, status: 'OK', note: '\0' })]
+    const bodies = [
+      'no JSON',
+      '{}',
+      JSON.stringify({ request_id, status: 'PAUSED' }),
+      JSON.stringify({ request_id, status: 'OK', payload: 'none' }),
+      JSON.stringify({ request_id, status: 'OK', note: '\0' }),
+    ]
     for (const body of [...bodies.map((text) => Buffer.from(text)), Buffer.from([0xff, 0xfe])]) await deliver(receiver.webhookUrl, body)
     await database.sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - interval '1 day')`
     const page = await open()
@@ -122,7 +134,9 @@ describe('what is wrong', () => {
     const visible = wrong(page).locator('li:visible')
     expect(await visible.count()).toBe(5)
     expect(await visible.first().getAttribute('data-cause')).toBe('overdue')
-    await wrong(page).getByText(/none of them critical$/).click()
+    await wrong(page)
+      .getByText(/none of them critical$/)
+      .click()
     expect(await visible.count()).toBeGreaterThan(5)
     await page.waitForResponse('**/now')
     await page.waitForResponse('**/now')
@@ -231,7 +245,11 @@ describe('the live part', () => {
   })
 
   it('asks to sign in again when the session has ended', async () => {
-    const guarded = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { internalToken: 'a-token-of-thirty-two-characters-x' } })
+    const guarded = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { internalToken: 'a-token-of-thirty-two-characters-x' },
+    })
     try {
       const page = await openPage(browser, guarded.internalUrl, { expectProblems: true })
       await page.locator('input[type=password]').fill('a-token-of-thirty-two-characters-x')
@@ -315,7 +333,11 @@ describe('what others sent', () => {
   it('stays text', async () => {
     const nasty = '<img src=x onerror="document.title=\'owned\'">'
     const hostile = Buffer.from(
-      JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: nasty, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 } }),
+      JSON.stringify({
+        request_id: randomUUID(),
+        status: 'OK',
+        payload: { model: nasty, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1 },
+      }),
     )
     await deliver(receiver.webhookUrl, hostile)
     const page = await open()

@@ -33,7 +33,17 @@ const cause = (page: Page, title: string) => page.locator('.cause', { has: page.
 const rows = (page: Page, name: string) => page.locator(`.scroll[aria-label="${name}"] tbody tr`)
 const tableRow = (page: Page, name: string, text: string) => rows(page, name).filter({ hasText: text })
 
-async function refuse({ body, times = 1, webhookId = randomUUID(), headers = {} }: { body: Buffer; times?: number; webhookId?: string; headers?: Record<string, string> }): Promise<void> {
+async function refuse({
+  body,
+  times = 1,
+  webhookId = randomUUID(),
+  headers = {},
+}: {
+  body: Buffer
+  times?: number
+  webhookId?: string
+  headers?: Record<string, string>
+}): Promise<void> {
   for (let n = 0; n < times; n += 1) await deliver(receiver.webhookUrl, body, { webhookId, secret: newKey.signing_secret, headers })
 }
 
@@ -109,7 +119,12 @@ describe('parked and quarantine', () => {
     expect(landed?.['status']).toBe('COMPLETED')
     await page.locator(`main a[href="/requests/${requestId}"]`).waitFor()
     const [entry] = await database.sql`select via, action, target, detail from mediadock.audit`
-    expect(entry).toEqual({ via: 'console', action: 'verify_quarantine', target: 'reason=no_matching_secret', detail: { checked: 4, accepted: 4, refused: 0 } })
+    expect(entry).toEqual({
+      via: 'console',
+      action: 'verify_quarantine',
+      target: 'reason=no_matching_secret',
+      detail: { checked: 4, accepted: 4, refused: 0 },
+    })
     // A pasted link shows the same.
     const pasted = await openPage(browser, page.url())
     await pasted.getByText('4 refused arrivals of the cause “No secret matches” checked: 4 accepted.').waitFor()
@@ -153,7 +168,10 @@ describe('parked and quarantine', () => {
   })
 
   it('shows a refused arrival without its signature, hostile content inert', async () => {
-    const body = Buffer.concat([Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: nasty, message: '\u202Eoverride' } })), Buffer.alloc(100_000, 0x20)])
+    const body = Buffer.concat([
+      Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: nasty, message: '\u202Eoverride' } })),
+      Buffer.alloc(100_000, 0x20),
+    ])
     await refuse({ body, webhookId: '<b>id</b>', headers: { 'x-note': nasty, authorization: 'Bearer a-secret' } })
     await quarantined(1)
     const page = await openPage(browser, at('/parked?reason=no_matching_secret'))
@@ -173,7 +191,7 @@ describe('parked and quarantine', () => {
     await page.getByText('7b 22 72 65 71').waitFor()
     receiver.setKeys(keysOf(liveKey, newKey))
     await page.reload()
-    await page.getByText('With today\'s secrets it is authentic').waitFor()
+    await page.getByText("With today's secrets it is authentic").waitFor()
   })
 
   it('leads from a parked cause to the replay of all of it', async () => {
@@ -207,7 +225,13 @@ describe('parked and quarantine', () => {
     receiver.setKeys(keysOf(liveKey, newKey))
     const page = await openPage(browser, at('/parked'), { colorScheme, viewport: phone })
     const [kept] = await database.sql`select min(id) as id from mediadock.quarantine`
-    const paths = ['/parked', '/parked?reason=no_matching_secret', '/parked?view=parked', '/parked/verify', `/parked/quarantine/${kept?.['id']}`]
+    const paths = [
+      '/parked',
+      '/parked?reason=no_matching_secret',
+      '/parked?view=parked',
+      '/parked/verify',
+      `/parked/quarantine/${kept?.['id']}`,
+    ]
     for (const [n, path] of paths.entries()) {
       await page.goto(at(path))
       await expectNoOverflow(page)

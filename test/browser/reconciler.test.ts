@@ -36,9 +36,27 @@ async function track(count: number): Promise<void> {
   }
 }
 
-type Run = { minutesAgo: number; trigger?: string; outcome?: string; idle?: number; scanned?: number; failed?: number; limited?: number; error?: string | null }
+type Run = {
+  minutesAgo: number
+  trigger?: string
+  outcome?: string
+  idle?: number
+  scanned?: number
+  failed?: number
+  limited?: number
+  error?: string | null
+}
 
-async function ran({ minutesAgo, trigger = 'cron', outcome = 'ok', idle = 0, scanned = 0, failed = 0, limited = 0, error = null }: Run): Promise<void> {
+async function ran({
+  minutesAgo,
+  trigger = 'cron',
+  outcome = 'ok',
+  idle = 0,
+  scanned = 0,
+  failed = 0,
+  limited = 0,
+  error = null,
+}: Run): Promise<void> {
   await database.sql`
     insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome, idle_runs, scanned, landed, failed, postponed, rate_limited, error)
     select at, at + interval '1500 ms', ${trigger}, ${outcome}, ${idle}, ${scanned}, ${scanned - failed - limited}, ${failed}, ${limited}, ${limited}, ${error}
@@ -77,7 +95,10 @@ describe('the reconciler', () => {
     const [entry] = await database.sql`select via, action, detail from mediadock.audit`
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
     const pasted = await openPage(browser, page.url())
-    await pasted.getByText(/3 requests looked at/).first().waitFor()
+    await pasted
+      .getByText(/3 requests looked at/)
+      .first()
+      .waitFor()
     expect(await pasted.locator('tr.marked').count()).toBe(1)
   })
 

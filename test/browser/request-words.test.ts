@@ -49,15 +49,25 @@ describe('the summary of the last poll', () => {
     ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not polled again by itself'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
     ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],
-    ['a result that Postgres refused', { poll_outcome: 'landing_failed', poll_detail: 'no such column (42703)' }, 'not landed', 'no such column'],
-    ['that it was postponed', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'postponed', "calls of this minute are spent"],
+    [
+      'a result that Postgres refused',
+      { poll_outcome: 'landing_failed', poll_detail: 'no such column (42703)' },
+      'not landed',
+      'no such column',
+    ],
+    ['that it was postponed', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'postponed', 'calls of this minute are spent'],
     ['that it was postponed, for a reason that has no words', { poll_outcome: 'postponed', poll_detail: 'moon' }, 'postponed', 'moon'],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
     ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
     ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', "the provider's result says so"],
     ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
-    ['that it was postponed, for a reason named like a method', { poll_outcome: 'postponed', poll_detail: 'constructor' }, 'postponed', 'constructor'],
+    [
+      'that it was postponed, for a reason named like a method',
+      { poll_outcome: 'postponed', poll_detail: 'constructor' },
+      'postponed',
+      'constructor',
+    ],
   ])('%s', (_what, known, word, text) => {
     const summary = pollSummaryOf({ ...open, ...known })
     expect(summary.word).toBe(word)

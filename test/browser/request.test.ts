@@ -22,7 +22,11 @@ beforeAll(async () => {
   browser = await launchBrowser()
   database = await createTestDatabase()
   world = await startWorld()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    providerUrl: world.url,
+    settings: { webhookPublicUrl: 'https://hooks.test/webhooks' },
+  })
 })
 afterAll(async () => {
   await browser.close()
@@ -33,7 +37,14 @@ afterAll(async () => {
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 type Opened = Awaited<ReturnType<typeof open>>
-const pictures = (count: number) => ({ images: Array.from({ length: count }, (_, at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480, original_url: world.media(`original-${at}.svg`) })) })
+const pictures = (count: number) => ({
+  images: Array.from({ length: count }, (_, at) => ({
+    url: world.media(`${at}.svg`),
+    width: 640,
+    height: 480,
+    original_url: world.media(`original-${at}.svg`),
+  })),
+})
 const notified = (requestId: string, output: object, more: object = {}) => ({
   requestId,
   body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output, cost: 4, ...more } })),
@@ -44,7 +55,9 @@ const ask = (page: Opened) => page.getByRole('button', { name: 'Ask the provider
 const deliverTo = () => ({ receiver, database })
 
 async function generated(): Promise<string> {
-  const { json } = await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a lighthouse' }, metadata: { order: 42 } } })
+  const { json } = await call(receiver, 'POST /api/generations', {
+    body: { model: 'aurora-image', input: { prompt: 'a lighthouse' }, metadata: { order: 42 } },
+  })
   return json.request_id
 }
 
@@ -64,16 +77,30 @@ describe('the page of a request', () => {
     expect(known.slice(0, 3)).toEqual(['Created at the provider', 'Submit received', 'The provider gave it its id'])
     // Polled by hand, for the webhook that carried only the first picture, and by hand again.
     expect(known.slice(3).toSorted()).toEqual(
-      ['Polled', 'Polled', 'Webhook arrived', 'Webhook arrived', 'Webhook processed', 'Landed here', 'Polled', '4 pictures', 'It ended at the provider'].toSorted(),
+      [
+        'Polled',
+        'Polled',
+        'Webhook arrived',
+        'Webhook arrived',
+        'Webhook processed',
+        'Landed here',
+        'Polled',
+        '4 pictures',
+        'It ended at the provider',
+      ].toSorted(),
     )
-    expect(await page.locator('.timeline').innerText()).toMatch(/with key live running[\s\S]*Webhook arrived accepted delivery [0-9a-f]{8}[\s\S]*duplicate[\s\S]*with key live result/)
+    expect(await page.locator('.timeline').innerText()).toMatch(
+      /with key live running[\s\S]*Webhook arrived accepted delivery [0-9a-f]{8}[\s\S]*duplicate[\s\S]*with key live result/,
+    )
     expect(await page.locator('.timeline a').first().getAttribute('href')).toBe(`/deliveries/${delivery}`)
     expect(await card(page, 'Submitted here').innerText()).toMatch(/Posted\s+1 time/)
     expect(await card(page, 'Metadata').locator('pre').innerText()).toBe('{\n  "order": 42\n}')
     expect(await card(page, 'Output').innerText()).toContain('"original_url"')
     expect(await card(page, 'Media').innerText()).toContain('4 of 4')
     const all = page.locator('.gallery img')
-    await eventually(async () => (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) === 4)
+    await eventually(
+      async () => (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) === 4,
+    )
     for (const colorScheme of schemes) {
       await page.emulateMedia({ colorScheme })
       await expectAccessible(page)
@@ -152,7 +179,8 @@ describe('Ask the provider now', () => {
     await page.waitForURL(/poll=/)
     return page
   }
-  const audit = async (id: string) => (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({ ...row }))
+  const audit = async (id: string) =>
+    (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({ ...row }))
 
   it('lands what the provider has, says so, and writes it down', async () => {
     const id = await track(database, { ago: 200 })
@@ -162,7 +190,9 @@ describe('Ask the provider now', () => {
     expect(await card(page, 'Media').innerText()).toContain('2 of 2')
     await shoot(page, 'request-polled')
     await eventually(async () => (await audit(id)).length === 1)
-    expect(await audit(id)).toEqual([{ via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } }])
+    expect(await audit(id)).toEqual([
+      { via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } },
+    ])
     // The pasted link says the same.
     expect(await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText()).toContain('it landed')
     await ask(page)
@@ -187,7 +217,12 @@ describe('Ask the provider now', () => {
 
   it.each([
     ['it has not ended', (id: string) => running(id), 'status', 'the provider says that it has not ended'],
-    ['nobody knows it', () => ({ status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }), 'alert', 'the provider does not know it under any key of ours'],
+    [
+      'nobody knows it',
+      () => ({ status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }),
+      'alert',
+      'the provider does not know it under any key of ours',
+    ],
     ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'no usable answer came from the provider'],
     ['the answer is none', () => ({ status: 200, body: { status: nasty } }), 'alert', 'not in its own specification'],
     ['the key rests', () => ({ status: 429, body: {}, headers: { 'retry-after': '1' } }), 'alert', 'the provider answered 429'],
@@ -230,7 +265,13 @@ describe('what others sent', () => {
   it('stays text: names, errors, metadata, links', async () => {
     const id = await track(database, { ago: 10, model: `\u202e${nasty}`, keyName: nasty })
     await database.sql`update mediadock.requests set metadata = ${JSON.stringify({ note: `${nasty}\u202e`, url: 'javascript:alert(1)' })}::text::jsonb where request_id = ${id}`
-    const body = Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: nasty, output: { images: [{ url: 'javascript:document.title="owned"' }] }, cost: 1 } }))
+    const body = Buffer.from(
+      JSON.stringify({
+        request_id: id,
+        status: 'OK',
+        payload: { model: nasty, output: { images: [{ url: 'javascript:document.title="owned"' }] }, cost: 1 },
+      }),
+    )
     await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_hostile' })
     const page = await open(`requests/${id}`)
     await page.getByText('no link: it is not https').first().waitFor()
@@ -250,7 +291,10 @@ describe('what others sent', () => {
     const page = await open(`requests/${id}`)
     expect((await card(page, 'Metadata').locator('pre').innerText()).length).toBe(64 * 1024)
     await expectNoOverflow(page)
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'Download output and metadata whole' }).click()])
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'Download output and metadata whole' }).click(),
+    ])
     expect(download.suggestedFilename()).toBe(`${id}.json`)
     const { headers, text } = await call(receiver, `GET /requests/${id}/output.json`)
     expect(headers.get('content-type')).toBe('application/octet-stream')

@@ -16,7 +16,15 @@ let world: World
 let receiver: TestReceiver
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
 /** `overdue` was tracked an hour ago and runs; `lost` is not known; `hostile` carries what a page must not run. */
-const ids = { pictures: randomUUID(), failed: randomUUID(), doubted: randomUUID(), overdue: randomUUID(), lost: randomUUID(), partly: randomUUID(), hostile: randomUUID() }
+const ids = {
+  pictures: randomUUID(),
+  failed: randomUUID(),
+  doubted: randomUUID(),
+  overdue: randomUUID(),
+  lost: randomUUID(),
+  partly: randomUUID(),
+  hostile: randomUUID(),
+}
 
 beforeAll(async () => {
   browser = await launchBrowser()
@@ -33,7 +41,10 @@ beforeAll(async () => {
   await deliverAndSettle(to, okAudio(ids.doubted), { webhookId: 'wh_contradicts', secret: sandboxKey.signing_secret })
   await deliverAndSettle(to, picture(ids.partly), { webhookId: 'wh_partly' })
   await deliverAndSettle(to, hostile(ids.hostile), { webhookId: 'wh_hostile' })
-  world.says(ids.pictures, completed(ids.pictures, { images: [0, 1, 2, 3].map((at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480 })) }))
+  world.says(
+    ids.pictures,
+    completed(ids.pictures, { images: [0, 1, 2, 3].map((at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480 })) }),
+  )
   await track(database, { id: ids.pictures, ago: 60 })
   await call(receiver, `POST /api/requests/${ids.pictures}/reconcile`)
 })
@@ -46,25 +57,50 @@ afterAll(async () => {
 
 const picture = (requestId: string) => ({
   requestId,
-  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output: { images: [{ url: world.media('partly.svg') }] }, cost: 4 } })),
+  body: Buffer.from(
+    JSON.stringify({
+      request_id: requestId,
+      status: 'OK',
+      payload: { model: 'aurora-image', output: { images: [{ url: world.media('partly.svg') }] }, cost: 4 },
+    }),
+  ),
 })
 const hostile = (requestId: string) => ({
   requestId,
-  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: `\u202e${nasty}`, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1.25 } })),
+  body: Buffer.from(
+    JSON.stringify({
+      request_id: requestId,
+      status: 'OK',
+      payload: { model: `\u202e${nasty}`, output: { audio: { url: 'javascript:document.title="owned"' } }, cost: 1.25 },
+    }),
+  ),
 })
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 type Opened = Awaited<ReturnType<typeof open>>
 const shownIds = (page: Opened) => page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
 const rowOf = (page: Opened, id: string) => page.locator(`[data-row="${id}"]`)
-const cellsOf = async (page: Opened, id: string) => (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
+const cellsOf = async (page: Opened, id: string) =>
+  (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
 
 describe('the list of requests', () => {
   it('shows our state beside that at the provider, with its times', async () => {
     const page = await open('requests')
     const clock = expect.stringMatching(/^(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d( ×\d)?$/)
     expect(await cellsOf(page, ids.pictures)).toEqual([
-      ids.pictures.slice(0, 8), 'COMPLETED', 'COMPLETED', 'aurora-image', 'live', clock, '—', clock, clock, expect.stringMatching(/^\+\d+ (s|ms)$/), '4 of 4', '4', '—',
+      ids.pictures.slice(0, 8),
+      'COMPLETED',
+      'COMPLETED',
+      'aurora-image',
+      'live',
+      clock,
+      '—',
+      clock,
+      clock,
+      expect.stringMatching(/^\+\d+ (s|ms)$/),
+      '4 of 4',
+      '4',
+      '—',
     ])
     expect(await cellsOf(page, ids.failed)).toEqual(expect.arrayContaining(['FAILED']))
     expect(await cellsOf(page, ids.lost)).toEqual(expect.arrayContaining([expect.stringMatching(/^IN_QUEUE overdue 88 min$/), 'not found']))

@@ -27,7 +27,11 @@ const at = (path: string) => new URL(path, scene.receiver.internalUrl).href
 async function expectInert(page: Page): Promise<void> {
   expect(await page.title()).toMatch(/ · mediadock$/)
   expect(await page.title()).not.toContain('owned')
-  expect(await page.locator('[src^="javascript:"], [href^="javascript:"], [src^="data:"], [href^="data:"], img[src="x"], main script, [onerror]').count()).toBe(0)
+  expect(
+    await page
+      .locator('[src^="javascript:"], [href^="javascript:"], [src^="data:"], [href^="data:"], img[src="x"], main script, [onerror]')
+      .count(),
+  ).toBe(0)
 }
 
 describe('a walk through the console', () => {
@@ -48,24 +52,20 @@ describe('a walk through the console', () => {
     }
   })
 
-  it(
-    'finds each of them whole, wide and light, then on a phone and dark, with hostile payloads that stay inert',
-    async () => {
-      for (const [name, path] of scene.pages) {
-        const page = await openPage(browser, at(path))
-        const dialogs: string[] = []
-        page.on('dialog', (dialog) => dialogs.push(dialog.message()))
-        await expect(look(page), `${name}, wide`).resolves.toBeUndefined()
-        await page.emulateMedia({ colorScheme: 'dark' })
-        if (long) await expect(look(page), `${name}, dark, wide`).resolves.toBeUndefined()
-        await page.setViewportSize(phone)
-        await expect(look(page), `${name}, dark, on a phone`).resolves.toBeUndefined()
-        expect(dialogs).toEqual([])
-        await page.close()
-      }
-    },
-    180_000,
-  )
+  it('finds each of them whole, wide and light, then on a phone and dark, with hostile payloads that stay inert', async () => {
+    for (const [name, path] of scene.pages) {
+      const page = await openPage(browser, at(path))
+      const dialogs: string[] = []
+      page.on('dialog', (dialog) => dialogs.push(dialog.message()))
+      await expect(look(page), `${name}, wide`).resolves.toBeUndefined()
+      await page.emulateMedia({ colorScheme: 'dark' })
+      if (long) await expect(look(page), `${name}, dark, wide`).resolves.toBeUndefined()
+      await page.setViewportSize(phone)
+      await expect(look(page), `${name}, dark, on a phone`).resolves.toBeUndefined()
+      expect(dialogs).toEqual([])
+      await page.close()
+    }
+  }, 180_000)
 
   it('finds every row of the lists whole: each delivery, request and refused arrival', async () => {
     const { sql } = database

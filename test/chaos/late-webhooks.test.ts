@@ -42,16 +42,27 @@ function bodyOf(requestId: string, end: End) {
 /** The provider's own word on it, in every poll. */
 function resultOf({ requestId, end }: Tracked): object {
   const result = imageResult(requestId, end === 'four pictures' ? 4 : 1)
-  if (end === 'failed') return { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'the model gave up' }, cost: 0 }
+  if (end === 'failed')
+    return { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'the model gave up' }, cost: 0 }
   if (end === 'canceled') return { request_id: requestId, status: 'CANCELED' }
-  if (end === 'video') return { ...result, output: { video: { url: `https://media.test/${requestId}.mp4`, width: 640, height: 360, duration: 4 } } }
+  if (end === 'video')
+    return { ...result, output: { video: { url: `https://media.test/${requestId}.mp4`, width: 640, height: 360, duration: 4 } } }
   return end === 'audio' ? { ...result, output: { audio: { url: `https://media.test/${requestId}.mp3`, duration: 9 } } } : result
 }
 
 const endState = (end: End) => (end === 'failed' ? 'FAILED' : end === 'canceled' ? 'CANCELED' : 'COMPLETED')
 const endMedia = (end: End) => (end === 'failed' || end === 'canceled' ? 0 : end === 'four pictures' ? 4 : 1)
 
-type Row = { request_id: string; status: string; media_complete: boolean; media: number; source: string; polls: number; contradictions: number; next_poll_at: Date | null }
+type Row = {
+  request_id: string
+  status: string
+  media_complete: boolean
+  media: number
+  source: string
+  polls: number
+  contradictions: number
+  next_poll_at: Date | null
+}
 
 async function rowsOf(sql: Sql): Promise<Map<string, Row>> {
   const rows = await sql<Row[]>`
@@ -62,62 +73,66 @@ async function rowsOf(sql: Sql): Promise<Map<string, Row>> {
   return new Map(rows.map((row) => [row.request_id, row]))
 }
 
-it(`${count} requests, a third of whose webhooks never come, a third twice and a third late, all end right`, { timeout: 2 * waitMs }, async () => {
-  const { url, sql } = await withTestDatabase()
-  const all = Array.from({ length: count }, (_, at) => make(at))
-  const byId = new Map(all.map((one) => [one.requestId, one]))
-  const of = (fate: Fate) => all.filter((one) => one.fate === fate)
+it(
+  `${count} requests, a third of whose webhooks never come, a third twice and a third late, all end right`,
+  { timeout: 2 * waitMs },
+  async () => {
+    const { url, sql } = await withTestDatabase()
+    const all = Array.from({ length: count }, (_, at) => make(at))
+    const byId = new Map(all.map((one) => [one.requestId, one]))
+    const of = (fate: Fate) => all.filter((one) => one.fate === fate)
 
-  const stand = await startProviderStand()
-  onTestFinished(() => stand.close())
-  stand.answer((id, _req, res) => {
-    const tracked = byId.get(id)
-    return tracked ? json(res, 200, resultOf(tracked)) : json(res, 404, {})
-  })
-  const notices = new Map<string, string[]>()
-  await sql.listen('mediadock_results', (payload) => {
-    const { request_id, status, media_complete } = JSON.parse(payload)
-    notices.set(request_id, [...(notices.get(request_id) ?? []), `${status} ${media_complete}`])
-  })
-  const receiver = await withReceiverProcess(url, {
-    GENERATION_API_URL: stand.url,
-    FETCH_RATE_PER_MINUTE: '1000000',
-    STUCK_AFTER_SECONDS: '2',
-    RECONCILE_CRON: '* * * * * *',
-  })
-  const sender = withSender(receiver.url, 16)
-  const started = performance.now()
+    const stand = await startProviderStand()
+    onTestFinished(() => stand.close())
+    stand.answer((id, _req, res) => {
+      const tracked = byId.get(id)
+      return tracked ? json(res, 200, resultOf(tracked)) : json(res, 404, {})
+    })
+    const notices = new Map<string, string[]>()
+    await sql.listen('mediadock_results', (payload) => {
+      const { request_id, status, media_complete } = JSON.parse(payload)
+      notices.set(request_id, [...(notices.get(request_id) ?? []), `${status} ${media_complete}`])
+    })
+    const receiver = await withReceiverProcess(url, {
+      GENERATION_API_URL: stand.url,
+      FETCH_RATE_PER_MINUTE: '1000000',
+      STUCK_AFTER_SECONDS: '2',
+      RECONCILE_CRON: '* * * * * *',
+    })
+    const sender = withSender(receiver.url, 16)
+    const started = performance.now()
 
-  await sql`insert into mediadock.requests ${sql(all.map(({ requestId }) => ({ request_id: requestId, key_name: 'live', model: 'aurora-image' })))}`
-  const twice = of('twice').map(({ outgoing }) => outgoing)
-  const answers = await sender.sendAll(shuffled([...twice, ...twice]))
-  expect(answers.filter(({ status }) => status !== 200)).toEqual([])
-  const isOver = async (tracked: readonly Tracked[]) => {
+    await sql`insert into mediadock.requests ${sql(all.map(({ requestId }) => ({ request_id: requestId, key_name: 'live', model: 'aurora-image' })))}`
+    const twice = of('twice').map(({ outgoing }) => outgoing)
+    const answers = await sender.sendAll(shuffled([...twice, ...twice]))
+    expect(answers.filter(({ status }) => status !== 200)).toEqual([])
+    const isOver = async (tracked: readonly Tracked[]) => {
+      const rows = await rowsOf(sql)
+      return tracked.every(({ requestId }) => rows.get(requestId)?.media_complete === true && rows.get(requestId)?.next_poll_at === null)
+    }
+    await eventually(() => isOver(of('late')), waitMs)
+    const late = await sender.sendAll(shuffled(of('late').map(({ outgoing }) => outgoing)))
+    expect(late.filter(({ outcome }) => outcome !== 'accepted')).toEqual([])
+    await untilInboxIsEmpty(sql, waitMs)
+    await eventually(() => isOver(all), waitMs)
+    const seconds = (performance.now() - started) / 1000
+
     const rows = await rowsOf(sql)
-    return tracked.every(({ requestId }) => rows.get(requestId)?.media_complete === true && rows.get(requestId)?.next_poll_at === null)
-  }
-  await eventually(() => isOver(of('late')), waitMs)
-  const late = await sender.sendAll(shuffled(of('late').map(({ outgoing }) => outgoing)))
-  expect(late.filter(({ outcome }) => outcome !== 'accepted')).toEqual([])
-  await untilInboxIsEmpty(sql, waitMs)
-  await eventually(() => isOver(all), waitMs)
-  const seconds = (performance.now() - started) / 1000
-
-  const rows = await rowsOf(sql)
-  report(all, rows, { seconds, calls: stand.calls.length })
-  expect(rows.size).toBe(count)
-  for (const { requestId, end } of all) {
-    expect(rows.get(requestId)).toMatchObject({ status: endState(end), media: endMedia(end), media_complete: true })
-    // A notice when it changed, never twice the same, and last of all how it stands.
-    const ofRequest = notices.get(requestId) ?? []
-    expect(ofRequest.at(-1)).toBe(`${endState(end)} true`)
-    expect(new Set(ofRequest).size).toBe(ofRequest.length)
-  }
-  // Each was called for by its poll, and once more where a webhook of a picture or video came.
-  expect(stand.calls.length).toBeLessThanOrEqual(2 * count)
-  const contradicted = of('late').filter((_, nth) => nth % 10 === 0)
-  for (const { requestId } of contradicted) expect(rows.get(requestId)?.contradictions).toBe(1)
-})
+    report(all, rows, { seconds, calls: stand.calls.length })
+    expect(rows.size).toBe(count)
+    for (const { requestId, end } of all) {
+      expect(rows.get(requestId)).toMatchObject({ status: endState(end), media: endMedia(end), media_complete: true })
+      // A notice when it changed, never twice the same, and last of all how it stands.
+      const ofRequest = notices.get(requestId) ?? []
+      expect(ofRequest.at(-1)).toBe(`${endState(end)} true`)
+      expect(new Set(ofRequest).size).toBe(ofRequest.length)
+    }
+    // Each was called for by its poll, and once more where a webhook of a picture or video came.
+    expect(stand.calls.length).toBeLessThanOrEqual(2 * count)
+    const contradicted = of('late').filter((_, nth) => nth % 10 === 0)
+    for (const { requestId } of contradicted) expect(rows.get(requestId)?.contradictions).toBe(1)
+  },
+)
 
 /** How each third did. */
 function report(all: readonly Tracked[], rows: ReadonlyMap<string, Row>, { seconds, calls }: { seconds: number; calls: number }): void {
@@ -127,5 +142,7 @@ function report(all: readonly Tracked[], rows: ReadonlyMap<string, Row>, { secon
     const sum = (pick: (row: Row) => number) => these.reduce((total, row) => total + pick(row), 0)
     return `  ${fate.padEnd(6)} ${these.length} requests: ${landedBy('webhook')} landed by webhook, ${landedBy('reconciler')} by reconciler; ${sum((row) => row.polls)} polls, ${sum((row) => row.contradictions)} contradictions`
   })
-  process.stdout.write([`${all.length} requests ended in ${seconds.toFixed(1)} s with ${calls} calls to the provider`, ...lines, ''].join('\n'))
+  process.stdout.write(
+    [`${all.length} requests ended in ${seconds.toFixed(1)} s with ${calls} calls to the provider`, ...lines, ''].join('\n'),
+  )
 }

@@ -40,9 +40,13 @@ it('too much waiting is answered 503 at once, and what was let in before is kept
   })
   const turnedAway = ['too_much_waiting', 'too_much_being_received']
   expect(reasons.filter(({ reason }) => turnedAway.includes(reason)).length).toBeGreaterThan(0)
-  for (const { outcome, reason } of reasons) expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
+  for (const { outcome, reason } of reasons)
+    expect(outcome === 'accepted' ? [null] : [...turnedAway, 'postgres_too_slow']).toContain(reason)
 
-  await expectKept(sql, large.filter((delivery) => answers.get(delivery)?.status === 200))
+  await expectKept(
+    sql,
+    large.filter((delivery) => answers.get(delivery)?.status === 200),
+  )
   const after = makeDeliveries(100)
   for (const answer of await withSender(receiver.url, 4).sendAll([...large, ...after])) expect(answer.status).toBe(200)
   await untilInboxIsEmpty(sql)

@@ -73,11 +73,13 @@ async function startRelay(firstTarget: number) {
     const upstream = net.connect(target, '127.0.0.1')
     for (const socket of [client, upstream]) {
       open.add(socket)
-      socket.on('error', () => {}).on('close', () => {
-        open.delete(socket)
-        client.destroy()
-        upstream.destroy()
-      })
+      socket
+        .on('error', () => {})
+        .on('close', () => {
+          open.delete(socket)
+          client.destroy()
+          upstream.destroy()
+        })
     }
     client.pipe(upstream).pipe(client)
   })

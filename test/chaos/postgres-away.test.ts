@@ -25,56 +25,64 @@ function expectUnavailable(answers: readonly Answer[]): void {
   }
 }
 
-it('a frozen Postgres is answered 503 within 5 s; when it goes on, nothing that was answered 200 is missing', { timeout: 120_000 }, async () => {
-  const server = await withOwnPostgres()
-  const receiver = await withReceiverProcess(server.url)
-  const sender = withSender(receiver.url, 32)
-  const deliveries = makeDeliveries(96)
-  const acknowledged: Outgoing[] = []
-  const remember = (delivery: Outgoing) => void acknowledged.push(delivery)
-  await sender.sendUntilAccepted(deliveries.slice(0, 32), remember)
+it(
+  'a frozen Postgres is answered 503 within 5 s; when it goes on, nothing that was answered 200 is missing',
+  { timeout: 120_000 },
+  async () => {
+    const server = await withOwnPostgres()
+    const receiver = await withReceiverProcess(server.url)
+    const sender = withSender(receiver.url, 32)
+    const deliveries = makeDeliveries(96)
+    const acknowledged: Outgoing[] = []
+    const remember = (delivery: Outgoing) => void acknowledged.push(delivery)
+    await sender.sendUntilAccepted(deliveries.slice(0, 32), remember)
 
-  await server.freeze()
-  // Readiness is of at most 2 s ago.
-  const notReady = eventually(async () => (await receiver.ready()) === 503, 5000)
-  const [answers] = await Promise.all([sender.sendAll(deliveries.slice(32, 64)), notReady])
-  expectUnavailable(answers)
-  expectUnavailable(await sender.sendAll(deliveries.slice(64)))
-  if (long) await delay(longFreezeMs)
+    await server.freeze()
+    // Readiness is of at most 2 s ago.
+    const notReady = eventually(async () => (await receiver.ready()) === 503, 5000)
+    const [answers] = await Promise.all([sender.sendAll(deliveries.slice(32, 64)), notReady])
+    expectUnavailable(answers)
+    expectUnavailable(await sender.sendAll(deliveries.slice(64)))
+    if (long) await delay(longFreezeMs)
 
-  server.thaw()
-  // The provider comes again with all that it was not answered 200 for.
-  await sender.sendUntilAccepted(deliveries.slice(32), remember)
-  await eventually(async () => (await receiver.ready()) === 200)
-  const sql = withClient(server)
-  expect(acknowledged).toHaveLength(deliveries.length)
-  await expectKept(sql, acknowledged)
-  await untilInboxIsEmpty(sql)
-  await expectLandedOnce(sql, deliveries)
-})
+    server.thaw()
+    // The provider comes again with all that it was not answered 200 for.
+    await sender.sendUntilAccepted(deliveries.slice(32), remember)
+    await eventually(async () => (await receiver.ready()) === 200)
+    const sql = withClient(server)
+    expect(acknowledged).toHaveLength(deliveries.length)
+    await expectKept(sql, acknowledged)
+    await untilInboxIsEmpty(sql)
+    await expectLandedOnce(sql, deliveries)
+  },
+)
 
-it('a Postgres that is stopped and started is answered 503 meanwhile, and the receiver goes on by itself', { timeout: 120_000 }, async () => {
-  const server = await withOwnPostgres()
-  const receiver = await withReceiverProcess(server.url)
-  const sender = withSender(receiver.url, 32)
-  const deliveries = makeDeliveries(2000)
-  const acknowledged: Outgoing[] = []
-  const sending = sender.sendUntilAccepted(deliveries, (delivery) => void acknowledged.push(delivery))
+it(
+  'a Postgres that is stopped and started is answered 503 meanwhile, and the receiver goes on by itself',
+  { timeout: 120_000 },
+  async () => {
+    const server = await withOwnPostgres()
+    const receiver = await withReceiverProcess(server.url)
+    const sender = withSender(receiver.url, 32)
+    const deliveries = makeDeliveries(2000)
+    const acknowledged: Outgoing[] = []
+    const sending = sender.sendUntilAccepted(deliveries, (delivery) => void acknowledged.push(delivery))
 
-  await eventually(() => acknowledged.length > 200)
-  await server.stop()
-  const known = acknowledged.length
-  expect(known).toBeLessThan(deliveries.length)
-  await eventually(async () => (await receiver.ready()) === 503)
-  expectUnavailable(await withSender(receiver.url, 8).sendAll(deliveries.slice(-8)))
-  expect(acknowledged).toHaveLength(known)
+    await eventually(() => acknowledged.length > 200)
+    await server.stop()
+    const known = acknowledged.length
+    expect(known).toBeLessThan(deliveries.length)
+    await eventually(async () => (await receiver.ready()) === 503)
+    expectUnavailable(await withSender(receiver.url, 8).sendAll(deliveries.slice(-8)))
+    expect(acknowledged).toHaveLength(known)
 
-  await server.start()
-  const { refused } = await sending
-  expect(refused).toBeGreaterThan(0)
-  expect(receiver.isRunning()).toBe(true)
-  const sql = withClient(server)
-  await expectKept(sql, acknowledged)
-  await untilInboxIsEmpty(sql)
-  await expectLandedOnce(sql, deliveries)
-})
+    await server.start()
+    const { refused } = await sending
+    expect(refused).toBeGreaterThan(0)
+    expect(receiver.isRunning()).toBe(true)
+    const sql = withClient(server)
+    await expectKept(sql, acknowledged)
+    await untilInboxIsEmpty(sql)
+    await expectLandedOnce(sql, deliveries)
+  },
+)

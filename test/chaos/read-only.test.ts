@@ -15,7 +15,8 @@ it('a Postgres that became read-only (a failover to a standby) is answered 503, 
 
   const name = new URL(url).pathname.slice(1)
   // Only a new session reads the setting.
-  const reconnect = () => sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
+  const reconnect = () =>
+    sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
   await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
   await reconnect()
   await eventually(async () => {

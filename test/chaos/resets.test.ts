@@ -42,26 +42,33 @@ async function sendSteadily(sender: Sender, forSeconds: number): Promise<Tally> 
 }
 
 describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs} ms`, () => {
-  it.each(['require', 'disable'])(`lose nothing that was answered 200, and make nothing known that is not (sslmode=%s, ${rounds} x ${seconds} s)`, async (sslmode) => {
-    const server = await withTlsPostgres({ encryptedOnly: sslmode !== 'disable' })
-    const sql = postgres(server.url, { max: 1, ssl: 'prefer', onnotice: () => {} })
-    onTestFinished(() => sql.end({ timeout: 1 }))
-    for (let round = 1; round <= rounds; round += 1) {
-      const proxy = await startCuttingProxy(server.urlWith({ sslmode }))
-      // A reconciler that is always at work, since its statements are lost as well.
-      const receiver = await withReceiverProcess(proxy.url, { RECONCILE_CRON: '* * * * * *', STUCK_AFTER_SECONDS: '1' })
-      await sql`insert into mediadock.requests (request_id, tracked_at) select gen_random_uuid(), now() - interval '1 hour' from generate_series(1, 500)`
-      const resets = setInterval(proxy.resetAll, resetEveryMs)
-      onTestFinished(() => clearInterval(resets))
-      const tally = await sendSteadily(withSender(receiver.url, 256), seconds)
-      clearInterval(resets)
-      if (long) process.stdout.write(`resets ${sslmode} round ${round}: ${JSON.stringify({ ...tally, acknowledged: tally.acknowledged.length })}\n`)
-      expect(receiver.isRunning()).toBe(true)
-      expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
-      expect(tally.slowestMs).toBeLessThanOrEqual(5500)
-      expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / 2)
-      await expectKept(sql, tally.acknowledged)
-      await receiver.kill()
-    }
-  }, rounds * (seconds + 60) * 1000)
+  it.each(['require', 'disable'])(
+    `lose nothing that was answered 200, and make nothing known that is not (sslmode=%s, ${rounds} x ${seconds} s)`,
+    async (sslmode) => {
+      const server = await withTlsPostgres({ encryptedOnly: sslmode !== 'disable' })
+      const sql = postgres(server.url, { max: 1, ssl: 'prefer', onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      for (let round = 1; round <= rounds; round += 1) {
+        const proxy = await startCuttingProxy(server.urlWith({ sslmode }))
+        // A reconciler that is always at work, since its statements are lost as well.
+        const receiver = await withReceiverProcess(proxy.url, { RECONCILE_CRON: '* * * * * *', STUCK_AFTER_SECONDS: '1' })
+        await sql`insert into mediadock.requests (request_id, tracked_at) select gen_random_uuid(), now() - interval '1 hour' from generate_series(1, 500)`
+        const resets = setInterval(proxy.resetAll, resetEveryMs)
+        onTestFinished(() => clearInterval(resets))
+        const tally = await sendSteadily(withSender(receiver.url, 256), seconds)
+        clearInterval(resets)
+        if (long)
+          process.stdout.write(
+            `resets ${sslmode} round ${round}: ${JSON.stringify({ ...tally, acknowledged: tally.acknowledged.length })}\n`,
+          )
+        expect(receiver.isRunning()).toBe(true)
+        expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
+        expect(tally.slowestMs).toBeLessThanOrEqual(5500)
+        expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / 2)
+        await expectKept(sql, tally.acknowledged)
+        await receiver.kill()
+      }
+    },
+    rounds * (seconds + 60) * 1000,
+  )
 })

@@ -18,7 +18,10 @@ export type Sender = {
   /** Each delivery once, as many at a time as there are connections. */
   sendAll: (deliveries: readonly Outgoing[]) => Promise<Answer[]>
   /** As the provider does, only sooner: again until it is answered 200. Answers how many tries did not get that. */
-  sendUntilAccepted: (deliveries: readonly Outgoing[], onAccepted: (delivery: Outgoing) => void) => Promise<{ broken: number; refused: number }>
+  sendUntilAccepted: (
+    deliveries: readonly Outgoing[],
+    onAccepted: (delivery: Outgoing) => void,
+  ) => Promise<{ broken: number; refused: number }>
 }
 
 const retryPauseMs = 20
@@ -71,7 +74,10 @@ function wordOf(json: unknown): string {
 }
 
 export function shuffled<T>(items: readonly T[]): T[] {
-  return items.map((item) => ({ item, at: Math.random() })).sort((a, b) => a.at - b.at).map(({ item }) => item)
+  return items
+    .map((item) => ({ item, at: Math.random() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ item }) => item)
 }
 
 export function countBy<T>(items: readonly T[], key: (item: T) => string | number): Record<string, number> {

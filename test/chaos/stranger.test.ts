@@ -79,7 +79,14 @@ it.skipIf(process.platform !== 'linux')(
     await sendDuring(delay(2000))
     const atFirst = await residentMebibytes(receiver.pid())
     let most = atFirst
-    const sampling = setInterval(() => void residentMebibytes(receiver.pid()).then((now) => (most = Math.max(most, now)), () => {}), 100)
+    const sampling = setInterval(
+      () =>
+        void residentMebibytes(receiver.pid()).then(
+          (now) => (most = Math.max(most, now)),
+          () => {},
+        ),
+      100,
+    )
     const report: Record<string, unknown>[] = []
     const all: Answer[] = []
     const allNew: Answer[] = []
@@ -95,7 +102,17 @@ it.skipIf(process.platform !== 'linux')(
         const newTook = newcomers.map(({ tookMs }) => tookMs)
         const refused = answers.filter(({ status }) => status !== 200).length
         const [p50, p99] = [0.5, 0.99].map((q) => Math.round(quantile(took, q)))
-        report.push({ row: name, answered: Number((await stranger).stdout), sent: answers.length, refused, p50, p99, anew: newcomers.length, 'anew p99': Math.round(quantile(newTook, 0.99)), 'MiB at most': Math.round(most) })
+        report.push({
+          row: name,
+          answered: Number((await stranger).stdout),
+          sent: answers.length,
+          refused,
+          p50,
+          p99,
+          anew: newcomers.length,
+          'anew p99': Math.round(quantile(newTook, 0.99)),
+          'MiB at most': Math.round(most),
+        })
       }
     } while (performance.now() < until)
     clearInterval(sampling)
@@ -103,7 +120,12 @@ it.skipIf(process.platform !== 'linux')(
 
     expect(receiver.isRunning()).toBe(true)
     expect([...all, ...allNew].filter(({ status }) => status !== 200)).toEqual([])
-    expect(quantile(all.map(({ tookMs }) => tookMs), 0.99)).toBeLessThan(1000)
+    expect(
+      quantile(
+        all.map(({ tookMs }) => tookMs),
+        0.99,
+      ),
+    ).toBeLessThan(1000)
     expect(await receiver.ready()).toBe(200)
     await expectKept(sql, acknowledged)
     await eventually(async () => (await residentMebibytes(receiver.pid())) < atFirst + nearMebibytes, 60_000)

@@ -21,7 +21,11 @@ beforeAll(async () => {
   const sandbox = await provider.createKey({ account: live.account, environment: 'sandbox' })
   await provider.grant(live.account, 10_000)
   database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: provider.url, settings: { port, keys: keysOf(live, sandbox) } })
+  receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    providerUrl: provider.url,
+    settings: { port, keys: keysOf(live, sandbox) },
+  })
   keys = { sandbox: sandbox.api_key, live: live.api_key }
 })
 afterAll(async () => {
@@ -72,7 +76,8 @@ it(`${requests} requests of all types, from the submit to the row: every one lan
     expect(row['media']).toBe(expected.get(row['request_id']))
   }
   expect(rows.filter((row) => row['sandbox'] === false).length).toBeGreaterThan(requests / 50)
-  const [deliveries] = await database.sql`select count(*)::int as n, count(distinct request_id)::int as requests, count(*) filter (where flags <> '{}' or parked_reason is not null)::int as odd
+  const [deliveries] =
+    await database.sql`select count(*)::int as n, count(distinct request_id)::int as requests, count(*) filter (where flags <> '{}' or parked_reason is not null)::int as odd
     from mediadock.deliveries`
   expect(deliveries).toMatchObject({ requests, odd: 0 })
 })

@@ -18,8 +18,24 @@ beforeAll(async () => {
   const hourAgo = new Date(Date.now() - 3_600_000).toISOString()
   const delivery = { key_name: 'live', headers: { host: 'x' }, body: Buffer.from('x') }
   await sql`insert into mediadock.deliveries ${sql([
-    { ...delivery, id: ids.parked, webhook_id: 'w-parked', request_id: null, signed_at: hourAgo, received_at: hourAgo, parked_reason: 'not_json' },
-    { ...delivery, id: ids.processed, webhook_id: 'w-processed', request_id: requests.landed, signed_at: now, received_at: now, parked_reason: null },
+    {
+      ...delivery,
+      id: ids.parked,
+      webhook_id: 'w-parked',
+      request_id: null,
+      signed_at: hourAgo,
+      received_at: hourAgo,
+      parked_reason: 'not_json',
+    },
+    {
+      ...delivery,
+      id: ids.processed,
+      webhook_id: 'w-processed',
+      request_id: requests.landed,
+      signed_at: now,
+      received_at: now,
+      parked_reason: null,
+    },
   ])}`
   await sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, remote, ack_ms) values
     (${now}, 'refused', 'no_matching_secret', 401, ${'evil\u001b[2J\u009b2J'}, '192.0.2.1', 1.25), (${hourAgo}, 'accepted', null, 200, 'w-parked', '192.0.2.2', 3)`
@@ -50,7 +66,10 @@ describe('mediadock deliveries', () => {
       lines('--request_id', requests.landed, '--limit', '1'),
       lines('--since', '30m'),
     ])
-    expect(all).toMatchObject([{ id: ids.processed, state: 'processed' }, { id: ids.parked, state: 'parked', reason: 'not_json' }])
+    expect(all).toMatchObject([
+      { id: ids.processed, state: 'processed' },
+      { id: ids.parked, state: 'parked', reason: 'not_json' },
+    ])
     expect(parked).toMatchObject([{ id: ids.parked }])
     expect(nothing).toEqual([])
     expect(landed).toMatchObject([{ id: ids.processed }])
@@ -91,7 +110,11 @@ describe('mediadock requests', () => {
 describe('how they end', () => {
   it.each([
     ['an unknown state', ['deliveries', '--state', 'done'], '--state: must be one of pending, processed, parked'],
-    ['a time that is none', ['arrivals', '--since', 'yesterday'], '--since: must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z'],
+    [
+      'a time that is none',
+      ['arrivals', '--since', 'yesterday'],
+      '--since: must be an ISO 8601 time with an offset, like 2026-01-31T03:00:00Z',
+    ],
     ['an id that is none', ['deliveries', '--request-id', '1'], '--request-id: must be a uuid'],
     ['a limit that is none', ['requests', '--limit', 'x'], '--limit: must be a whole number above 0'],
     ['an unknown option', ['requests', '--colour', 'red'], "Unknown option '--colour'"],
@@ -110,8 +133,14 @@ describe('how they end', () => {
   })
 
   it('78 where the settings are wrong', async () => {
-    expect(await mediadock({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({ code: 78, stderr: expect.stringContaining('DATABASE_URL is required') })
-    expect(await mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: 'x' }, 'requests')).toMatchObject({ code: 78, stderr: expect.stringContaining('STUCK_AFTER_SECONDS') })
+    expect(await mediadock({ NODE_ENV: 'production' }, 'deliveries')).toMatchObject({
+      code: 78,
+      stderr: expect.stringContaining('DATABASE_URL is required'),
+    })
+    expect(await mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: 'x' }, 'requests')).toMatchObject({
+      code: 78,
+      stderr: expect.stringContaining('STUCK_AFTER_SECONDS'),
+    })
   })
 
   it.each(['deliveries', 'requests', 'arrivals', 'replay', 'reconcile'])('0 for %s --help, with examples', async (name) => {

@@ -20,5 +20,8 @@ export async function mediadock(env: Record<string, string>, ...args: string[]):
 
 /** What --json printed. */
 export function linesOf(stdout: string) {
-  return stdout.split('\n').filter(Boolean).map((line) => JSON.parse(line))
+  return stdout
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line))
 }

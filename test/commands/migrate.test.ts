@@ -21,7 +21,18 @@ it('mediadock migrate brings one program up to date, then the other, and says ho
   const [receiver, provider] = await Promise.all(['receiver', 'provider'].map(migrationsOf))
 
   expect(await mediadock(env, 'migrate', 'receiver')).toEqual({ code: 0, stdout: `receiver: ${receiver} applied\n`, stderr: '' })
-  expect(await mediadock(env, 'migrate')).toMatchObject({ code: 0, stdout: expect.stringMatching(new RegExp(`^(?=[^]*^receiver: up to date$)(?=[^]*^provider: ${provider} applied$)`, 'm')) })
-  expect(await mediadock(env, 'migrate', 'bananas')).toEqual({ code: 2, stdout: '', stderr: 'mediadock: migrate takes one of receiver, provider, all\n' })
-  expect(await mediadock({ DATABASE_URL: `${env.DATABASE_URL}_not_there` }, 'migrate', 'receiver')).toMatchObject({ code: 1, stdout: '', stderr: expect.stringMatching(/^mediadock: .*_not_there/) })
+  expect(await mediadock(env, 'migrate')).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(new RegExp(`^(?=[^]*^receiver: up to date$)(?=[^]*^provider: ${provider} applied$)`, 'm')),
+  })
+  expect(await mediadock(env, 'migrate', 'bananas')).toEqual({
+    code: 2,
+    stdout: '',
+    stderr: 'mediadock: migrate takes one of receiver, provider, all\n',
+  })
+  expect(await mediadock({ DATABASE_URL: `${env.DATABASE_URL}_not_there` }, 'migrate', 'receiver')).toMatchObject({
+    code: 1,
+    stdout: '',
+    stderr: expect.stringMatching(/^mediadock: .*_not_there/),
+  })
 })

@@ -96,7 +96,10 @@ describe('mediadock replay', () => {
 
   it('needs the settings of the receiver', async () => {
     const wrong = { DATABASE_URL: database.url, GENERATION_KEYS: '[]' }
-    expect(await mediadock(wrong, 'replay', '--state', 'parked')).toMatchObject({ code: 78, stderr: expect.stringContaining('GENERATION_KEYS') })
+    expect(await mediadock(wrong, 'replay', '--state', 'parked')).toMatchObject({
+      code: 78,
+      stderr: expect.stringContaining('GENERATION_KEYS'),
+    })
   })
 })
 
@@ -115,7 +118,9 @@ describe('mediadock reconcile', () => {
     expect(stand.calls).toEqual([{ path: `/v1/requests/${overdue}`, authorization: `Bearer ${liveKey.api_key}` }])
     expect([await statusOf(overdue), await statusOf(fresh)]).toEqual(['COMPLETED', 'IN_QUEUE'])
     expect(await audit()).toMatchObject([{ via: 'cli', actor, action: 'reconcile_run', target: null, detail: { scanned: 1, landed: 1 } }])
-    expect(await database.sql`select trigger, outcome, landed from mediadock.reconcile_runs`).toMatchObject([{ trigger: 'manual', outcome: 'ok', landed: 1 }])
+    expect(await database.sql`select trigger, outcome, landed from mediadock.reconcile_runs`).toMatchObject([
+      { trigger: 'manual', outcome: 'ok', landed: 1 },
+    ])
     expect(await database.sql`select request_id, key_name, outcome, detail from mediadock.polls`).toMatchObject([
       { request_id: overdue, key_name: 'live', outcome: 'result', detail: 'COMPLETED' },
     ])
@@ -124,7 +129,10 @@ describe('mediadock reconcile', () => {
   it('polls one request now, whatever its age', async () => {
     const id = await track(1)
     const { code, stdout } = await run('reconcile', id.toUpperCase(), '--json')
-    expect({ code, lines: linesOf(stdout) }).toEqual({ code: 0, lines: [{ scanned: 1, landed: 1, running: 0, not_found: 0, failed: 0, postponed: 0 }] })
+    expect({ code, lines: linesOf(stdout) }).toEqual({
+      code: 0,
+      lines: [{ scanned: 1, landed: 1, running: 0, not_found: 0, failed: 0, postponed: 0 }],
+    })
     expect(await statusOf(id)).toBe('COMPLETED')
     expect(await audit()).toMatchObject([{ action: 'reconcile', target: id, detail: { landed: 1 } }])
   })

@@ -30,18 +30,33 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     return stdout
   }
-  const created = JSON.parse(await provider('keys', 'create', '--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json'))
-  expect(created).toMatchObject({ account: 'acme', name: 'ci', environment: 'sandbox', scopes: ['read'], api_key: expect.stringMatching(/^service_test_/), signing_secret: expect.stringMatching(/^whsec_/) })
-  expect(await provider('keys', 'create', '--account', 'other', '--name', 'ci', '--environment', 'live')).toMatch(/^api_key +service_live_\S+$/m)
+  const created = JSON.parse(
+    await provider('keys', 'create', '--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json'),
+  )
+  expect(created).toMatchObject({
+    account: 'acme',
+    name: 'ci',
+    environment: 'sandbox',
+    scopes: ['read'],
+    api_key: expect.stringMatching(/^service_test_/),
+    signing_secret: expect.stringMatching(/^whsec_/),
+  })
+  expect(await provider('keys', 'create', '--account', 'other', '--name', 'ci', '--environment', 'live')).toMatch(
+    /^api_key +service_live_\S+$/m,
+  )
   const listed = await provider('keys', 'list', '--account', 'acme')
   expect(listed).toContain(created.id)
   expect(listed).toMatch(/valid/)
   expect(listed).not.toContain('other')
 
-  expect(JSON.parse(await provider('credits', 'grant', '--account', 'acme', '--credits', '12.5', '--json'))).toMatchObject({ account: 'acme', balance: 12.5 })
+  expect(JSON.parse(await provider('credits', 'grant', '--account', 'acme', '--credits', '12.5', '--json'))).toMatchObject({
+    account: 'acme',
+    balance: 12.5,
+  })
   expect((await sql`select available::float8 from provider.accounts where id = 'acme'`)[0]).toEqual({ available: 12.5 })
 
-  const model = async () => JSON.parse(await provider('models', 'list', '--json')).find(({ slug }: { slug: string }) => slug === 'aurora-image')
+  const model = async () =>
+    JSON.parse(await provider('models', 'list', '--json')).find(({ slug }: { slug: string }) => slug === 'aurora-image')
   await provider('models', 'disable', 'aurora-image', '--environment', 'live')
   expect(await model()).toMatchObject({ live: false, sandbox: true })
   await provider('models', 'enable', 'aurora-image', '--environment', 'live')
@@ -55,7 +70,10 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
 
   await provider('keys', 'revoke', created.id)
   expect(await provider('keys', 'list')).toMatch(/revoked/)
-  expect(await mediadock(env, 'provider', 'cancel', randomUUID())).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no request') })
+  expect(await mediadock(env, 'provider', 'cancel', randomUUID())).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('there is no request'),
+  })
   expect(JSON.parse(await provider('ledger', 'check', '--json'))).toMatchObject({ ok: true })
   await sql`update provider.accounts set available = available + 1 where id = 'acme'`
   expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({ code: 1, stdout: expect.stringContaining('acme') })

@@ -53,7 +53,10 @@ it.each([
 it('an answer that such a delivery should not get is exit 1, and what is written wrong is 2', async () => {
   expect((await trigger({}, 'ok', '--secret', 'whsec_nobody')).code).toBe(1)
   expect(await trigger({}, 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('trigger takes one of ok, error') })
-  expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({ code: 2, stderr: expect.stringContaining('give --secret') })
+  expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('give --secret'),
+  })
 })
 
 it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads it', async () => {
@@ -67,5 +70,8 @@ it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads 
   const [row] = await database.sql`select key_name from mediadock.deliveries where request_id = ${requestId}`
   expect(row).toEqual({ key_name: 'sandbox' })
   expect(await trigger({ GENERATION_KEYS_FILE: file }, 'ok')).toMatchObject({ code: 78, stderr: expect.stringContaining('both given') })
-  expect(await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: `${file}.not` }, 'ok')).toMatchObject({ code: 78, stderr: expect.stringContaining('GENERATION_KEYS_FILE cannot be read') })
+  expect(await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: `${file}.not` }, 'ok')).toMatchObject({
+    code: 78,
+    stderr: expect.stringContaining('GENERATION_KEYS_FILE cannot be read'),
+  })
 })

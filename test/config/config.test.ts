@@ -3,7 +3,17 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { type Config, ConfigError, isProduction, type LocalDefaults, needsEmbeddedPostgres, type Program, readConfig, readDatabaseUrl, readProviderSecretKey } from '../../src/config/config.ts'
+import {
+  type Config,
+  ConfigError,
+  isProduction,
+  type LocalDefaults,
+  needsEmbeddedPostgres,
+  type Program,
+  readConfig,
+  readDatabaseUrl,
+  readProviderSecretKey,
+} from '../../src/config/config.ts'
 import { parseKeys } from '../../src/receiver/domain/keys.ts'
 import type { ProcessEnvironment } from '../../src/runtime/settings.ts'
 import { startProcess } from '../runtime/support/processes.ts'
@@ -69,7 +79,9 @@ describe('defaults', () => {
       trustProxy: 'loopback',
       shutdownGraceSeconds: 25,
     })
-    expect(keys.all).toEqual([{ name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush', retired: false, environment: 'live' }])
+    expect(keys.all).toEqual([
+      { name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush', retired: false, environment: 'live' },
+    ])
     expect(readConfig({}, both, local)).toMatchObject({ production: false, logLevel: 'info' })
   })
 
@@ -102,7 +114,10 @@ describe('defaults', () => {
   it('that follow another setting follow it', () => {
     expect(receiver({ PORT: '8080' }).webhookPublicUrl).toBe('http://127.0.0.1:8080/webhooks')
     expect(provider({ PROVIDER_PORT: '8081' })).toMatchObject({ baseUrl: 'http://127.0.0.1:8081', mediaUrl: 'http://127.0.0.1:8081/media' })
-    expect(provider({ PROVIDER_BASE_URL: 'https://api.test/' })).toMatchObject({ baseUrl: 'https://api.test', mediaUrl: 'https://api.test/media' })
+    expect(provider({ PROVIDER_BASE_URL: 'https://api.test/' })).toMatchObject({
+      baseUrl: 'https://api.test',
+      mediaUrl: 'https://api.test/media',
+    })
     expect(provider({ DATABASE_URL: 'postgres://a/b' }).databaseUrl).toBe('postgres://a/b')
     expect(provider({ DATABASE_URL: 'postgres://a/b', PROVIDER_DATABASE_URL: 'postgres://c/d' }).databaseUrl).toBe('postgres://c/d')
   })
@@ -132,7 +147,10 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   INTERNAL_HOST: { good: 'localhost', bad: ['http://127.0.0.1', '127.0.0.1/'] },
   PROVIDER_HOST: { good: 'provider.internal', bad: ['127.0.0.1:4000'] },
   PROVIDER_CONSOLE_HOST: { good: '127.0.0.2', bad: ['//127.0.0.1'] },
-  MEDIA_HOSTS: { good: 'a.test, b.test:8443, 127.0.0.1:4000', bad: [',,', ' , ', 'https://a.test', 'a.test/path', 'a test', 'a.test:99999'] },
+  MEDIA_HOSTS: {
+    good: 'a.test, b.test:8443, 127.0.0.1:4000',
+    bad: [',,', ' , ', 'https://a.test', 'a.test/path', 'a test', 'a.test:99999'],
+  },
   PROVIDER_DATABASE_URL: { good: 'postgres://u:p@a:5432,b:5433/x', bad: ['http://hush', 'postgres://u:hush@a:5432,b:hush/x'] },
   DATABASE_POOL_SIZE: { good: '3', bad: ['2', '1001', 'ten', '5.5'] },
   PORT: { good: '65535', bad: ['65536', '-1', 'http', '3000.5', ' ', '0x10', '1e3', '3000 '] },
@@ -143,7 +161,16 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   PROVIDER_CONSOLE_TOKEN: { good: 'x'.repeat(32), bad: ['h'.repeat(31)] },
   GENERATION_API_URL: {
     good: 'https://api.test/base/',
-    bad: ['ftp://hush', 'api.test', 'http//hush', 'https://api.test/v1', 'https://api.test/base/v1/', 'https://api.test/?tenant=hush', 'https://api.test/#hush', 'https://u:hush@api.test'],
+    bad: [
+      'ftp://hush',
+      'api.test',
+      'http//hush',
+      'https://api.test/v1',
+      'https://api.test/base/v1/',
+      'https://api.test/?tenant=hush',
+      'https://api.test/#hush',
+      'https://u:hush@api.test',
+    ],
   },
   GENERATION_KEYS: { good: JSON.stringify([key]), bad: ['{', '[]', '{}', '[{}]', 'hush'] },
   WEBHOOK_PUBLIC_URL: { good: 'https://hooks.test/webhooks', bad: ['hooks.test', 'ftp://hooks.test'] },
@@ -167,7 +194,10 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   PROVIDER_WEBHOOK_TIMEOUT_MS: { good: '1', bad: ['0', 'x'] },
   PROVIDER_RATE_PER_KEY: { good: '1', bad: ['0', 'x'] },
   PROVIDER_RATE_PER_ACCOUNT: { good: '1', bad: ['0', 'x'] },
-  PROVIDER_SECRET_KEY: { good: secretKey, bad: ['hush', randomBytes(31).toString('base64'), randomBytes(33).toString('base64'), randomBytes(32).toString('hex')] },
+  PROVIDER_SECRET_KEY: {
+    good: secretKey,
+    bad: ['hush', randomBytes(31).toString('base64'), randomBytes(33).toString('base64'), randomBytes(32).toString('hex')],
+  },
   PROVIDER_CANCEL_ENDPOINT: { good: 'on', bad: ['yes', 'true'] },
 }
 
@@ -193,7 +223,10 @@ describe('production', () => {
       'GENERATION_KEYS or GENERATION_KEYS_FILE is required',
       'WEBHOOK_PUBLIC_URL is required',
     ])
-    expect(problemsOf({ NODE_ENV: 'production' }, ['provider'], nothing).sort()).toEqual(['PROVIDER_DATABASE_URL or DATABASE_URL is required', 'PROVIDER_SECRET_KEY is required'])
+    expect(problemsOf({ NODE_ENV: 'production' }, ['provider'], nothing).sort()).toEqual([
+      'PROVIDER_DATABASE_URL or DATABASE_URL is required',
+      'PROVIDER_SECRET_KEY is required',
+    ])
     expect(problemsOf({ NODE_ENV: 'production' }, both, nothing)).toHaveLength(6)
   })
 
@@ -204,27 +237,48 @@ describe('production', () => {
   it('lists what is missing beside what is malformed, each once', () => {
     const env = { ...production, PORT: 'x', DATABASE_URL: 'hush', WEBHOOK_PUBLIC_URL: '', LOG_LEVEL: 'loud', PROVIDER_SECRET_KEY: 'hush' }
     const names = problemsOf(env, both, nothing).map((line) => line.split(' ', 1).join())
-    expect(names.sort()).toEqual(['DATABASE_URL', 'LOG_LEVEL', 'PORT', 'PROVIDER_DATABASE_URL', 'PROVIDER_SECRET_KEY', 'WEBHOOK_PUBLIC_URL'])
+    expect(names.sort()).toEqual([
+      'DATABASE_URL',
+      'LOG_LEVEL',
+      'PORT',
+      'PROVIDER_DATABASE_URL',
+      'PROVIDER_SECRET_KEY',
+      'WEBHOOK_PUBLIC_URL',
+    ])
   })
 
   it('starts with what must be given, and embeds nothing', () => {
-    expect(readConfig(production, both, nothing)).toMatchObject({ production: true, receiver: { production: true }, provider: { production: true } })
+    expect(readConfig(production, both, nothing)).toMatchObject({
+      production: true,
+      receiver: { production: true },
+      provider: { production: true },
+    })
     expect(needsEmbeddedPostgres(production, both)).toBe(false)
     expect(needsEmbeddedPostgres({ NODE_ENV: 'production' }, both)).toBe(false)
     expect(isProduction({ NODE_ENV: 'Production' })).toBe(false)
   })
 
   it('wants https for the URL that is sent with every submit', () => {
-    expect(problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing)).toEqual(['WEBHOOK_PUBLIC_URL must be an https URL'])
+    expect(problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing)).toEqual([
+      'WEBHOOK_PUBLIC_URL must be an https URL',
+    ])
   })
 
   it('wants https for the API that keys are sent to, but within the machine', () => {
-    expect(problemsOf({ ...production, GENERATION_API_URL: 'http://api.test' }, ['receiver'], nothing)).toEqual(['GENERATION_API_URL must be an https URL'])
+    expect(problemsOf({ ...production, GENERATION_API_URL: 'http://api.test' }, ['receiver'], nothing)).toEqual([
+      'GENERATION_API_URL must be an https URL',
+    ])
     expect(receiver({ ...production, GENERATION_API_URL: 'http://127.0.0.1:4000' }, nothing).generationApiUrl).toBe('http://127.0.0.1:4000')
   })
 
   it('lists every wrong one of these at once, each by its name', () => {
-    const env = { ...production, MEDIA_HOSTS: ',,', GENERATION_API_URL: 'http://api.test/v1', GENERATION_KEYS_FILE: '/nowhere', DATABASE_URL: 'postgres://u:hush@db/x?sslmode=banana' }
+    const env = {
+      ...production,
+      MEDIA_HOSTS: ',,',
+      GENERATION_API_URL: 'http://api.test/v1',
+      GENERATION_KEYS_FILE: '/nowhere',
+      DATABASE_URL: 'postgres://u:hush@db/x?sslmode=banana',
+    }
     expect(problemsOf(env, ['receiver'], nothing)).toEqual([
       'DATABASE_URL has an unknown sslmode: it is one of disable, allow, prefer, require, verify-ca, verify-full',
       'GENERATION_API_URL must not end in /v1, which is added to it: leave it out; must be an https URL',
@@ -235,15 +289,21 @@ describe('production', () => {
   })
 
   it('refuses exceptions from the rules for webhook URLs', () => {
-    expect(problemsOf({ ...production, PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000' }, both, nothing)).toEqual(['PROVIDER_WEBHOOK_ALLOW is for local use only and refused in production'])
+    expect(problemsOf({ ...production, PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
+      'PROVIDER_WEBHOOK_ALLOW is for local use only and refused in production',
+    ])
   })
 })
 
 describe('a console that others can reach', () => {
   it.each(['0.0.0.0', '::', '10.0.0.1', 'console.test', '127.console.test'])('on %s needs a token', (host) => {
     expect(problemsOf({ INTERNAL_HOST: host }, ['receiver'])).toEqual(['INTERNAL_TOKEN is required when INTERNAL_HOST is not loopback'])
-    expect(problemsOf({ INTERNAL_HOST: host, INTERNAL_TOKEN: 'short' }, ['receiver'])).toEqual(['INTERNAL_TOKEN must have at least 32 characters'])
-    expect(problemsOf({ PROVIDER_CONSOLE_HOST: host }, ['provider'])).toEqual(['PROVIDER_CONSOLE_TOKEN is required when PROVIDER_CONSOLE_HOST is not loopback'])
+    expect(problemsOf({ INTERNAL_HOST: host, INTERNAL_TOKEN: 'short' }, ['receiver'])).toEqual([
+      'INTERNAL_TOKEN must have at least 32 characters',
+    ])
+    expect(problemsOf({ PROVIDER_CONSOLE_HOST: host }, ['provider'])).toEqual([
+      'PROVIDER_CONSOLE_TOKEN is required when PROVIDER_CONSOLE_HOST is not loopback',
+    ])
     expect(receiver({ INTERNAL_HOST: host, INTERNAL_TOKEN: 'x'.repeat(32) }).internalHost).toBe(host)
   })
 
@@ -270,40 +330,60 @@ describe('settings in files', () => {
   const find = (env: ProcessEnvironment, name: string) => {
     const { databaseUrl, internalToken } = receiver(env)
     const { databaseUrl: ownUrl, secretKey: bytes, consoleToken } = provider(env)
-    return { DATABASE_URL: databaseUrl, INTERNAL_TOKEN: internalToken, PROVIDER_DATABASE_URL: ownUrl, PROVIDER_SECRET_KEY: bytes.toString('base64'), PROVIDER_CONSOLE_TOKEN: consoleToken }[name]
+    return {
+      DATABASE_URL: databaseUrl,
+      INTERNAL_TOKEN: internalToken,
+      PROVIDER_DATABASE_URL: ownUrl,
+      PROVIDER_SECRET_KEY: bytes.toString('base64'),
+      PROVIDER_CONSOLE_TOKEN: consoleToken,
+    }[name]
   }
 
   it.each(Object.entries(values))('%s_FILE is read, its newline cut', async (name, [good]) => {
     for (const end of ['', '\n', '\r\n']) expect(find({ [`${name}_FILE`]: await fileOf(good + end) }, name)).toBe(good)
   })
 
-  it.each(Object.entries(values))('%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name', async (name, [good, bad]) => {
-    const file = `${name}_FILE`
-    expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([`${name} and ${file} are both given: leave one out`])
-    expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
-    expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names an empty file`])
-    const problems = problemsOf({ [file]: await fileOf(bad) })
-    expect(problems).toEqual([expect.stringMatching(new RegExp(`^${file} \\S`))])
-    expect(problems.join()).not.toContain('hush')
-  })
+  it.each(Object.entries(values))(
+    '%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name',
+    async (name, [good, bad]) => {
+      const file = `${name}_FILE`
+      expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([`${name} and ${file} are both given: leave one out`])
+      expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
+      expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names an empty file`])
+      const problems = problemsOf({ [file]: await fileOf(bad) })
+      expect(problems).toEqual([expect.stringMatching(new RegExp(`^${file} \\S`))])
+      expect(problems.join()).not.toContain('hush')
+    },
+  )
 
   it('count as given: in production nothing is missing, and no server is embedded', async () => {
     const { DATABASE_URL, PROVIDER_SECRET_KEY, ...rest } = production
-    const env = { ...rest, DATABASE_URL_FILE: await fileOf(`${DATABASE_URL}\n`), PROVIDER_SECRET_KEY_FILE: await fileOf(`${PROVIDER_SECRET_KEY}\n`) }
+    const env = {
+      ...rest,
+      DATABASE_URL_FILE: await fileOf(`${DATABASE_URL}\n`),
+      PROVIDER_SECRET_KEY_FILE: await fileOf(`${PROVIDER_SECRET_KEY}\n`),
+    }
     expect(receiver(env, nothing).databaseUrl).toBe(DATABASE_URL)
     expect(provider(env, nothing).databaseUrl).toBe(DATABASE_URL)
     expect(needsEmbeddedPostgres({ DATABASE_URL_FILE: env.DATABASE_URL_FILE }, both)).toBe(false)
     expect(readDatabaseUrl(env, 'provider', undefined)).toBe(DATABASE_URL)
-    expect(readDatabaseUrl({ ...env, PROVIDER_DATABASE_URL_FILE: await fileOf('postgres://own/x') }, 'provider', undefined)).toBe('postgres://own/x')
+    expect(readDatabaseUrl({ ...env, PROVIDER_DATABASE_URL_FILE: await fileOf('postgres://own/x') }, 'provider', undefined)).toBe(
+      'postgres://own/x',
+    )
     expect(readProviderSecretKey(env, undefined).toString('base64')).toBe(PROVIDER_SECRET_KEY)
-    expect(() => readDatabaseUrl({ DATABASE_URL_FILE: '/nowhere' }, 'receiver', undefined)).toThrow('DATABASE_URL_FILE cannot be read: ENOENT')
+    expect(() => readDatabaseUrl({ DATABASE_URL_FILE: '/nowhere' }, 'receiver', undefined)).toThrow(
+      'DATABASE_URL_FILE cannot be read: ENOENT',
+    )
   })
 })
 
 describe('lists', () => {
   it('are split at commas, blanks and empty items left out', () => {
     expect(receiver({ MEDIA_HOSTS: 'a.test, b.test,,c.test ' }).mediaHosts).toEqual(['a.test', 'b.test', 'c.test'])
-    expect(provider({ PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000, http://localhost:3000' }).webhookAllow).toEqual(['http://127.0.0.1:3000', 'http://localhost:3000'])
+    expect(provider({ PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000, http://localhost:3000' }).webhookAllow).toEqual([
+      'http://127.0.0.1:3000',
+      'http://localhost:3000',
+    ])
   })
 })
 
@@ -311,7 +391,14 @@ describe('keys', () => {
   const retired = { name: 'old', signing_secret: 'whsec_hush_old', retired: true }
 
   it('may be several; a retired one needs no api_key, and then has no known environment', () => {
-    const keys = parseKeys(JSON.stringify([key, { ...key, name: 'sandbox', api_key: 'service_test_hush' }, retired, { ...retired, name: 'older', api_key: 'service_test_x' }]))
+    const keys = parseKeys(
+      JSON.stringify([
+        key,
+        { ...key, name: 'sandbox', api_key: 'service_test_hush' },
+        retired,
+        { ...retired, name: 'older', api_key: 'service_test_x' },
+      ]),
+    )
     expect(keys.all.map(({ name, environment, retired: gone }) => [name, environment, gone])).toEqual([
       ['live', 'live', false],
       ['sandbox', 'sandbox', false],
@@ -330,7 +417,11 @@ describe('keys', () => {
     ['an empty name', JSON.stringify([{ ...key, name: '' }]), '0.name'],
     ['no signing_secret', JSON.stringify([key, { ...key, name: 'b', signing_secret: undefined }]), '1.signing_secret'],
     ['an empty signing_secret', JSON.stringify([{ ...key, signing_secret: '' }]), '0.signing_secret'],
-    ['no api_key in a key that is not retired', JSON.stringify([{ ...retired, retired: false }]), 'api_key may be left out only for a retired key'],
+    [
+      'no api_key in a key that is not retired',
+      JSON.stringify([{ ...retired, retired: false }]),
+      'api_key may be left out only for a retired key',
+    ],
     ['retired in words', JSON.stringify([{ ...key, retired: 'hush' }]), '0.retired'],
     ['two of one name', JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_2' }]), 'two keys have the same name'],
   ])('%s: refused by the place, without a value', (_what, text, place) => {
@@ -350,11 +441,15 @@ describe('keys', () => {
 
   it('given twice, from a file and in the variable, are refused: nobody would know which count', async () => {
     const file = await keysFile(JSON.stringify([key]))
-    expect(problemsOf({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) }, ['receiver'])).toEqual(['GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out'])
+    expect(problemsOf({ GENERATION_KEYS_FILE: file, GENERATION_KEYS: JSON.stringify([key]) }, ['receiver'])).toEqual([
+      'GENERATION_KEYS and GENERATION_KEYS_FILE are both given: leave one out',
+    ])
   })
 
   it('from a file that is not there, or broken, are a problem of GENERATION_KEYS_FILE', async () => {
-    expect(problemsOf({ GENERATION_KEYS_FILE: '/nowhere/keys.json' }, ['receiver'])).toEqual(['GENERATION_KEYS_FILE cannot be read: ENOENT'])
+    expect(problemsOf({ GENERATION_KEYS_FILE: '/nowhere/keys.json' }, ['receiver'])).toEqual([
+      'GENERATION_KEYS_FILE cannot be read: ENOENT',
+    ])
     expect(problemsOf({ GENERATION_KEYS_FILE: await keysFile('hush') }, ['receiver'])).toEqual(['GENERATION_KEYS_FILE is not valid JSON'])
   })
 
@@ -420,7 +515,13 @@ describe('a start whose settings are wrong', () => {
   })
 
   it('malformed values, in production and on a laptop: exit 78, no secret in the message, nothing begun', async () => {
-    const wrong = { INTERNAL_TOKEN: 'hush', DATABASE_URL: 'hush://hush', GENERATION_KEYS: '[{"name":"hush"}]', PROVIDER_SECRET_KEY: 'hush', PORT: 'hush' }
+    const wrong = {
+      INTERNAL_TOKEN: 'hush',
+      DATABASE_URL: 'hush://hush',
+      GENERATION_KEYS: '[{"name":"hush"}]',
+      PROVIDER_SECRET_KEY: 'hush',
+      PORT: 'hush',
+    }
     for (const env of [{ ...wrong, NODE_ENV: 'production' }, wrong]) {
       const { code, output, left } = await start('all', env)
       expect(code).toBe(78)

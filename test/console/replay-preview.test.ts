@@ -33,7 +33,8 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
   })
 
   const url = (path: string) => `${receiver.internalUrl}${path}`
-  const preview = (fields: Record<string, string>, headers: Record<string, string>) => fetch(url('deliveries/replay/preview'), { method: 'POST', headers, body: new URLSearchParams(fields) })
+  const preview = (fields: Record<string, string>, headers: Record<string, string>) =>
+    fetch(url('deliveries/replay/preview'), { method: 'POST', headers, body: new URLSearchParams(fields) })
   const budgets = () => database.sql`select * from mediadock.call_budgets order by 1`
 
   it('costs nothing to look at: no call, no quota, no row', async () => {
@@ -57,7 +58,15 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
       await held.promise
     })
     await locked.promise
-    for (const path of ['deliveries/replay?key_name=live', `deliveries/replay?ids=${imageId}`, `deliveries/${imageId}`, `requests/${image.requestId}`, 'parked', '', 'api/stats']) {
+    for (const path of [
+      'deliveries/replay?key_name=live',
+      `deliveries/replay?ids=${imageId}`,
+      `deliveries/${imageId}`,
+      `requests/${image.requestId}`,
+      'parked',
+      '',
+      'api/stats',
+    ]) {
       expect([path, (await fetch(url(path), { headers: browser, signal: AbortSignal.timeout(4000) })).status]).toEqual([path, 200])
     }
     held.resolve()
@@ -79,7 +88,10 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
   })
 
   it('is tried by itself only where one came from the console', async () => {
-    const trigger = async (site: string | undefined) => (await (await fetch(url(`deliveries/replay?ids=${imageId}`), { headers: { ...browser, 'sec-fetch-site': site ?? 'none' } })).text()).includes('hx-trigger="load')
+    const trigger = async (site: string | undefined) =>
+      (
+        await (await fetch(url(`deliveries/replay?ids=${imageId}`), { headers: { ...browser, 'sec-fetch-site': site ?? 'none' } })).text()
+      ).includes('hx-trigger="load')
     expect(await trigger('same-origin')).toBe(true)
     expect(await trigger('none')).toBe(true)
     expect(await trigger('cross-site')).toBe(false)
@@ -90,7 +102,9 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
     ['another site', { 'sec-fetch-site': 'cross-site' }],
     ['another origin', { origin: 'https://evil.example' }],
     ['a sandboxed frame', { origin: 'null' }],
-  ])('is not done for %s', async (_what, headers) => expect((await preview({ ids: imageId }, { accept: 'text/html', ...headers })).status).toBe(403))
+  ])('is not done for %s', async (_what, headers) =>
+    expect((await preview({ ids: imageId }, { accept: 'text/html', ...headers })).status).toBe(403),
+  )
 
   it.each([
     ['a picture', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'image' }],
@@ -98,7 +112,15 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
     ['a fetch', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' }],
     ['a frame', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'iframe' }],
   ])('nor is anything read for %s of another site', async (_what, headers) => {
-    for (const path of ['deliveries/replay?key_name=live', 'deliveries?q=abcd', 'deliveries.csv', 'api/deliveries', 'api/results/x?wait=60', 'metrics', '']) {
+    for (const path of [
+      'deliveries/replay?key_name=live',
+      'deliveries?q=abcd',
+      'deliveries.csv',
+      'api/deliveries',
+      'api/results/x?wait=60',
+      'metrics',
+      '',
+    ]) {
       expect([path, (await fetch(url(path), { headers })).status]).toEqual([path, 403])
     }
   })

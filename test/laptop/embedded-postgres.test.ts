@@ -47,7 +47,8 @@ async function query<T>(url: string, work: (sql: postgres.Sql) => Promise<T>): P
   }
 }
 
-const serverPid = async (dataDir: string) => Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0])
+const serverPid = async (dataDir: string) =>
+  Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0])
 
 describe('the embedded PostgreSQL', () => {
   it('starts below a folder of mode 700, keeps the data over a restart and leaves no process', async () => {
@@ -72,7 +73,10 @@ describe('the embedded PostgreSQL', () => {
   it('listens on loopback alone, on no socket of the file system, and lets nobody in without the password', async () => {
     const dataDir = await privateFolder()
     const { url } = await start(dataDir)
-    const [settings] = await query(url, (sql) => sql`select current_setting('listen_addresses') as listen, current_setting('unix_socket_directories') as sockets`)
+    const [settings] = await query(
+      url,
+      (sql) => sql`select current_setting('listen_addresses') as listen, current_setting('unix_socket_directories') as sockets`,
+    )
     expect(settings).toEqual({ listen: '127.0.0.1', sockets: '' })
     for (const wrong of ['x', '']) {
       const stranger = url.replace(/:[0-9a-f]{48}@/, wrong === '' ? '@' : `:${wrong}@`)
@@ -130,7 +134,12 @@ describe('after a process that was killed', () => {
     const dataDir = await privateFolder()
     for (const moment of ['postgres.new/PG_VERSION', 'postgres.new/postgresql.conf', 'postgres.new/base/5']) {
       const holder = startProcess(process.execPath, [holderScript, dataDir])
-      await eventually(() => fs.access(path.join(dataDir, moment)).then(() => true, () => false))
+      await eventually(() =>
+        fs.access(path.join(dataDir, moment)).then(
+          () => true,
+          () => false,
+        ),
+      )
       holder.kill('SIGKILL')
       await holder.exit
       // Whether the rename came first does not matter: what is in place is whole.
@@ -146,7 +155,12 @@ describe('after a process that was killed', () => {
     await (await start(dataDir)).stop()
     for (let turn = 0; turn < 3; turn += 1) {
       const holder = startProcess(process.execPath, [holderScript, dataDir])
-      await eventually(() => fs.access(path.join(dataDir, 'postgres/postmaster.pid')).then(() => true, () => false))
+      await eventually(() =>
+        fs.access(path.join(dataDir, 'postgres/postmaster.pid')).then(
+          () => true,
+          () => false,
+        ),
+      )
       holder.kill('SIGKILL')
       await holder.exit
     }
@@ -166,8 +180,18 @@ it('a process that exits without stopping its server leaves none behind', async 
 
 it('a process that exits while the cluster is being made leaves no initdb behind', async () => {
   const dataDir = await privateFolder()
-  const holder = startProcess(process.execPath, ['--import', `data:text/javascript,process.once('SIGUSR2',()=>process.exit(3))`, holderScript, dataDir])
-  await eventually(() => fs.access(path.join(dataDir, 'postgres.new/PG_VERSION')).then(() => true, () => false))
+  const holder = startProcess(process.execPath, [
+    '--import',
+    `data:text/javascript,process.once('SIGUSR2',()=>process.exit(3))`,
+    holderScript,
+    dataDir,
+  ])
+  await eventually(() =>
+    fs.access(path.join(dataDir, 'postgres.new/PG_VERSION')).then(
+      () => true,
+      () => false,
+    ),
+  )
   holder.kill('SIGUSR2')
   expect(await holder.exit).toMatchObject({ code: 3 })
   await eventually(async () => (await processesIn(dataDir)).length === 0)
@@ -197,7 +221,14 @@ it('root copies the binaries to where any id can run them, whatever the umask', 
   const binaries = await locateBinaries({ forAnyUser: true, cache })
   process.umask(before)
   expect(path.dirname(binaries)).toBe(cache)
-  for (const [file, least] of [['.', 0o5], ['bin', 0o5], ['bin/postgres', 0o5], ['bin/initdb', 0o5], ['share', 0o5], ['lib', 0o5]] as const)
+  for (const [file, least] of [
+    ['.', 0o5],
+    ['bin', 0o5],
+    ['bin/postgres', 0o5],
+    ['bin/initdb', 0o5],
+    ['share', 0o5],
+    ['lib', 0o5],
+  ] as const)
     expect({ file, mode: (await fs.stat(path.join(binaries, file))).mode & least }).toEqual({ file, mode: least })
   expect((await fs.stat(cache)).mode & 0o5).toBe(0o5)
   expect(await locateBinaries({ forAnyUser: true, cache })).toBe(binaries)

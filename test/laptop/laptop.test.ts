@@ -18,7 +18,10 @@ afterAll(() => laptop.remove())
 const keysIn = (output: string) => output.match(/service_(?:live|test)_[\w-]{32}/g) ?? []
 
 async function resultOf(id: string) {
-  const [row] = await laptop.query((sql) => sql`select r.*, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.results r where request_id = ${id}`)
+  const [row] = await laptop.query(
+    (sql) =>
+      sql`select r.*, (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.results r where request_id = ${id}`,
+  )
   return row
 }
 
@@ -33,78 +36,104 @@ async function interrupt(program: TestProcess, send: () => void): Promise<void> 
 }
 
 describe('npm start without any setting', () => {
-  it('prints the URLs, both demo keys and a curl whose picture lands and is seen, beside a second start that is refused', { timeout: 90_000 }, async () => {
-    const program = await laptop.up()
-    const { PORT, INTERNAL_PORT, PROVIDER_PORT } = laptop.ports
-    const consoleUrl = `http://127.0.0.1:${INTERNAL_PORT}/`
-    for (const url of [`http://127.0.0.1:${PROVIDER_PORT}`, `http://localhost:${PORT}/webhooks`, consoleUrl]) expect(program.output()).toContain(url)
-    expect(program.output()).toMatch(/demo sandbox key +service_test_/)
-    expect(program.output()).toMatch(/demo live key +service_live_/)
-    keysPrinted = keysIn(program.output())
+  it(
+    'prints the URLs, both demo keys and a curl whose picture lands and is seen, beside a second start that is refused',
+    { timeout: 90_000 },
+    async () => {
+      const program = await laptop.up()
+      const { PORT, INTERNAL_PORT, PROVIDER_PORT } = laptop.ports
+      const consoleUrl = `http://127.0.0.1:${INTERNAL_PORT}/`
+      for (const url of [`http://127.0.0.1:${PROVIDER_PORT}`, `http://localhost:${PORT}/webhooks`, consoleUrl])
+        expect(program.output()).toContain(url)
+      expect(program.output()).toMatch(/demo sandbox key +service_test_/)
+      expect(program.output()).toMatch(/demo live key +service_live_/)
+      keysPrinted = keysIn(program.output())
 
-    const { url, headers, body } = printedRequest(program.output())
-    const answer = await fetch(url, { method: 'POST', headers, body })
-    expect(answer.status).toBe(200)
-    const submitted: { request_id: string } = JSON.parse(await answer.text())
-    requestId = submitted.request_id
-    const landed = await eventually(async () => {
-      const row = await resultOf(requestId)
-      return row?.['status'] === 'COMPLETED' && row['media'] > 0 ? row : undefined
-    }, 20_000)
-    expect(landed).toMatchObject({ source: 'webhook', key_name: 'demo-live', sandbox: false, media: 1 })
-    const [media] = await laptop.query((sql) => sql`select * from mediadock.media where request_id = ${requestId}`)
-    expect(media).toMatchObject({ kind: 'image', position: 0 })
-    const picture = new Uint8Array(await (await fetch(media?.['url'])).arrayBuffer())
-    expect(Buffer.from(picture.subarray(0, 8)).toString('latin1')).toBe('\x89PNG\r\n\x1a\n')
-    const page = await (await fetch(consoleUrl)).text()
-    expect(page).toContain(requestId)
-    expect(page).toContain(`src="${media?.['url']}"`)
+      const { url, headers, body } = printedRequest(program.output())
+      const answer = await fetch(url, { method: 'POST', headers, body })
+      expect(answer.status).toBe(200)
+      const submitted: { request_id: string } = JSON.parse(await answer.text())
+      requestId = submitted.request_id
+      const landed = await eventually(async () => {
+        const row = await resultOf(requestId)
+        return row?.['status'] === 'COMPLETED' && row['media'] > 0 ? row : undefined
+      }, 20_000)
+      expect(landed).toMatchObject({ source: 'webhook', key_name: 'demo-live', sandbox: false, media: 1 })
+      const [media] = await laptop.query((sql) => sql`select * from mediadock.media where request_id = ${requestId}`)
+      expect(media).toMatchObject({ kind: 'image', position: 0 })
+      const picture = new Uint8Array(await (await fetch(media?.['url'])).arrayBuffer())
+      expect(Buffer.from(picture.subarray(0, 8)).toString('latin1')).toBe('\x89PNG\r\n\x1a\n')
+      const page = await (await fetch(consoleUrl)).text()
+      expect(page).toContain(requestId)
+      expect(page).toContain(`src="${media?.['url']}"`)
 
-    const server = await laptop.serverPid()
-    const second = laptop.start()
-    expect(await second.exit).toMatchObject({ code: 1 })
-    expect(second.output()).toMatch(/^mediadock: \S+\.data is in use by a mediadock that is already running: stop that one first$/m)
-    expect(second.output().trim().split('\n')).toHaveLength(1)
-    expect(await laptop.serverPid()).toBe(server)
-    expect((await fetch(`${consoleUrl}readyz`)).status).toBe(200)
-    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
+      const server = await laptop.serverPid()
+      const second = laptop.start()
+      expect(await second.exit).toMatchObject({ code: 1 })
+      expect(second.output()).toMatch(/^mediadock: \S+\.data is in use by a mediadock that is already running: stop that one first$/m)
+      expect(second.output().trim().split('\n')).toHaveLength(1)
+      expect(await laptop.serverPid()).toBe(server)
+      expect((await fetch(`${consoleUrl}readyz`)).status).toBe(200)
+      expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
 
-    await interrupt(program, () => program.kill('SIGINT'))
-    const secrets: Record<string, { signing_secret?: string; api_key?: string }> = JSON.parse(await fs.readFile(path.join(laptop.dataDir, 'demo-keys.json'), 'utf8'))
-    const logged = program.output().split('\n').filter((line) => line.startsWith('{')).join('\n')
-    expect(logged).toContain('"msg":"stopped"')
-    // Whoever pipes the log into a program gets JSON lines and nothing else.
-    expect(program.stdout().trim().split('\n').filter((line) => !line.startsWith('{'))).toEqual([])
-    for (const { signing_secret: secret, api_key: key } of [secrets['live'], secrets['sandbox']].flatMap((one) => one ?? [])) {
-      expect(program.output()).not.toContain(secret)
-      expect(logged).not.toContain(key)
-    }
-  })
+      await interrupt(program, () => program.kill('SIGINT'))
+      const secrets: Record<string, { signing_secret?: string; api_key?: string }> = JSON.parse(
+        await fs.readFile(path.join(laptop.dataDir, 'demo-keys.json'), 'utf8'),
+      )
+      const logged = program
+        .output()
+        .split('\n')
+        .filter((line) => line.startsWith('{'))
+        .join('\n')
+      expect(logged).toContain('"msg":"stopped"')
+      // Whoever pipes the log into a program gets JSON lines and nothing else.
+      expect(
+        program
+          .stdout()
+          .trim()
+          .split('\n')
+          .filter((line) => !line.startsWith('{')),
+      ).toEqual([])
+      for (const { signing_secret: secret, api_key: key } of [secrets['live'], secrets['sandbox']].flatMap((one) => one ?? [])) {
+        expect(program.output()).not.toContain(secret)
+        expect(logged).not.toContain(key)
+      }
+    },
+  )
 
-  it('started again the data and the keys are still there; kill -9 then leaves a server behind, from which the next start recovers', { timeout: 90_000 }, async () => {
-    const second = await laptop.up()
-    expect(keysIn(second.output())).toEqual(keysPrinted)
-    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
-    const left = await laptop.serverPid()
-    second.kill('SIGKILL')
-    await second.exit
-    expect(isAlive(left)).toBe(true)
+  it(
+    'started again the data and the keys are still there; kill -9 then leaves a server behind, from which the next start recovers',
+    { timeout: 90_000 },
+    async () => {
+      const second = await laptop.up()
+      expect(keysIn(second.output())).toEqual(keysPrinted)
+      expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
+      const left = await laptop.serverPid()
+      second.kill('SIGKILL')
+      await second.exit
+      expect(isAlive(left)).toBe(true)
 
-    const third = await laptop.up()
-    await eventually(() => !isAlive(left))
-    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media: 1 })
-    // As npm does it: the terminal has sent Ctrl-C to both already, and npm passes it on.
-    await interrupt(third, () => {
-      third.kill('SIGINT')
-      setTimeout(() => third.kill('SIGINT'), 20)
-    })
-  })
+      const third = await laptop.up()
+      await eventually(() => !isAlive(left))
+      expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media: 1 })
+      // As npm does it: the terminal has sent Ctrl-C to both already, and npm passes it on.
+      await interrupt(third, () => {
+        third.kill('SIGINT')
+        setTimeout(() => third.kill('SIGINT'), 20)
+      })
+    },
+  )
 
   it('Ctrl-C twice, by somebody who does not want to wait, leaves no process either', { timeout: 60_000 }, async () => {
     const program = await laptop.up({ SHUTDOWN_GRACE_SECONDS: '20' })
     // An exchange that does not end holds the first stop up for as long as it may.
     const { url, headers } = printedRequest(program.output())
-    const held = fetch(url, { method: 'POST', headers, body: new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode('{')) }), duplex: 'half' }).catch(() => {})
+    const held = fetch(url, {
+      method: 'POST',
+      headers,
+      body: new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode('{')) }),
+      duplex: 'half',
+    }).catch(() => {})
     await eventually(async () => {
       program.kill('SIGINT')
       return program.child.exitCode !== null
@@ -132,7 +161,9 @@ it.each([
     await fs.writeFile(path.join(fresh.dataDir, 'demo-keys.json'), text)
     const program = fresh.start()
     expect(await program.exit).toMatchObject({ code: 1 })
-    expect(program.output()).toMatch(/demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/)
+    expect(program.output()).toMatch(
+      /demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/,
+    )
   } finally {
     await fresh.remove()
   }
@@ -142,7 +173,12 @@ it('Ctrl-C while PostgreSQL is still being made leaves nothing behind, and the n
   const fresh = await openLaptop()
   try {
     const program = fresh.start()
-    await eventually(() => fs.access(path.join(fresh.dataDir, 'postgres.new')).then(() => true, () => false))
+    await eventually(() =>
+      fs.access(path.join(fresh.dataDir, 'postgres.new')).then(
+        () => true,
+        () => false,
+      ),
+    )
     program.kill('SIGINT')
     expect(await program.exit).toEqual({ code: 0, signal: null })
     expect(await fresh.processes()).toEqual([])

@@ -32,12 +32,33 @@ const dashboardSchema = z.object({
   templating: z.object({ list: z.array(z.object({ name: z.string(), type: z.string() })) }),
   annotations: z.object({ list: z.array(z.object({ expr: z.string().optional() })) }),
   panels: z.array(
-    z.object({ id: z.int(), type: z.string(), title: z.string(), description: z.string().optional(), gridPos: gridSchema, targets: z.array(targetSchema).optional() }),
+    z.object({
+      id: z.int(),
+      type: z.string(),
+      title: z.string(),
+      description: z.string().optional(),
+      gridPos: gridSchema,
+      targets: z.array(targetSchema).optional(),
+    }),
   ),
 })
 
 /** Words of PromQL that are neither metrics nor labels. */
-const keywords = new Set(['by', 'without', 'on', 'ignoring', 'and', 'or', 'unless', 'offset', 'bool', 'group_left', 'group_right', 'inf', 'nan'])
+const keywords = new Set([
+  'by',
+  'without',
+  'on',
+  'ignoring',
+  'and',
+  'or',
+  'unless',
+  'offset',
+  'bool',
+  'group_left',
+  'group_right',
+  'inf',
+  'nan',
+])
 
 /** The metrics that an expression asks for: what is left of its names when labels, ranges and functions are gone. */
 function metricsIn(expr: string): string[] {
@@ -46,7 +67,9 @@ function metricsIn(expr: string): string[] {
     .replace(/\[[^\]]*\]/g, ' ')
     .replace(/\b(by|without|on|ignoring)\s*\([^)]*\)/g, ' ')
     .replace(/\boffset\s+\w+/g, ' ')
-  return [...bare.matchAll(/([a-zA-Z_:][\w:]*)\s*(\(?)/g)].flatMap(([, name = '', call]) => (call === '(' || keywords.has(name.toLowerCase()) ? [] : [name]))
+  return [...bare.matchAll(/([a-zA-Z_:][\w:]*)\s*(\(?)/g)].flatMap(([, name = '', call]) =>
+    call === '(' || keywords.has(name.toLowerCase()) ? [] : [name],
+  )
 }
 
 /** Each metric with the labels that it is read with: `name{label="value"}` of an expression. */
@@ -61,7 +84,8 @@ let rules: z.infer<typeof ruleSchema>[]
 let dashboard: z.infer<typeof dashboardSchema>
 let metricsText: string
 
-const seriesOf = (metric: string) => metricsText.split('\n').filter((line) => line.startsWith(`${metric}{`) || line.startsWith(`${metric} `))
+const seriesOf = (metric: string) =>
+  metricsText.split('\n').filter((line) => line.startsWith(`${metric}{`) || line.startsWith(`${metric} `))
 const typeOf = (metric: string) => new RegExp(`^# TYPE ${metric} (\\w+)$`, 'm').exec(metricsText)?.[1]
 const isExported = (metric: string) => typeOf(metric) !== undefined || typeOf(metric.replace(/_(bucket|sum|count)$/, '')) === 'histogram'
 
@@ -72,7 +96,8 @@ function expectExported(expr: string): void {
   for (const { metric, labels } of selectorsIn(expr)) {
     const known = seriesOf(metric).join('\n')
     // Labels of the scrape are Prometheus' own.
-    for (const label of labels) expect(['job', 'instance'].includes(label) || known.includes(`${label}="`), `${label} of ${metric} in ${expr}`).toBe(true)
+    for (const label of labels)
+      expect(['job', 'instance'].includes(label) || known.includes(`${label}="`), `${label} of ${metric} in ${expr}`).toBe(true)
   }
 }
 
@@ -97,7 +122,12 @@ it('every alert and every panel asks for what a receiver tells', async () => {
   for (const { expr } of targets) expectExported(expr)
   for (const { expr } of dashboard.annotations.list) if (expr !== undefined) expectExported(expr)
   // And what is not exported would be noticed.
-  expect(metricsIn('sum by (le) (rate(a_total{x="y"}[5m])) / b > 2 and max(c offset 1h) unless on (k) d')).toEqual(['a_total', 'b', 'c', 'd'])
+  expect(metricsIn('sum by (le) (rate(a_total{x="y"}[5m])) / b > 2 and max(c offset 1h) unless on (k) d')).toEqual([
+    'a_total',
+    'b',
+    'c',
+    'd',
+  ])
   expect(isExported('mediadock_no_such_total')).toBe(false)
 })
 
@@ -113,16 +143,31 @@ describe('the alerts', () => {
     const tests = testsSchema.parse(parse(await read('ops/prometheus-alerts.test.yml'))).tests.flatMap((test) => test.alert_rule_test)
     for (const { alert } of rules) {
       const ofAlert = tests.filter(({ alertname }) => alertname === alert)
-      expect(ofAlert.some(({ exp_alerts: expected }) => expected?.length === 1), `${alert} fires`).toBe(true)
-      expect(ofAlert.some(({ exp_alerts: expected }) => expected === undefined), `${alert} does not`).toBe(true)
+      expect(
+        ofAlert.some(({ exp_alerts: expected }) => expected?.length === 1),
+        `${alert} fires`,
+      ).toBe(true)
+      expect(
+        ofAlert.some(({ exp_alerts: expected }) => expected === undefined),
+        `${alert} does not`,
+      ).toBe(true)
     }
   })
 })
 
 describe('the dashboard', () => {
   it('can be imported anywhere: it asks for its data source, and names no other', () => {
-    expect(dashboard.templating.list.map(({ name, type }) => `${name}: ${type}`)).toEqual(['datasource: datasource', 'job: query', 'instance: query'])
-    expect(dashboard.panels.filter(({ type }) => type === 'row').map(({ title }) => title)).toEqual(['Intake', 'Landing', 'Provider', 'Process'])
+    expect(dashboard.templating.list.map(({ name, type }) => `${name}: ${type}`)).toEqual([
+      'datasource: datasource',
+      'job: query',
+      'instance: query',
+    ])
+    expect(dashboard.panels.filter(({ type }) => type === 'row').map(({ title }) => title)).toEqual([
+      'Intake',
+      'Landing',
+      'Provider',
+      'Process',
+    ])
   })
 
   it('has panels that say what they show, and that do not lie upon each other', () => {
@@ -133,7 +178,9 @@ describe('the dashboard', () => {
       expect(description, title).toBeTruthy()
       expect(new Set(targets?.map(({ refId }) => refId)).size, title).toBe(targets?.length)
     }
-    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) => Array.from({ length: w * h }, (_, at) => `${x + (at % w)},${y + Math.floor(at / w)}`))
+    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+      Array.from({ length: w * h }, (_, at) => `${x + (at % w)},${y + Math.floor(at / w)}`),
+    )
     expect(new Set(cells).size).toBe(cells.length)
     expect(Math.max(...panels.map(({ gridPos: { x, w } }) => x + w))).toBe(24)
   })

@@ -43,20 +43,40 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const webhook = { secret, webhookId: `wh_${randomUUID()}` }
   expect((await deliver(webhooks, image.body, webhook)).status).toBe(200)
   const arrival = await lineOf('webhook answered', { webhook_id: webhook.webhookId })
-  expect(arrival).toMatchObject({ status: 200, outcome: 'accepted', request_id: image.requestId, key_name: 'first', skew_seconds: expect.any(Number), ms: expect.any(Number) })
+  expect(arrival).toMatchObject({
+    status: 200,
+    outcome: 'accepted',
+    request_id: image.requestId,
+    key_name: 'first',
+    skew_seconds: expect.any(Number),
+    ms: expect.any(Number),
+  })
   const ids = { delivery_id: arrival['delivery_id'], webhook_id: webhook.webhookId, request_id: image.requestId }
   expect(await lineOf('delivery processed', ids)).toMatchObject({ status: 'COMPLETED', outcome: 'landed' })
   const call = { operation: 'result', request_id: image.requestId }
-  expect(await lineOf('provider called', call)).toMatchObject({ key_name: 'first', outcome: 'result', detail: 'COMPLETED', ms: expect.any(Number) })
+  expect(await lineOf('provider called', call)).toMatchObject({
+    key_name: 'first',
+    outcome: 'result',
+    detail: 'COMPLETED',
+    ms: expect.any(Number),
+  })
 
   const refused = { secret: 'whsec_of_somebody_else', webhookId: `wh_${randomUUID()}` }
   const refusedBody = failed().body
   expect((await deliver(webhooks, refusedBody, refused)).status).toBe(401)
-  expect(await lineOf('webhook answered', { webhook_id: refused.webhookId })).toMatchObject({ status: 401, outcome: 'refused', reason: 'no_matching_secret' })
+  expect(await lineOf('webhook answered', { webhook_id: refused.webhookId })).toMatchObject({
+    status: 401,
+    outcome: 'refused',
+    reason: 'no_matching_secret',
+  })
 
   const parked = { secret, webhookId: `wh_${randomUUID()}` }
   expect((await deliver(webhooks, Buffer.from('{"hello":"there"}'), parked)).status).toBe(200)
-  expect(await lineOf('webhook answered', { webhook_id: parked.webhookId })).toMatchObject({ outcome: 'parked', reason: expect.any(String), delivery_id: expect.any(String) })
+  expect(await lineOf('webhook answered', { webhook_id: parked.webhookId })).toMatchObject({
+    outcome: 'parked',
+    reason: expect.any(String),
+    delivery_id: expect.any(String),
+  })
 
   const authorization = `Bearer ${token}`
   const submit = await fetch(`${internalBase}/api/generations`, {
@@ -67,7 +87,12 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const generation = z.object({ request_id: z.string(), idempotency_key: z.string() }).parse(await submit.json())
   expect([submit.status, generation.request_id]).toEqual([202, submittedId])
   const submitCall = { operation: 'submit', request_id: submittedId, idempotency_key: generation.idempotency_key }
-  expect(await lineOf('provider called', submitCall)).toMatchObject({ key_name: 'first', model: 'aurora-image', outcome: 'submitted', ms: expect.any(Number) })
+  expect(await lineOf('provider called', submitCall)).toMatchObject({
+    key_name: 'first',
+    model: 'aurora-image',
+    outcome: 'submitted',
+    ms: expect.any(Number),
+  })
 
   // No webhook of it comes, so the reconciler polls.
   const reconciled = await lineOf('request reconciled', { request_id: submittedId })
@@ -79,7 +104,11 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   // A run that found nothing is a run, too: silence would be a fault.
   await eventually(() => linesOf('reconcile run ended').some((line) => line['scanned'] === 0))
 
-  const replayed = await fetch(`${internalBase}/api/deliveries/${String(arrival['delivery_id'])}/replay`, { method: 'POST', headers: { authorization, 'content-type': 'application/json' }, body: '{}' })
+  const replayed = await fetch(`${internalBase}/api/deliveries/${String(arrival['delivery_id'])}/replay`, {
+    method: 'POST',
+    headers: { authorization, 'content-type': 'application/json' },
+    body: '{}',
+  })
   expect(replayed.status).toBe(200)
   await lineOf('delivery replayed', { delivery_id: arrival['delivery_id'], request_id: image.requestId })
   expect((await fetch(`${internalBase}/api/stats`, { headers: { authorization: 'Bearer wrong-but-nobodys-business' } })).status).toBe(401)
@@ -90,7 +119,18 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const signature = headersFor(image.body, webhook)['x-service-signature'].split('v1=')[1] ?? ''
   const fields = new Set(log.split('\n').flatMap((line) => (line.startsWith('{') ? Object.keys(JSON.parse(line)) : [])))
   expect([...fields].filter((name) => !/^[a-z][a-z0-9]*(_[a-z0-9]+)*$/.test(name))).toEqual([])
-  for (const hush of [secret, refused.secret, apiKey, token, signature, prompt, 'wrong-but-nobodys-business', 'media.test', 'the model gave up', '"hello"']) {
+  for (const hush of [
+    secret,
+    refused.secret,
+    apiKey,
+    token,
+    signature,
+    prompt,
+    'wrong-but-nobodys-business',
+    'media.test',
+    'the model gave up',
+    '"hello"',
+  ]) {
     expect(log).not.toContain(hush)
   }
 })

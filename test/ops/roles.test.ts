@@ -32,7 +32,17 @@ async function migratedByRoles() {
   const admin = postgres(server.url, { max: 1, onnotice: () => {} })
   await admin.unsafe('create database media')
   await admin.end()
-  const apply = () => promisify(execFile)(path.join(inject('packagedBinaries'), 'psql'), ['--no-psqlrc', '--quiet', '--set', 'ON_ERROR_STOP=1', '--dbname', url, '--file', file])
+  const apply = () =>
+    promisify(execFile)(path.join(inject('packagedBinaries'), 'psql'), [
+      '--no-psqlrc',
+      '--quiet',
+      '--set',
+      'ON_ERROR_STOP=1',
+      '--dbname',
+      url,
+      '--file',
+      file,
+    ])
   await apply()
   const owner = postgres(url, { max: 1, onnotice: () => {} })
   onTestFinished(() => owner.end({ timeout: 1 }))
@@ -62,7 +72,9 @@ describeOnPackaged('ops/roles.sql', () => {
         expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
         expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })).status).toBe(401)
         expect((await deliver(receiver.webhookUrl, Buffer.from('nonsense'))).status).toBe(200)
-        await eventually(async () => (await owner`select from mediadock.results where request_id = ${requestId} and media_complete`).length > 0)
+        await eventually(
+          async () => (await owner`select from mediadock.results where request_id = ${requestId} and media_complete`).length > 0,
+        )
         await eventually(async () => (await owner`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9)
         await eventually(async () => (await owner`select from mediadock.quarantine`).length > 0)
 
@@ -86,15 +98,26 @@ describeOnPackaged('ops/roles.sql', () => {
 
     const run = postgres(as('mediadock_run'), { max: 1, onnotice: () => {} })
     onTestFinished(() => run.end({ timeout: 1 }))
-    for (const statement of ['create table mediadock.mine (n int)', 'drop table mediadock.media', 'alter table mediadock.requests add column mine int', "insert into mediadock.migrations (hash) values ('x')", 'select from provider.requests', 'create schema mine']) {
+    for (const statement of [
+      'create table mediadock.mine (n int)',
+      'drop table mediadock.media',
+      'alter table mediadock.requests add column mine int',
+      "insert into mediadock.migrations (hash) values ('x')",
+      'select from provider.requests',
+      'create schema mine',
+    ]) {
       await expect(run.unsafe(statement), statement).rejects.toMatchObject(denied)
     }
 
     const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
     onTestFinished(() => read.end({ timeout: 1 }))
-    expect((await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`).length).toBeGreaterThan(0)
+    expect(
+      (await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`).length,
+    ).toBeGreaterThan(0)
     for (const statement of [
-      ...['requests', 'deliveries', 'inbox', 'arrivals', 'quarantine', 'audit', 'migrations'].map((table) => `select from mediadock.${table}`),
+      ...['requests', 'deliveries', 'inbox', 'arrivals', 'quarantine', 'audit', 'migrations'].map(
+        (table) => `select from mediadock.${table}`,
+      ),
       'delete from mediadock.media',
       "update mediadock.results set status = 'FAILED'",
       'create table mediadock.mine (n int)',
@@ -109,7 +132,12 @@ describeOnPackaged('ops/roles.sql', () => {
     const { as, owner } = await migratedByRoles()
     await owner.unsafe('delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)')
     const { code, stderr } = await mediadock({ DATABASE_URL: as('mediadock_run') }, 'migrate', 'receiver')
-    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: Postgres says: (?:permission denied|must be owner) [^\n]*\(42501\): the role lacks a right; ops\/roles\.sql has the grants\n$/) })
+    expect({ code, stderr }).toEqual({
+      code: 1,
+      stderr: expect.stringMatching(
+        /^mediadock: Postgres says: (?:permission denied|must be owner) [^\n]*\(42501\): the role lacks a right; ops\/roles\.sql has the grants\n$/,
+      ),
+    })
   })
 
   it('lets one role migrate the provider and another run it', { timeout: 60_000 }, async () => {
@@ -123,10 +151,18 @@ describeOnPackaged('ops/roles.sql', () => {
     onTestFinished(close)
     const key = await createKey(deps, { account: 'a', name: 'n', environment: 'sandbox', scopes: ['generate', 'read'] })
     await grantCredits(deps, { account: 'a', credits: '10' })
-    const call = (what: string, init: RequestInit & { headers?: Record<string, string> } = {}) => fetch(`${program.urls['api']}${what}`, { ...init, headers: { authorization: `Bearer ${key.api_key}`, 'content-type': 'application/json', ...init.headers } })
+    const call = (what: string, init: RequestInit & { headers?: Record<string, string> } = {}) =>
+      fetch(`${program.urls['api']}${what}`, {
+        ...init,
+        headers: { authorization: `Bearer ${key.api_key}`, 'content-type': 'application/json', ...init.headers },
+      })
     expect((await call('/readyz')).status).toBe(200)
     expect((await call('/v1/account')).status).toBe(200)
-    const submitted = await call('/v1/models/aurora-image', { method: 'POST', headers: { 'idempotency-key': randomUUID() }, body: JSON.stringify({ input: { prompt: 'a hill' }, webhook_url: 'https://hooks.test/x' }) })
+    const submitted = await call('/v1/models/aurora-image', {
+      method: 'POST',
+      headers: { 'idempotency-key': randomUUID() },
+      body: JSON.stringify({ input: { prompt: 'a hill' }, webhook_url: 'https://hooks.test/x' }),
+    })
     const { request_id: id }: { request_id: string } = JSON.parse(await submitted.text())
     await eventually(async () => (await (await call(`/v1/requests/${id}`)).text()).includes('COMPLETED'))
   })

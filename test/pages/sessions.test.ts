@@ -12,8 +12,18 @@ import { watchedLogger } from '../runtime/support/watched-logger.ts'
 const token = 'a-token-of-at-least-32-characters-aaaa'
 
 async function signIn(url: string, headers: Record<string, string> = {}, given = token) {
-  const answer = await fetch(`${url}/sign-in`, { method: 'POST', redirect: 'manual', headers, body: new URLSearchParams({ token: given, name: 'Ada' }) })
-  return { status: answer.status, headers: answer.headers, cookie: answer.headers.get('set-cookie')?.split(';', 1)[0] ?? '', text: await answer.text() }
+  const answer = await fetch(`${url}/sign-in`, {
+    method: 'POST',
+    redirect: 'manual',
+    headers,
+    body: new URLSearchParams({ token: given, name: 'Ada' }),
+  })
+  return {
+    status: answer.status,
+    headers: answer.headers,
+    cookie: answer.headers.get('set-cookie')?.split(';', 1)[0] ?? '',
+    text: await answer.text(),
+  }
 }
 const status = async (url: string, headers: Record<string, string>) => (await fetch(`${url}/page`, { headers })).status
 const signOut = (url: string, cookie: string) => fetch(`${url}/sign-out`, { method: 'POST', redirect: 'manual', headers: { cookie } })
@@ -24,7 +34,10 @@ describe.each(testServers)('a session, on the %s server', (server) => {
     ['provider', providerSessionsTable],
   ] as const)('of the console of %s ends with the sign-out, on every replica', async (_schema, sessionsTable) => {
     const { url: databaseUrl } = await withTestDatabase(server)
-    const [here, there] = [await startGuarded({ databaseUrl, token, sessionsTable }), await startGuarded({ databaseUrl, token, sessionsTable })]
+    const [here, there] = [
+      await startGuarded({ databaseUrl, token, sessionsTable }),
+      await startGuarded({ databaseUrl, token, sessionsTable }),
+    ]
     const { cookie } = await signIn(here.url)
     // At once: a balancer sends the very next call to another replica.
     expect(await status(there.url, { cookie })).toBe(200)
@@ -61,7 +74,9 @@ describe.each(testServers)('a session, on the %s server', (server) => {
     const pool = createPool({ url: databaseUrl, max: 2 })
     onTestFinished(() => pool.close())
     let reads = 0
-    const db: typeof pool.db = Object.create(pool.db, { execute: { value: (...args: Parameters<typeof pool.db.execute>) => ((reads += 1), pool.db.execute(...args)) } })
+    const db: typeof pool.db = Object.create(pool.db, {
+      execute: { value: (...args: Parameters<typeof pool.db.execute>) => ((reads += 1), pool.db.execute(...args)) },
+    })
     const sessions = createSessions({ db, table: sessionsTable, token, clock: () => new Date(), logger: createLogger('silent') })
     const began = performance.now()
     for (let round = 0; round < 10; round += 1) {
@@ -95,13 +110,23 @@ describe('guessing the token', () => {
 
   it.each([
     ['the bearer', async (url: string, n: number, address: string) => fetch(`${url}/page`, { headers: { ...guess(n), ...from(address) } })],
-    ['the form', async (url: string, n: number, address: string) => fetch(`${url}/sign-in`, { method: 'POST', headers: from(address), body: new URLSearchParams({ token: `wrong ${n}` }) })],
+    [
+      'the form',
+      async (url: string, n: number, address: string) =>
+        fetch(`${url}/sign-in`, { method: 'POST', headers: from(address), body: new URLSearchParams({ token: `wrong ${n}` }) }),
+    ],
   ])('with %s is slowed to ten a minute, and locks nobody else out', async (_how, attempt) => {
     let now = new Date('2026-01-01T00:00:00Z')
     const refused: string[] = []
     const { logger, lines } = watchedLogger()
     const database = await withTestDatabase()
-    const { url } = await startGuarded({ databaseUrl: database.url, token, clock: () => now, onRefused: (why) => refused.push(why), logger })
+    const { url } = await startGuarded({
+      databaseUrl: database.url,
+      token,
+      clock: () => now,
+      onRefused: (why) => refused.push(why),
+      logger,
+    })
     const { cookie } = await signIn(url, from('203.0.113.9'))
     const statuses: number[] = []
     for (let n = 0; n < 300; n += 1) statuses.push((await attempt(url, n, '203.0.113.9')).status)
@@ -128,7 +153,10 @@ describe('guessing the token', () => {
   it('from very many addresses is slowed too, and one that never failed may try', async () => {
     const database = await withTestDatabase()
     const { url } = await startGuarded({ databaseUrl: database.url, token })
-    const tries = async (address: string) => [await status(url, { ...guess(1), ...from(address) }), await status(url, { ...guess(2), ...from(address) })]
+    const tries = async (address: string) => [
+      await status(url, { ...guess(1), ...from(address) }),
+      await status(url, { ...guess(2), ...from(address) }),
+    ]
     expect(await tries('198.51.100.1')).toEqual([401, 401])
     for (let n = 0; n < 100; n += 1) await status(url, { ...guess(n), ...from(`198.51.100.${n + 2}`) })
     expect(await tries('203.0.113.1')).toEqual([401, 429])

@@ -47,7 +47,12 @@ describe('a live generation', () => {
     expect(account.body).toEqual({ account_id: 'studio', balance: { credits: 96 }, usage_30d: { requests: 1, credits_spent: 4 } })
 
     const { headers, body: bytes } = await eventually(() => caughtFor(id))
-    const verified = verify(bytes, String(headers['x-service-signature']), [{ name: 'k', signingSecret: key.signing_secret }], Date.now() / 1000)
+    const verified = verify(
+      bytes,
+      String(headers['x-service-signature']),
+      [{ name: 'k', signingSecret: key.signing_secret }],
+      Date.now() / 1000,
+    )
     expect(verified).toMatchObject({ ok: true, timestampSeconds: Number(headers['x-service-timestamp']) })
     expect(headers['user-agent']).toMatch(/^mediadock-provider\/\d/)
     expect(notificationSchema.parse(JSON.parse(bytes.toString()))).toEqual({

@@ -72,7 +72,10 @@ describe(`${submits} mixed submits over ${connections} connections with balances
     const ends = await sql`select status, kind, count(*)::int as n from provider.requests r
       left join provider.ledger_entries e on e.request_id = r.id and e.book = 'reserved' and e.kind <> 'reserve'
       where environment = 'live' group by 1, 2 order by 1`
-    expect(ends.map(({ status, kind }) => [status, kind])).toEqual([['CANCELED', 'refund'], ['COMPLETED', 'settle']])
+    expect(ends.map(({ status, kind }) => [status, kind])).toEqual([
+      ['CANCELED', 'refund'],
+      ['COMPLETED', 'settle'],
+    ])
     const balances = await sql`select id, available::float8 as available from provider.accounts`
     for (const { available } of balances) expect(available).toBeGreaterThanOrEqual(0)
   }, 240_000)

@@ -34,7 +34,8 @@ describe('a provider', () => {
     const first = await startProvider({ settings, logger })
     const body = { input: { prompt: 'x' } }
     const { body: submitted } = await call(first.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key: key.api_key, body })
-    const state = async () => (await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`)[0]
+    const state = async () =>
+      (await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`)[0]
     await eventually(async () => (await state())?.['status'] === 'IN_PROGRESS')
     const started = Date.now()
     await first.stop(100)
@@ -60,10 +61,14 @@ describe('a provider', () => {
       await sql`select from provider.accounts where id = 'busy' for update`
       const submits = Array.from({ length: 2 * settings.databasePoolSize }, () => submit(busy.api_key))
       await eventually(async () => {
-        const [row] = await database.sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+        const [row] =
+          await database.sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
         return row?.['n'] >= settings.databasePoolSize / 2
       })
-      expect(await call(url, 'GET', `/v1/requests/${known.request_id}/status`, { key: other.api_key })).toMatchObject({ status: 200, body: { status: 'COMPLETED' } })
+      expect(await call(url, 'GET', `/v1/requests/${known.request_id}/status`, { key: other.api_key })).toMatchObject({
+        status: 200,
+        body: { status: 'COMPLETED' },
+      })
       // Not awaited here: they end when the lock does.
       return { submits }
     })
@@ -80,7 +85,8 @@ describe('a provider', () => {
       await sql`select from provider.accounts where id = 'a' for update`
       const answer = await call(running.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
       expect(answer).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
-      const [waiting] = await sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+      const [waiting] =
+        await sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
       expect(waiting).toEqual({ n: 0 })
     })
     expect(await database.sql`select count(*)::int as n from provider.requests`).toEqual([{ n: 0 }])
@@ -141,7 +147,13 @@ describe('a provider', () => {
 })
 
 describe('the engine process', () => {
-  const job = (mediaDir: string) => ({ requestId: 'r', model: 'aurora-image', input: { prompt: 'x', aspect_ratio: '1:1' }, mediaDir, mediaUrl: 'http://m' })
+  const job = (mediaDir: string) => ({
+    requestId: 'r',
+    model: 'aurora-image',
+    input: { prompt: 'x', aspect_ratio: '1:1' },
+    mediaDir,
+    mediaUrl: 'http://m',
+  })
 
   it('that is killed fails its generations, and the next one gets a new process', async () => {
     const { settings, deps } = await settingsOf()
@@ -193,7 +205,11 @@ describe('the engine process', () => {
       const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
       return answer.status === 200 && answer
     }, 25_000)
-    expect(result.body).toMatchObject({ status: 'FAILED', cost: 0, error: { code: 'GENERATION_FAILED', message: 'the generation could not be completed' } })
+    expect(result.body).toMatchObject({
+      status: 'FAILED',
+      cost: 0,
+      error: { code: 'GENERATION_FAILED', message: 'the generation could not be completed' },
+    })
     expect((await call(url, 'GET', '/v1/account', { key: key.api_key })).body.balance).toEqual({ credits: 10 })
   })
 })

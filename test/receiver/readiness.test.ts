@@ -35,7 +35,8 @@ describe('GET /readyz', () => {
     const { ready } = await withReceiver(url)
     const name = new URL(url).pathname.slice(1)
     // Only a new session reads the setting.
-    const reconnect = () => sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
+    const reconnect = () =>
+      sql`select pg_terminate_backend(pid) from pg_stat_activity where datname = ${name} and application_name = 'mediadock'`
     await sql.unsafe(`alter database ${name} set default_transaction_read_only = on`)
     await reconnect()
     await eventually(async () => (await ready()).every((status) => status === 503), 5000)

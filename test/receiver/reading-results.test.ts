@@ -8,7 +8,16 @@ import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, okImage } from '../support/webhooks.ts'
 
 /** Those of ops/roles.sql, and those that the page makes. */
-const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run', 'shop', 'media_reader', 'media_tracker']
+const roles = [
+  'mediadock_migrate',
+  'mediadock_run',
+  'mediadock_read',
+  'mediadock_provider_migrate',
+  'mediadock_provider_run',
+  'shop',
+  'media_reader',
+  'media_tracker',
+]
 
 const requestId = '11111111-2222-4333-8444-555555555555'
 
@@ -66,7 +75,12 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     stand.answer((_id, _req, res) => json(res, 500, {}))
     await deliver(receiver.webhookUrl, okImage(requestId).body)
     const artwork = async () => (await database.sql`select * from shop.artworks`)[0]
-    expect(await eventually(artwork)).toEqual({ request_id: requestId, order_id: '42', status: 'COMPLETED', urls: [`https://media.test/${requestId}.png`] })
+    expect(await eventually(artwork)).toEqual({
+      request_id: requestId,
+      order_id: '42',
+      status: 'COMPLETED',
+      urls: [`https://media.test/${requestId}.png`],
+    })
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     await receiver.deps.background.reconcileOne(requestId)
@@ -101,8 +115,16 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     ['replace the function', replaced, /permission denied for schema shop/],
     ['alter the function', 'alter function shop.take_result() reset search_path', /must be owner of function/],
     ['make a function', 'create function shop.x() returns int language sql return 1', /permission denied for schema shop/],
-    ['make a function beside the tables', 'create function mediadock.x() returns int language sql return 1', /permission denied for schema mediadock/],
-    ['give the table a trigger', 'create trigger x before insert on shop.artworks for each row execute function shop.take_result()', /permission denied for table artworks/],
+    [
+      'make a function beside the tables',
+      'create function mediadock.x() returns int language sql return 1',
+      /permission denied for schema mediadock/,
+    ],
+    [
+      'give the table a trigger',
+      'create trigger x before insert on shop.artworks for each row execute function shop.take_result()',
+      /permission denied for table artworks/,
+    ],
     ['give the table a constraint', 'alter table shop.artworks add check (order_id > 0)', /must be owner of table artworks/],
     ['write the table', 'update shop.artworks set order_id = 1', /permission denied for table artworks/],
     ['read deliveries', 'select from mediadock.deliveries', /permission denied/],
@@ -119,7 +141,8 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
   })
 
   it('the tracking role cannot say how a request ended', async () => {
-    const insert = (columns: string, values: string) => as('media_tracker', `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
+    const insert = (columns: string, values: string) =>
+      as('media_tracker', `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
     await insert('model', "'vela'")
     await expect(insert('status, landed_at', "'COMPLETED', now()")).rejects.toThrow(/permission denied/)
     await expect(insert('confirmed_at', 'now()')).rejects.toThrow(/permission denied/)
@@ -129,7 +152,12 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
 
 describe.each(testServers)('on %s, a role that may write all of the table', (server) => {
   it.each([
-    ['COMPLETED without media', "status, landed_at, source, media_complete", "'COMPLETED', now(), 'webhook', true", /COMPLETED without a row of mediadock.media/],
+    [
+      'COMPLETED without media',
+      'status, landed_at, source, media_complete',
+      "'COMPLETED', now(), 'webhook', true",
+      /COMPLETED without a row of mediadock.media/,
+    ],
     ['terminal without having landed', 'status', "'FAILED'", /requests_landed/],
     ['landed and not terminal', 'landed_at', 'now()', /requests_landed/],
     ['confirmed and not terminal', 'confirmed_at', 'now()', /requests_landed/],
@@ -155,7 +183,9 @@ it('an existing database migrates: what says COMPLETED and has no media is open 
     return fs.readFile(path.resolve(import.meta.dirname, '../../drizzle/receiver/0010_landed_with_media.sql'), 'utf8')
   })
   await sql.unsafe(undo.split('--> statement-breakpoint').slice(0, 2).join(';'))
-  expect([...(await sql`select status, landed_at is null as open, next_poll_at is not null as polling from mediadock.requests order by tracked_at, status`)]).toEqual([
+  expect([
+    ...(await sql`select status, landed_at is null as open, next_poll_at is not null as polling from mediadock.requests order by tracked_at, status`),
+  ]).toEqual([
     { status: 'FAILED', open: false, polling: false },
     { status: 'IN_QUEUE', open: true, polling: true },
     { status: 'IN_QUEUE', open: true, polling: true },

@@ -72,7 +72,10 @@ async function plant(copy: string, room: string, target: string, at: number): Pr
   await fs.mkdir(folder, { recursive: true })
   const from = path.relative(folder, path.join(copy, 'src', target))
   const specifier = from.startsWith('.') ? from : `./${from}`
-  await fs.writeFile(path.join(folder, `planted-${at}.ts`), `import ${at % 2 === 0 ? 'type ' : ''}* as planted from '${specifier}'\nexport type Planted = typeof planted\n`)
+  await fs.writeFile(
+    path.join(folder, `planted-${at}.ts`),
+    `import ${at % 2 === 0 ? 'type ' : ''}* as planted from '${specifier}'\nexport type Planted = typeof planted\n`,
+  )
   if (at > 0) return
   await fs.writeFile(path.join(copy, 'src/wire/planted-circle-a.ts'), "import { b } from './planted-circle-b.ts'\nexport const a = b\n")
   await fs.writeFile(path.join(copy, 'src/wire/planted-circle-b.ts'), "import { a } from './planted-circle-a.ts'\nexport const b = a\n")

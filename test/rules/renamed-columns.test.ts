@@ -10,10 +10,23 @@ const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
 
 /** One column of each schema, read and written in these files, with those of sessions, whose statements do not import a schema. */
 const renamed = [
-  { schema: 'receiver/domain/schema.ts', column: 'next_poll_at', files: ['receiver/reconciling/poll-claims.ts', 'receiver/landing/statement/requests.ts', 'receiver/queries/requests.ts', 'receiver/submitting/tracking.ts'] },
+  {
+    schema: 'receiver/domain/schema.ts',
+    column: 'next_poll_at',
+    files: [
+      'receiver/reconciling/poll-claims.ts',
+      'receiver/landing/statement/requests.ts',
+      'receiver/queries/requests.ts',
+      'receiver/submitting/tracking.ts',
+    ],
+  },
   { schema: 'receiver/domain/budgets-schema.ts', column: 'blocked_until', files: ['receiver/fetching/call-budget.ts'] },
   { schema: 'receiver/domain/on-call-schema.ts', column: 'expires_at', files: ['console/router.ts'] },
-  { schema: 'provider/domain/schema.ts', column: 'max_attempts', files: ['provider/webhooks/outbox.ts', 'provider/webhooks/outbox-claims.ts', 'provider/webhooks/delivery-history.ts'] },
+  {
+    schema: 'provider/domain/schema.ts',
+    column: 'max_attempts',
+    files: ['provider/webhooks/outbox.ts', 'provider/webhooks/outbox-claims.ts', 'provider/webhooks/delivery-history.ts'],
+  },
 ]
 
 describe('a column that is renamed in its schema', () => {
@@ -21,7 +34,8 @@ describe('a column that is renamed in its schema', () => {
 
   beforeAll(async () => {
     const copy = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-columns-'))
-    for (const name of ['src', 'package.json', 'tsconfig.json']) await fs.cp(path.join(root, name), path.join(copy, name), { recursive: true })
+    for (const name of ['src', 'package.json', 'tsconfig.json'])
+      await fs.cp(path.join(root, name), path.join(copy, name), { recursive: true })
     await fs.symlink(path.join(root, 'node_modules'), path.join(copy, 'node_modules'))
     for (const { schema, column } of renamed) {
       const file = path.join(copy, 'src', schema)
@@ -30,12 +44,20 @@ describe('a column that is renamed in its schema', () => {
       await fs.writeFile(file, text.replaceAll(`('${column}'`, `('${column}_renamed'`))
     }
     // It ends with the number of errors, which are what is looked for.
-    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--noEmit', '-p', copy], { cwd: copy, maxBuffer: 64 * 1024 * 1024 }).catch((error: { stdout: string }) => error)
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--noEmit', '-p', copy], {
+      cwd: copy,
+      maxBuffer: 64 * 1024 * 1024,
+    }).catch((error: { stdout: string }) => error)
     errors = stdout.split(/^(?=src\/)/m)
     await fs.rm(copy, { recursive: true })
   }, 300_000)
 
-  it.each(renamed.flatMap(({ column, files }) => files.map((file) => [column, file] as const)))('%s does not compile in %s', (column, file) => {
-    expect(errors.filter((error) => error.startsWith(`src/${file}(`) && new RegExp(`['"]${column}['"]|'${column}_renamed'`).test(error))).not.toEqual([])
-  })
+  it.each(renamed.flatMap(({ column, files }) => files.map((file) => [column, file] as const)))(
+    '%s does not compile in %s',
+    (column, file) => {
+      expect(
+        errors.filter((error) => error.startsWith(`src/${file}(`) && new RegExp(`['"]${column}['"]|'${column}_renamed'`).test(error)),
+      ).not.toEqual([])
+    },
+  )
 })

@@ -14,21 +14,32 @@ type Described = { at: string; columns: unknown[] }
 
 /** What the statements are typed by. */
 function described(value: unknown): Described[] {
-  const of = is(value, PgTable) ? { ...getTableConfig(value), all: getTableColumns(value) } : is(value, PgView) ? { ...getViewConfig(value), all: getViewSelectedFields(value) } : undefined
+  const of = is(value, PgTable)
+    ? { ...getTableConfig(value), all: getTableColumns(value) }
+    : is(value, PgView)
+      ? { ...getViewConfig(value), all: getViewSelectedFields(value) }
+      : undefined
   if (of === undefined) return []
   const columns = Object.values(of.all).flatMap((column) =>
     // Postgres does not know what is never null in a view.
-    is(column, Column) ? [{ name: column.name, type: column.getSQLType().replace('bigserial', 'bigint'), notNull: is(value, PgTable) && column.notNull }] : [],
+    is(column, Column)
+      ? [{ name: column.name, type: column.getSQLType().replace('bigserial', 'bigint'), notNull: is(value, PgTable) && column.notNull }]
+      : [],
   )
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, arriving, fetching, submitting, onCall, provider, providerSessions].flatMap((schema) => Object.values(schema)).flatMap(described)
+const schemas = [receiver, arriving, fetching, submitting, onCall, provider, providerSessions]
+  .flatMap((schema) => Object.values(schema))
+  .flatMap(described)
 
-it.each(schemas.map(({ at, columns }) => [at, columns] as const))('the schema of %s says what the migrations have made', async (at, columns) => {
-  const { sql } = await withTestDatabase()
-  const made = await sql`
+it.each(schemas.map(({ at, columns }) => [at, columns] as const))(
+  'the schema of %s says what the migrations have made',
+  async (at, columns) => {
+    const { sql } = await withTestDatabase()
+    const made = await sql`
     select attname as name, format_type(atttypid, atttypmod) as type, attnotnull as "notNull" from pg_attribute
     where attrelid = ${at}::regclass and attnum > 0 and not attisdropped order by attname collate "C"`
-  expect(columns).toEqual(made.map((column) => ({ ...column })))
-})
+    expect(columns).toEqual(made.map((column) => ({ ...column })))
+  },
+)

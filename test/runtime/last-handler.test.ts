@@ -5,14 +5,21 @@ import { startProcess } from './support/processes.ts'
 
 const script = path.join(import.meta.dirname, 'support/uncaught.ts')
 
-it.each(['rejection', 'exception'])('what nothing catches (%s) is one line of the log without values, and a stop in good order', async (fault) => {
-  const program = startProcess(process.execPath, [script, fault], { env: childEnv })
-  expect(await program.exit).toEqual({ code: 1, signal: null })
-  const lines = program.output().trim().split('\n')
-  const logged = lines.filter((line) => line.startsWith('{')).map((line): { level: string; msg: string; err: { message: string } } => JSON.parse(line))
-  expect(logged.map(({ level, msg }) => ({ level, msg }))).toEqual(logged.map(() => ({ level: 'fatal', msg: 'an error that nothing has caught: stopping' })))
-  expect(logged[0]?.err.message).toMatch(/^nobody/)
-  expect(lines.filter((line) => line.startsWith('stopped:'))).toHaveLength(1)
-  expect(lines).toHaveLength(logged.length + 1)
-  expect(program.output()).not.toContain('whsec_secret')
-})
+it.each(['rejection', 'exception'])(
+  'what nothing catches (%s) is one line of the log without values, and a stop in good order',
+  async (fault) => {
+    const program = startProcess(process.execPath, [script, fault], { env: childEnv })
+    expect(await program.exit).toEqual({ code: 1, signal: null })
+    const lines = program.output().trim().split('\n')
+    const logged = lines
+      .filter((line) => line.startsWith('{'))
+      .map((line): { level: string; msg: string; err: { message: string } } => JSON.parse(line))
+    expect(logged.map(({ level, msg }) => ({ level, msg }))).toEqual(
+      logged.map(() => ({ level: 'fatal', msg: 'an error that nothing has caught: stopping' })),
+    )
+    expect(logged[0]?.err.message).toMatch(/^nobody/)
+    expect(lines.filter((line) => line.startsWith('stopped:'))).toHaveLength(1)
+    expect(lines).toHaveLength(logged.length + 1)
+    expect(program.output()).not.toContain('whsec_secret')
+  },
+)

@@ -15,7 +15,10 @@ beforeAll(async () => {
   await database.drop()
   expect(stderr).toBe('')
   output = stdout
-  lines = output.trim().split('\n').map((line) => JSON.parse(line))
+  lines = output
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
 })
 
 const lineOf = (message: string, at = 0) => lines.filter(({ msg }) => msg === message)[at] ?? expect.fail(`no line "${message}"`)
@@ -23,7 +26,8 @@ const lineOf = (message: string, at = 0) => lines.filter(({ msg }) => msg === me
 describe('the log', () => {
   it('has one JSON object a line, with level, time and message', () => {
     expect(lines.length).toBeGreaterThan(20)
-    for (const line of lines) expect(line).toMatchObject({ level: expect.stringMatching(/^(info|error)$/), time: expect.stringMatching(/^\d{4}-.*Z$/) })
+    for (const line of lines)
+      expect(line).toMatchObject({ level: expect.stringMatching(/^(info|error)$/), time: expect.stringMatching(/^\d{4}-.*Z$/) })
   })
 
   it('has no secret and no value of a query in any line', () => {
@@ -39,7 +43,9 @@ describe('the log', () => {
   })
 
   it('says of a failed query why it failed, which it was and where it came from', () => {
-    expect(lineOf('drizzle')).toMatchObject({ err: { code: '22P02', message: 'invalid input syntax for type integer: "[redacted]"', query: 'select $1::int as drizzle' } })
+    expect(lineOf('drizzle')).toMatchObject({
+      err: { code: '22P02', message: 'invalid input syntax for type integer: "[redacted]"', query: 'select $1::int as drizzle' },
+    })
     expect(lineOf('plain')).toMatchObject({ err: { code: '22P02', query: 'select $1::int as plain' } })
     expect(lineOf('constraint')).toMatchObject({ err: { code: '23502', message: expect.stringContaining('"request_id"') } })
     expect(lineOf('missing')).toMatchObject({ err: { code: '42P01', message: 'relation "seen_nowhere" does not exist' } })
@@ -47,12 +53,16 @@ describe('the log', () => {
   })
 
   it('says the same of one that is the cause of another error, or one of several', () => {
-    expect(lineOf('wrapped')).toMatchObject({ err: { message: 'around drizzle', cause: { code: '22P02', query: 'select $1::int as drizzle' } } })
+    expect(lineOf('wrapped')).toMatchObject({
+      err: { message: 'around drizzle', cause: { code: '22P02', query: 'select $1::int as drizzle' } },
+    })
     expect(lineOf('several')).toMatchObject({ err: { message: 'many drizzle', errors: [{ code: '22P02' }] } })
   })
 
   it('keeps type, code and stack of other errors, and what is no error', () => {
-    expect(lineOf('url')).toMatchObject({ err: { type: 'TypeError', code: 'ERR_INVALID_URL', message: 'Invalid URL', stack: expect.stringContaining('log-lines.ts') } })
+    expect(lineOf('url')).toMatchObject({
+      err: { type: 'TypeError', code: 'ERR_INVALID_URL', message: 'Invalid URL', stack: expect.stringContaining('log-lines.ts') },
+    })
     expect(lineOf('refused')).toMatchObject({ err: { code: 'ECONNREFUSED', message: expect.stringContaining('127.0.0.1:9') } })
     expect(lineOf('no error')).toMatchObject({ err: 'seen-string' })
   })
@@ -67,6 +77,11 @@ describe('the last lines', () => {
     })
 
   it.each(['', 'process.exit(3)', `throw new Error('unforeseen')`])('are written however the process ends: %s', async (end) => {
-    expect((await run(end)).trim().split('\n').map((line) => JSON.parse(line).msg)).toEqual(['first', 'last'])
+    expect(
+      (await run(end))
+        .trim()
+        .split('\n')
+        .map((line) => JSON.parse(line).msg),
+    ).toEqual(['first', 'last'])
   })
 })

@@ -196,7 +196,13 @@ it('a round that fails is tried again after a pause that grows, and success make
   }, 1)
   await eventually(() => starts.length > 5, 15_000)
   const pauses = starts.slice(1).map((at, before) => at - (starts[before] ?? 0))
-  const bounds = [[370, 700], [745, 1400], [1495, 2700], [0, 100], [370, 700]] as const
+  const bounds = [
+    [370, 700],
+    [745, 1400],
+    [1495, 2700],
+    [0, 100],
+    [370, 700],
+  ] as const
   for (const [at, [least, most]] of bounds.entries()) {
     expect(pauses[at]).toBeGreaterThanOrEqual(least)
     expect(pauses[at]).toBeLessThan(most)

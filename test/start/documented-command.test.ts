@@ -14,7 +14,9 @@ const root = path.resolve(import.meta.dirname, '../..')
 async function documentedCommand(values: Record<string, string>): Promise<string> {
   const readme = await fs.readFile(path.join(root, 'README.md'), 'utf8')
   const [, block = ''] = /^## Run it for real$[^`]*```sh\n(NODE_ENV=production \\\n[\s\S]*?)```/m.exec(readme) ?? []
-  const command = block.replaceAll(/^([A-Z_]+)=(\S+) \\$/gm, (line, name: string) => (values[name] === undefined ? line : `${name}=${values[name]} \\`))
+  const command = block.replaceAll(/^([A-Z_]+)=(\S+) \\$/gm, (line, name: string) =>
+    values[name] === undefined ? line : `${name}=${values[name]} \\`,
+  )
   for (const [name, value] of Object.entries(values)) expect(command).toContain(`${name}=${value} `)
   return command.trim()
 }
@@ -27,8 +29,21 @@ async function settings() {
   await fs.writeFile(keysFile, JSON.stringify([keyNamed('first', 'whsec_first_secret')]))
   const port = await freePort()
   // The paths of a Node that is too old for TypeScript, where there is one, and no home to write to.
-  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: '/nonexistent', npm_config_cache: '/nonexistent', HOST: '127.0.0.1', PORT: String(port), INTERNAL_PORT: String(await freePort()) }
-  return { port, env, command: await documentedCommand({ DATABASE_URL: database.url, GENERATION_KEYS_FILE: keysFile }), keysFile, databaseUrl: database.url }
+  const env = {
+    PATH: '/usr/local/bin:/usr/bin:/bin',
+    HOME: '/nonexistent',
+    npm_config_cache: '/nonexistent',
+    HOST: '127.0.0.1',
+    PORT: String(port),
+    INTERNAL_PORT: String(await freePort()),
+  }
+  return {
+    port,
+    env,
+    command: await documentedCommand({ DATABASE_URL: database.url, GENERATION_KEYS_FILE: keysFile }),
+    keysFile,
+    databaseUrl: database.url,
+  }
 }
 
 async function stopsAt(program: TestProcess, port: number, signal: NodeJS.Signals): Promise<void> {
@@ -36,7 +51,12 @@ async function stopsAt(program: TestProcess, port: number, signal: NodeJS.Signal
   expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(200)
   program.kill(signal)
   if (signal === 'SIGTERM') expect(await program.exit).toEqual({ code: 0, signal: null })
-  await eventually(() => fetch(`http://127.0.0.1:${port}/healthz`).then(() => false, () => true))
+  await eventually(() =>
+    fetch(`http://127.0.0.1:${port}/healthz`).then(
+      () => false,
+      () => true,
+    ),
+  )
   expect(isAlive(program.pid)).toBe(signal !== 'SIGTERM' && program.child.exitCode === null && program.child.signalCode === null)
 }
 
@@ -46,11 +66,24 @@ describe('in production', () => {
     await stopsAt(startProcess('/bin/sh', ['-c', command], { cwd: root, env }), port, 'SIGTERM')
   })
 
-  it.each<NodeJS.Signals>(['SIGTERM', 'SIGKILL'])('bin/mediadock.js on whichever Node there is leaves nothing behind after %s', async (signal) => {
-    const { port, env, keysFile, databaseUrl } = await settings()
-    const given = { NODE_ENV: 'production', DATABASE_URL: databaseUrl, GENERATION_KEYS_FILE: keysFile, GENERATION_API_URL: 'https://api.test', WEBHOOK_PUBLIC_URL: 'https://hooks.test/webhooks' }
-    await stopsAt(startProcess(path.join(root, 'bin/mediadock.js'), ['start', 'receiver'], { cwd: root, env: { ...env, ...given } }), port, signal)
-  })
+  it.each<NodeJS.Signals>(['SIGTERM', 'SIGKILL'])(
+    'bin/mediadock.js on whichever Node there is leaves nothing behind after %s',
+    async (signal) => {
+      const { port, env, keysFile, databaseUrl } = await settings()
+      const given = {
+        NODE_ENV: 'production',
+        DATABASE_URL: databaseUrl,
+        GENERATION_KEYS_FILE: keysFile,
+        GENERATION_API_URL: 'https://api.test',
+        WEBHOOK_PUBLIC_URL: 'https://hooks.test/webhooks',
+      }
+      await stopsAt(
+        startProcess(path.join(root, 'bin/mediadock.js'), ['start', 'receiver'], { cwd: root, env: { ...env, ...given } }),
+        port,
+        signal,
+      )
+    },
+  )
 
   it('the image runs the program itself, with no shell or npm in between', async () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')

@@ -10,7 +10,10 @@ import { keyNamed, startProductionReceiver } from './support/receiver-process.ts
 
 const main = path.resolve(import.meta.dirname, '../../src/main.ts')
 const changesNothing = /"level":(?:40|"warn")[^\n]*"msg":"SIGHUP changes nothing/g
-const hasScript = await fs.access('/usr/bin/script').then(() => true, () => false)
+const hasScript = await fs.access('/usr/bin/script').then(
+  () => true,
+  () => false,
+)
 
 describe('SIGHUP', () => {
   it('in production with the keys in GENERATION_KEYS changes nothing, and says so in one line', async () => {
@@ -30,7 +33,10 @@ describe('SIGHUP', () => {
     const database = await withTestDatabase()
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
-    const program = laptop.start({ NODE_ENV: 'production', DATABASE_URL: database.url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }, 'provider')
+    const program = laptop.start(
+      { NODE_ENV: 'production', DATABASE_URL: database.url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') },
+      'provider',
+    )
     await program.says(/"msg":"started"/)
     program.kill('SIGHUP')
     await program.says(new RegExp(changesNothing.source))
@@ -51,7 +57,10 @@ describe('SIGHUP', () => {
   it.skipIf(!hasScript)('on a laptop stops what its terminal has started, when that closes', { timeout: 60_000 }, async () => {
     const laptop = await openLaptop()
     onTestFinished(laptop.remove)
-    const env = { PATH: process.env['PATH'] ?? '', ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])) }
+    const env = {
+      PATH: process.env['PATH'] ?? '',
+      ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])),
+    }
     const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], { cwd: laptop.folder, env })
     await terminal.says(/Ctrl-C stops all of it/)
     const server = await laptop.serverPid()

@@ -32,14 +32,23 @@ async function folder(): Promise<Laptop> {
   return laptop
 }
 
-const changed = (url: string, change: Partial<Pick<URL, 'password' | 'username' | 'pathname' | 'port' | 'hostname'>>) => Object.assign(new URL(url), change).href
+const changed = (url: string, change: Partial<Pick<URL, 'password' | 'username' | 'pathname' | 'port' | 'hostname'>>) =>
+  Object.assign(new URL(url), change).href
 const waits = /"msg":"not ready, waiting for Postgres"/g
 const linesOf = (output: string) => output.split('\n').filter((line) => line.startsWith('mediadock: '))
 
 /** What waiting cannot mend, and the one line about it. */
 const fatal: [string, (url: string) => string, RegExp][] = [
-  ['a wrong password', (url) => changed(url, { password: 'hush' }), /^mediadock: Postgres says: password authentication failed for user "\w+" \(28P01\): correct the user or the password in the database URL$/],
-  ['a missing database', (url) => changed(url, { pathname: '/nowhere' }), /^mediadock: Postgres says: database "nowhere" does not exist \(3D000\): create it, or correct the database URL$/],
+  [
+    'a wrong password',
+    (url) => changed(url, { password: 'hush' }),
+    /^mediadock: Postgres says: password authentication failed for user "\w+" \(28P01\): correct the user or the password in the database URL$/,
+  ],
+  [
+    'a missing database',
+    (url) => changed(url, { pathname: '/nowhere' }),
+    /^mediadock: Postgres says: database "nowhere" does not exist \(3D000\): create it, or correct the database URL$/,
+  ],
 ]
 
 describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGRATE_ON_START) => {
@@ -55,14 +64,21 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
 
   it('a Postgres that is away is waited for, alive and not ready, and logged; SIGTERM ends the wait with exit 0', async () => {
     const laptop = await folder()
-    const program = laptop.start({ ...production, DATABASE_URL: `postgres://u:hush@127.0.0.1:${await freePort()}/d`, MIGRATE_ON_START }, 'all')
+    const program = laptop.start(
+      { ...production, DATABASE_URL: `postgres://u:hush@127.0.0.1:${await freePort()}/d`, MIGRATE_ON_START },
+      'all',
+    )
     await eventually(() => program.output().match(waits)?.length === 2, 20_000)
     for (const port of [laptop.ports.PORT, laptop.ports.INTERNAL_PORT, laptop.ports.PROVIDER_PORT]) {
       expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
       expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(503)
     }
-    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(503)
-    expect(program.output()).toMatch(/"reason":"Postgres cannot be reached at 127\.0\.0\.1:\d+, nothing accepts connections there \(ECONNREFUSED\)/)
+    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(
+      503,
+    )
+    expect(program.output()).toMatch(
+      /"reason":"Postgres cannot be reached at 127\.0\.0\.1:\d+, nothing accepts connections there \(ECONNREFUSED\)/,
+    )
     expect(program.output()).not.toMatch(/hush|background round failed|"msg":"started"/)
     program.kill('SIGTERM')
     expect(await program.exit).toEqual({ code: 0, signal: null })
@@ -75,7 +91,9 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
     const program = laptop.start({ ...production, DATABASE_URL: database.url, MIGRATE_ON_START }, 'receiver')
     const ready = async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status
     if (MIGRATE_ON_START === 'false') {
-      await program.says(/"reason":"the schema mediadock is missing or older than this version, and MIGRATE_ON_START is false: run \\"mediadock migrate receiver\\""/)
+      await program.says(
+        /"reason":"the schema mediadock is missing or older than this version, and MIGRATE_ON_START is false: run \\"mediadock migrate receiver\\""/,
+      )
       expect(await ready()).toBe(503)
       expect((await mediadock({ DATABASE_URL: database.url }, 'migrate', 'receiver')).code).toBe(0)
     }
@@ -94,7 +112,9 @@ describeOnPackaged('a server of its own', () => {
     await server.start()
     await program.says(/"msg":"started"/)
     await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
-    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(200)
+    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(
+      200,
+    )
   })
 
   it('whose certificate nobody trusts ends the start at once, in one line', { timeout: 60_000 }, async () => {
@@ -102,13 +122,30 @@ describeOnPackaged('a server of its own', () => {
       settings: { ssl: 'on' },
       prepare: async (dataDir) => {
         const [crt, key] = [path.join(dataDir, 'server.crt'), path.join(dataDir, 'server.key')]
-        await promisify(execFile)('openssl', ['req', '-new', '-x509', '-days', '2', '-nodes', '-subj', '/CN=localhost', '-out', crt, '-keyout', key])
+        await promisify(execFile)('openssl', [
+          'req',
+          '-new',
+          '-x509',
+          '-days',
+          '2',
+          '-nodes',
+          '-subj',
+          '/CN=localhost',
+          '-out',
+          crt,
+          '-keyout',
+          key,
+        ])
         await fs.chmod(key, 0o600)
       },
     })
     const program = (await folder()).start({ ...production, DATABASE_URL: `${server.url}?sslmode=verify-full` }, 'receiver')
     expect(await program.exit).toEqual({ code: 1, signal: null })
-    expect(linesOf(program.output())).toEqual([expect.stringMatching(/^mediadock: the certificate of Postgres.* is refused, it is self-signed: correct the certificate, sslrootcert or sslmode$/)])
+    expect(linesOf(program.output())).toEqual([
+      expect.stringMatching(
+        /^mediadock: the certificate of Postgres.* is refused, it is self-signed: correct the certificate, sslrootcert or sslmode$/,
+      ),
+    ])
   })
 
   it('that is full is waited for', { timeout: 60_000 }, async () => {
@@ -129,7 +166,9 @@ describeOnPackaged('a server of its own', () => {
 it('on a laptop a Postgres that is away ends the start at once, in one line', async () => {
   const program = (await folder()).start({ DATABASE_URL: 'postgres://u:hush@127.0.0.1:9/d' }, 'receiver')
   expect(await program.exit).toEqual({ code: 1, signal: null })
-  expect(linesOf(program.output())).toEqual(['mediadock: Postgres cannot be reached at 127.0.0.1:9, nothing accepts connections there (ECONNREFUSED): is it running, and are host and port of the database URL right?'])
+  expect(linesOf(program.output())).toEqual([
+    'mediadock: Postgres cannot be reached at 127.0.0.1:9, nothing accepts connections there (ECONNREFUSED): is it running, and are host and port of the database URL right?',
+  ])
 })
 
 describe('mediadock migrate', () => {

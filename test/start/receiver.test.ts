@@ -66,7 +66,11 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
   expect(program.output()).not.toMatch(/whsec_|service_live_|v1=[0-9a-f]/)
 })
 
-it.each<[PortSetting, string]>([['PORT', '0.0.0.0'], ['INTERNAL_PORT', '127.0.0.1'], ['PROVIDER_PORT', '127.0.0.1']])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host) => {
+it.each<[PortSetting, string]>([
+  ['PORT', '0.0.0.0'],
+  ['INTERNAL_PORT', '127.0.0.1'],
+  ['PROVIDER_PORT', '127.0.0.1'],
+])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host) => {
   const database = await withTestDatabase()
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
@@ -76,7 +80,12 @@ it.each<[PortSetting, string]>([['PORT', '0.0.0.0'], ['INTERNAL_PORT', '127.0.0.
   const program = laptop.start({ DATABASE_URL: database.url })
   expect(await program.exit).toMatchObject({ code: 1 })
   const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
-  expect(program.output().split('\n').filter((line) => line.startsWith('mediadock:'))).toEqual([message])
+  expect(
+    program
+      .output()
+      .split('\n')
+      .filter((line) => line.startsWith('mediadock:')),
+  ).toEqual([message])
 })
 
 it('a busy port leaves no PostgreSQL behind', async () => {

@@ -2,7 +2,9 @@ import chromium from '@sparticuz/chromium'
 import { chromium as playwright, type Browser } from 'playwright-core'
 
 // The package's own flags are for a sandboxed function: one process, and web security off. Drawing needs no GPU made of software.
-const args = chromium.args.filter((flag) => !/^--(single-process|no-zygote|disable-web-security|allow-running-insecure-content)/.test(flag)).concat('--disable-gpu')
+const args = chromium.args
+  .filter((flag) => !/^--(single-process|no-zygote|disable-web-security|allow-running-insecure-content)/.test(flag))
+  .concat('--disable-gpu')
 
 /** Chromium out of its npm package: no download, and it runs as root. */
 export async function launchBrowser(): Promise<Browser> {

@@ -20,7 +20,18 @@ export async function makeAuthority(): Promise<Authority> {
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   const at = (name: string) => path.join(folder, name)
   const newKey = ['req', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-  await run('openssl', [...newKey, '-x509', '-days', '2', '-subj', '/CN=root of the tests', '-keyout', at('root.key'), '-out', at('root.crt')])
+  await run('openssl', [
+    ...newKey,
+    '-x509',
+    '-days',
+    '2',
+    '-subj',
+    '/CN=root of the tests',
+    '-keyout',
+    at('root.key'),
+    '-out',
+    at('root.crt'),
+  ])
   let made = 0
   return {
     root: at('root.crt'),
@@ -30,7 +41,23 @@ export async function makeAuthority(): Promise<Authority> {
       if (!key || !request || !cert || !extensions) throw new Error('no file names')
       await fs.writeFile(extensions, `subjectAltName=${names.join(',')}\n`)
       await run('openssl', [...newKey, '-subj', '/CN=server of the tests', '-keyout', key, '-out', request])
-      await run('openssl', ['x509', '-req', '-days', '2', '-in', request, '-CA', at('root.crt'), '-CAkey', at('root.key'), '-CAcreateserial', '-extfile', extensions, '-out', cert])
+      await run('openssl', [
+        'x509',
+        '-req',
+        '-days',
+        '2',
+        '-in',
+        request,
+        '-CA',
+        at('root.crt'),
+        '-CAkey',
+        at('root.key'),
+        '-CAcreateserial',
+        '-extfile',
+        extensions,
+        '-out',
+        cert,
+      ])
       return { cert, key }
     },
   }

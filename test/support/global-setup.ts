@@ -37,7 +37,10 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const templateDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-template-'))
   const template = path.join(templateDir, 'data')
   if (binaries !== undefined) await initializeCluster(binaries, template)
-  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings: { fsync: 'off', max_connections: '400' } })
+  const packaged =
+    binaries === undefined
+      ? undefined
+      : await startPackagedPostgres({ binaries, template, settings: { fsync: 'off', max_connections: '400' } })
   if (packaged) await makeDatabase(packaged.url)
   else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
   await makeTemplate(server.url)
@@ -61,7 +64,10 @@ async function makeDatabase(adminUrl: string): Promise<void> {
 
 async function makeTemplate(url: string): Promise<void> {
   const root = path.resolve(import.meta.dirname, '../..')
-  for (const [program, schema] of [['receiver', 'mediadock'], ['provider', 'provider']] as const) {
+  for (const [program, schema] of [
+    ['receiver', 'mediadock'],
+    ['provider', 'provider'],
+  ] as const) {
     const folder = path.join(root, 'drizzle', program)
     if (await fs.stat(folder).catch(() => undefined)) await migrate({ url, schema, folder })
   }

@@ -40,11 +40,21 @@ export type PackagedOptions = {
 /** The folder with the programs of an installed PostgreSQL 15 or newer; undefined where there is none. */
 export async function findPackagedPostgres(): Promise<string | undefined> {
   const debian = await fs.readdir('/usr/lib/postgresql').catch(() => [])
-  const newestFirst = debian.map(Number).filter((version) => version >= 15).toSorted((a, b) => b - a)
+  const newestFirst = debian
+    .map(Number)
+    .filter((version) => version >= 15)
+    .toSorted((a, b) => b - a)
   const onPath = (process.env['PATH'] ?? '').split(path.delimiter).map((folder) => path.join(folder, 'postgres'))
   for (const program of [...newestFirst.map((version) => `/usr/lib/postgresql/${version}/bin/postgres`), ...onPath]) {
     const real = await fs.realpath(program).catch(() => undefined)
-    if (real === undefined || !(await fs.access(path.join(path.dirname(real), 'initdb')).then(() => true, () => false))) continue
+    if (
+      real === undefined ||
+      !(await fs.access(path.join(path.dirname(real), 'initdb')).then(
+        () => true,
+        () => false,
+      ))
+    )
+      continue
     const { stdout } = await run(real, ['--version'])
     if (Number(/\d+/.exec(stdout)?.[0]) >= 15) return path.dirname(real)
   }
@@ -58,12 +68,27 @@ export async function initializeCluster(binaries: string, dataDir: string): Prom
   const passwordFile = path.join(cwd, 'password')
   await fs.writeFile(passwordFile, password)
   await own(cwd, owner)
-  const options = ['-U', 'postgres', '--auth=scram-sha-256', `--pwfile=${passwordFile}`, '--encoding=UTF8', '--locale=C', '--no-sync', '--no-instructions']
+  const options = [
+    '-U',
+    'postgres',
+    '--auth=scram-sha-256',
+    `--pwfile=${passwordFile}`,
+    '--encoding=UTF8',
+    '--locale=C',
+    '--no-sync',
+    '--no-instructions',
+  ]
   await run(path.join(binaries, 'initdb'), ['-D', dataDir, ...options], { ...owner, cwd })
 }
 
 /** Makes a cluster of its own in a temporary folder and starts it on a free port of 127.0.0.1. */
-export async function startPackagedPostgres({ binaries, template, settings = {}, hba, prepare }: PackagedOptions): Promise<PackagedPostgres> {
+export async function startPackagedPostgres({
+  binaries,
+  template,
+  settings = {},
+  hba,
+  prepare,
+}: PackagedOptions): Promise<PackagedPostgres> {
   const owner = await serverUser()
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-packaged-'))
   const dataDir = path.join(folder, 'data')
@@ -125,7 +150,8 @@ async function serverUser(): Promise<{ uid?: number; gid?: number }> {
 async function own(folder: string, { uid, gid }: { uid?: number; gid?: number }): Promise<void> {
   if (uid === undefined || gid === undefined) return
   await fs.chown(folder, uid, gid)
-  for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true })) await fs.chown(path.join(entry.parentPath, entry.name), uid, gid)
+  for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true }))
+    await fs.chown(path.join(entry.parentPath, entry.name), uid, gid)
 }
 
 async function answers(url: string): Promise<boolean> {

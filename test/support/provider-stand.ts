@@ -16,7 +16,8 @@ export type ProviderStand = {
 
 export async function startProviderStand(): Promise<ProviderStand> {
   const calls: ProviderStand['calls'] = []
-  let handler: Parameters<ProviderStand['answer']>[0] = (_id, _req, res) => json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+  let handler: Parameters<ProviderStand['answer']>[0] = (_id, _req, res) =>
+    json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
   const server = http.createServer((req, res) => {
     calls.push({ path: req.url ?? '', authorization: req.headers.authorization })
     handler(req.url?.split('/').at(-1) ?? '', req, res)

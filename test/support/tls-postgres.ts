@@ -13,7 +13,10 @@ export type TlsPostgres = PackagedPostgres & {
 export type TlsOptions = { names?: string[]; encryptedOnly?: boolean }
 
 /** A packaged server with a certificate for these names, that takes nobody without TLS unless it is set otherwise. */
-export async function withTlsPostgres({ names = ['DNS:localhost', 'IP:127.0.0.1'], encryptedOnly = true }: TlsOptions = {}): Promise<TlsPostgres> {
+export async function withTlsPostgres({
+  names = ['DNS:localhost', 'IP:127.0.0.1'],
+  encryptedOnly = true,
+}: TlsOptions = {}): Promise<TlsPostgres> {
   const kind = encryptedOnly ? 'hostssl' : 'host'
   const authority = await makeAuthority()
   const { cert, key } = await authority.certify(...names)

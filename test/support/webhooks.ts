@@ -5,15 +5,27 @@ import { liveKey } from './receiver.ts'
 export type Sample = { requestId: string; body: Buffer }
 
 export function okImage(requestId: string = randomUUID()): Sample {
-  return sample({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output: { images: [{ url: `https://media.test/${requestId}.png` }] }, cost: 4 } })
+  return sample({
+    request_id: requestId,
+    status: 'OK',
+    payload: { model: 'aurora-image', output: { images: [{ url: `https://media.test/${requestId}.png` }] }, cost: 4 },
+  })
 }
 
 export function okVideo(requestId: string = randomUUID()): Sample {
-  return sample({ request_id: requestId, status: 'OK', payload: { model: 'vela', output: { video: { url: `https://media.test/${requestId}.mp4` } }, cost: 12 } })
+  return sample({
+    request_id: requestId,
+    status: 'OK',
+    payload: { model: 'vela', output: { video: { url: `https://media.test/${requestId}.mp4` } }, cost: 12 },
+  })
 }
 
 export function okAudio(requestId: string = randomUUID()): Sample {
-  return sample({ request_id: requestId, status: 'OK', payload: { model: 'lyra-audio', output: { audio: { url: `https://media.test/${requestId}.mp3` } }, cost: 2 } })
+  return sample({
+    request_id: requestId,
+    status: 'OK',
+    payload: { model: 'lyra-audio', output: { audio: { url: `https://media.test/${requestId}.mp3` } }, cost: 2 },
+  })
 }
 
 export function failed(requestId: string = randomUUID()): Sample {
@@ -32,7 +44,10 @@ export type Delivery = {
 }
 
 /** The headers of a signed delivery, as the provider sends them. */
-export function headersFor(body: Uint8Array, { webhookId = randomUUID(), secret = liveKey.signing_secret, t = nowSeconds(), headers = {} }: Delivery = {}) {
+export function headersFor(
+  body: Uint8Array,
+  { webhookId = randomUUID(), secret = liveKey.signing_secret, t = nowSeconds(), headers = {} }: Delivery = {},
+) {
   return {
     'content-type': 'application/json',
     'x-service-webhook-id': webhookId,
@@ -43,7 +58,11 @@ export function headersFor(body: Uint8Array, { webhookId = randomUUID(), secret 
 }
 
 /** Posts a signed body and answers status and JSON. */
-export async function deliver(url: string, body: Buffer, delivery: Delivery = {}): Promise<{ status: number; json: unknown; headers: Headers }> {
+export async function deliver(
+  url: string,
+  body: Buffer,
+  delivery: Delivery = {},
+): Promise<{ status: number; json: unknown; headers: Headers }> {
   const response = await fetch(url, { method: 'POST', headers: headersFor(body, delivery), body: new Uint8Array(body) })
   return { status: response.status, json: await response.json(), headers: response.headers }
 }

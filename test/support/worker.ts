@@ -10,7 +10,11 @@ import { keysOf, liveKey, sandboxKey } from './receiver.ts'
 export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }
 
 /** What landing and reconciling need, driven by hand: on a clock that stands still, without a provider. */
-export function createTestWorker({ databaseUrl, max = 4, ...given }: { databaseUrl: string; max?: number } & Partial<ReconcilerDeps>): TestWorker {
+export function createTestWorker({
+  databaseUrl,
+  max = 4,
+  ...given
+}: { databaseUrl: string; max?: number } & Partial<ReconcilerDeps>): TestWorker {
   const pool = createPool({ url: databaseUrl, max })
   onTestFinished(() => pool.close())
   const keys = keysOf(liveKey, sandboxKey)
@@ -41,5 +45,8 @@ export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
 }
 
 export async function store(db: Database, bodies: readonly Buffer[]): Promise<void> {
-  await storeDeliveries(db, bodies.map((body) => newDelivery(body)))
+  await storeDeliveries(
+    db,
+    bodies.map((body) => newDelivery(body)),
+  )
 }

@@ -5,12 +5,32 @@ import * as schema from '../../src/wire/schemas.ts'
 const id = '0b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44'
 const created = '2026-01-01T00:00:00.000Z'
 const image = { url: 'https://media.test/a.png', width: 640, height: 480 }
-const ok = (output: unknown, more: object = {}) => ({ request_id: id, status: 'OK', payload: { model: 'aurora-image', output, cost: 4, ...more } })
+const ok = (output: unknown, more: object = {}) => ({
+  request_id: id,
+  status: 'OK',
+  payload: { model: 'aurora-image', output, cost: 4, ...more },
+})
 const failure = { request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'the model gave up' } }
-const completed = { request_id: id, status: 'COMPLETED', model: 'm', output: { images: [image] }, cost: 0.5, created_at: created, completed_at: created }
+const completed = {
+  request_id: id,
+  status: 'COMPLETED',
+  model: 'm',
+  output: { images: [image] },
+  cost: 0.5,
+  created_at: created,
+  completed_at: created,
+}
 const statusBody = { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }
 const link = (end: string) => `https://api.test/v1/requests/${id}${end}`
-const submitted = { request_id: id, status: 'IN_QUEUE', queue_position: 0, status_url: link('/status'), response_url: link(''), cancel_url: link('/cancel'), cost: 4 }
+const submitted = {
+  request_id: id,
+  status: 'IN_QUEUE',
+  queue_position: 0,
+  status_url: link('/status'),
+  response_url: link(''),
+  cancel_url: link('/cancel'),
+  cost: 4,
+}
 
 /** The examples of one schema: what the spec shows, and what it rules out. */
 type Examples = { schema: z.ZodType; taken: Record<string, unknown>; refused: Record<string, unknown> }
@@ -58,7 +78,10 @@ const examples: Record<string, Examples> = {
     schema: schema.resultSchema,
     taken: {
       completed,
-      'several pictures, one with its original': { ...completed, output: { images: [image, { ...image, original_url: 'https://media.test/o.png' }] } },
+      'several pictures, one with its original': {
+        ...completed,
+        output: { images: [image, { ...image, original_url: 'https://media.test/o.png' }] },
+      },
       video: { ...completed, output: { video: { ...image, duration: 4.5 } } },
       audio: { ...completed, output: { audio: { url: image.url, duration: 3 } } },
       'audio as the webhook shows it': { ...completed, output: { audio: { url: image.url } } },
@@ -108,8 +131,16 @@ const examples: Record<string, Examples> = {
   },
   submitBodySchema: {
     schema: schema.submitBodySchema,
-    taken: { 'input alone': { input: {} }, 'with a webhook_url': { input: { prompt: 'x', duration: 4 }, webhook_url: 'https://example.com/hook' } },
-    refused: { 'no input': {}, 'an input that is no object': { input: 'x' }, 'a list': { input: [] }, 'a webhook_url that is no string': { input: {}, webhook_url: 1 } },
+    taken: {
+      'input alone': { input: {} },
+      'with a webhook_url': { input: { prompt: 'x', duration: 4 }, webhook_url: 'https://example.com/hook' },
+    },
+    refused: {
+      'no input': {},
+      'an input that is no object': { input: 'x' },
+      'a list': { input: [] },
+      'a webhook_url that is no string': { input: {}, webhook_url: 1 },
+    },
   },
   errorEnvelopeSchema: {
     schema: schema.errorEnvelopeSchema,
@@ -119,11 +150,16 @@ const examples: Record<string, Examples> = {
   accountSchema: {
     schema: schema.accountSchema,
     taken: { 'an account': { account_id: 'a', balance: { credits: 12.5 }, usage_30d: { requests: 3, credits_spent: 4.5 } } },
-    refused: { 'half a request': { account_id: 'a', balance: { credits: 1 }, usage_30d: { requests: 0.5, credits_spent: 1 } }, 'no balance': { account_id: 'a' } },
+    refused: {
+      'half a request': { account_id: 'a', balance: { credits: 1 }, usage_30d: { requests: 0.5, credits_spent: 1 } },
+      'no balance': { account_id: 'a' },
+    },
   },
   catalogEntrySchema: {
     schema: schema.catalogEntrySchema,
-    taken: { 'a model': { slug: 's', type: 'image', name: 'S', capabilities: ['text-to-image'], pricing: { credits: 4, note: 'per picture' } } },
+    taken: {
+      'a model': { slug: 's', type: 'image', name: 'S', capabilities: ['text-to-image'], pricing: { credits: 4, note: 'per picture' } },
+    },
     refused: { 'an unknown type': { slug: 's', type: 'text', name: 'S', capabilities: [], pricing: { credits: 4 } } },
   },
   modelSchema: {
@@ -144,7 +180,14 @@ const examples: Record<string, Examples> = {
       },
     },
     refused: {
-      'a descriptor of an unknown type': { slug: 'v', type: 'video', name: 'V', capabilities: [], input_schema: { a: { type: 'date' } }, pricing: { credits_base: 1 } },
+      'a descriptor of an unknown type': {
+        slug: 'v',
+        type: 'video',
+        name: 'V',
+        capabilities: [],
+        input_schema: { a: { type: 'date' } },
+        pricing: { credits_base: 1 },
+      },
       'the price of a catalog entry': { slug: 'v', type: 'video', name: 'V', capabilities: [], input_schema: {}, pricing: { credits: 1 } },
     },
   },
@@ -163,11 +206,21 @@ describe.each(Object.entries(examples))('%s', (_name, { schema: tested, taken, r
 describe('request_id', () => {
   it('is any uuid, in lower case as Postgres gives it back', () => {
     expect(schema.requestIdSchema.parse(id.toUpperCase())).toBe(id)
-    for (const uuid of ['00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff', '018f4c2e-7b5a-7000-8000-000000000000'])
+    for (const uuid of [
+      '00000000-0000-0000-0000-000000000000',
+      'ffffffff-ffff-ffff-ffff-ffffffffffff',
+      '018f4c2e-7b5a-7000-8000-000000000000',
+    ])
       expect(schema.requestIdSchema.parse(uuid)).toBe(uuid)
   })
 
-  it.each([['braces', `{${id}}`], ['no hyphens', id.replaceAll('-', '')], ['urn', `urn:uuid:${id}`], ['a blank', ` ${id}`], ['a line break', `${id}\n`]])('with %s is none', (_what, text) => {
+  it.each([
+    ['braces', `{${id}}`],
+    ['no hyphens', id.replaceAll('-', '')],
+    ['urn', `urn:uuid:${id}`],
+    ['a blank', ` ${id}`],
+    ['a line break', `${id}\n`],
+  ])('with %s is none', (_what, text) => {
     expect(schema.requestIdSchema.safeParse(text).success).toBe(false)
   })
 })

@@ -14,7 +14,9 @@ const { webhooks } = Stripe
 const theirs = webhooks.signature ?? expect.fail('stripe has no signature helper')
 const nowSeconds = 1_767_225_600
 // No blanks at the ends of it: stripe takes a secret of blanks for none.
-const secretText = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 64 }).filter((text) => text.trim() === text && text.isWellFormed())
+const secretText = fc
+  .string({ unit: 'grapheme', minLength: 1, maxLength: 64 })
+  .filter((text) => text.trim() === text && text.isWellFormed())
 const bodyText = fc.oneof(fc.string({ unit: 'binary', minLength: 1, maxLength: 2000 }), fc.json()).filter((text) => text.isWellFormed())
 const time = fc.integer({ min: nowSeconds - 300, max: nowSeconds + 300 })
 
@@ -56,7 +58,10 @@ describe('stripe', () => {
   })
 
   it('agrees on the old end of the window', () => {
-    for (const [ageSeconds, valid] of [[300, true], [301, false]] as const) {
+    for (const [ageSeconds, valid] of [
+      [300, true],
+      [301, false],
+    ] as const) {
       const header = webhooks.generateTestHeaderString({ payload: '{}', secret: 's', timestamp: nowSeconds - ageSeconds })
       const judge = () => theirs.verifyHeader('{}', header, 's', 300, undefined, nowSeconds * 1000)
       if (valid) expect(judge()).toBe(true)
@@ -69,15 +74,24 @@ describe('stripe', () => {
 describe('Web Crypto', () => {
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 4096 }),
-    fc.constantFrom(Buffer.from([0xef, 0xbb, 0xbf, 0x7b, 0x7d]), Buffer.from([0xff, 0xfe]), Buffer.from([0xed, 0xa0, 0x80]), Buffer.alloc(0)),
+    fc.constantFrom(
+      Buffer.from([0xef, 0xbb, 0xbf, 0x7b, 0x7d]),
+      Buffer.from([0xff, 0xfe]),
+      Buffer.from([0xed, 0xa0, 0x80]),
+      Buffer.alloc(0),
+    ),
   )
 
   it('makes the same digest of any bytes, those included that are no UTF-8', async () => {
     await fc.assert(
       fc.asyncProperty(bytes, secretText, time, async (body, secret, t) => {
-        const key = await crypto.subtle.importKey('raw', new TextEncoder().encode(secret), { name: 'HMAC', hash: 'SHA-256' }, false, ['sign'])
+        const key = await crypto.subtle.importKey('raw', new TextEncoder().encode(secret), { name: 'HMAC', hash: 'SHA-256' }, false, [
+          'sign',
+        ])
         const signed = new Uint8Array([...new TextEncoder().encode(`${t}.`), ...body])
-        const hex = Array.from(new Uint8Array(await crypto.subtle.sign('HMAC', key, signed)), (byte) => byte.toString(16).padStart(2, '0')).join('')
+        const hex = Array.from(new Uint8Array(await crypto.subtle.sign('HMAC', key, signed)), (byte) =>
+          byte.toString(16).padStart(2, '0'),
+        ).join('')
         expect(sign(body, secret, t)).toBe(`t=${t},v1=${hex}`)
         expect(verify(body, `t=${t},v1=${hex}`, [{ name: 'subtle', signingSecret: secret }], nowSeconds)).toMatchObject({ ok: true })
       }),

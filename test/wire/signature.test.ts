@@ -5,7 +5,9 @@ import { sign, toleranceSeconds, verify, type Secret } from '../../src/wire/sign
 const signingSecret = 'whsec_golden_0123456789'
 const t = 1767225600
 const secrets: Secret[] = [{ name: 'golden', signingSecret }]
-const body = Buffer.from('{"request_id":"0b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"no"}}')
+const body = Buffer.from(
+  '{"request_id":"0b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"no"}}',
+)
 const digest = '21528949ca42963228d7a360f67dfabac3d7445351782710680b2a505f2437dc'
 const wrong = '0'.repeat(64)
 const valid = { ok: true, keyName: 'golden', timestampSeconds: t }
@@ -16,7 +18,11 @@ const golden: [string, Buffer, string][] = [
   ['ASCII', body, digest],
   ['UTF-8', Buffer.from('{"note":"café, 雪, 🌊"}'), '73b2690e2d197fa4e743be0293a0051dd275ff359a883c6dead6da94c569d336'],
   ['bytes that are no UTF-8', Buffer.from('00fffec328eda080', 'hex'), '4db70a1dcdf1ff53196144d037170aa150e11e37cc14f04359e4583b5e9bc60b'],
-  ['1 MiB', Buffer.from(Uint8Array.from({ length: 1 << 20 }, (_, at) => at * 7)), '1633521e48beae19745d1fe14d30385ee6c5e04d6ab8af3ad239360e6b1906e8'],
+  [
+    '1 MiB',
+    Buffer.from(Uint8Array.from({ length: 1 << 20 }, (_, at) => at * 7)),
+    '1633521e48beae19745d1fe14d30385ee6c5e04d6ab8af3ad239360e6b1906e8',
+  ],
 ]
 
 describe('golden vectors', () => {
@@ -32,7 +38,10 @@ describe('golden vectors', () => {
     const unicode = 'sécret ☂'
     const header = 't=1767225600,v1=d03e8fb25dc3372441c5379824e3d476f648ba44fac024f869032e8d88ce814f'
     expect(sign(Buffer.from('x'), unicode, t)).toBe(header)
-    expect(verify(Buffer.from('x'), header, [{ name: 'unicode', signingSecret: unicode }], t)).toMatchObject({ ok: true, keyName: 'unicode' })
+    expect(verify(Buffer.from('x'), header, [{ name: 'unicode', signingSecret: unicode }], t)).toMatchObject({
+      ok: true,
+      keyName: 'unicode',
+    })
   })
 
   it.each([
@@ -144,7 +153,8 @@ describe('several secrets', () => {
 
   it('of which none matches, or of which there are none: refused', () => {
     const header = sign(body, 'whsec_stranger', t)
-    for (const known of [many, []]) expect(verify(body, header, known, t)).toEqual({ ok: false, cause: 'no_matching_secret', timestampSeconds: t })
+    for (const known of [many, []])
+      expect(verify(body, header, known, t)).toEqual({ ok: false, cause: 'no_matching_secret', timestampSeconds: t })
   })
 })
 
@@ -158,15 +168,20 @@ describe('tampering', () => {
     }
     const positions = { body: fc.nat(), digest: fc.nat({ max: 255 }) }
     fc.assert(
-      fc.property(fc.uint8Array({ minLength: 1, maxLength: 4096 }), fc.record(positions), fc.integer({ min: 1, max: 300 }), (bytes, at, seconds) => {
-        const signed = Buffer.from(bytes)
-        const header = sign(signed, signingSecret, t)
-        const hex = header.slice(-64)
-        expect(verify(signed, header, secrets, t).ok).toBe(true)
-        expect(verify(flip(signed, at.body % (signed.length * 8)), header, secrets, t).ok).toBe(false)
-        expect(verify(signed, `t=${t},v1=${flip(Buffer.from(hex, 'hex'), at.digest).toString('hex')}`, secrets, t).ok).toBe(false)
-        expect(verify(signed, `t=${t + seconds},v1=${hex}`, secrets, t).ok).toBe(false)
-      }),
+      fc.property(
+        fc.uint8Array({ minLength: 1, maxLength: 4096 }),
+        fc.record(positions),
+        fc.integer({ min: 1, max: 300 }),
+        (bytes, at, seconds) => {
+          const signed = Buffer.from(bytes)
+          const header = sign(signed, signingSecret, t)
+          const hex = header.slice(-64)
+          expect(verify(signed, header, secrets, t).ok).toBe(true)
+          expect(verify(flip(signed, at.body % (signed.length * 8)), header, secrets, t).ok).toBe(false)
+          expect(verify(signed, `t=${t},v1=${flip(Buffer.from(hex, 'hex'), at.digest).toString('hex')}`, secrets, t).ok).toBe(false)
+          expect(verify(signed, `t=${t + seconds},v1=${hex}`, secrets, t).ok).toBe(false)
+        },
+      ),
       { numRuns: 500 },
     )
   })

@@ -67,7 +67,14 @@ function draw(element) {
     const { label, tone, values } = spec.series[at]
     const stroke = colour(tone, element)
     const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '' : (values[index] ?? '—'))
-    return { label, stroke, value, width: bars ? 0 : 1.5, points: { show: !bars, size: 4, fill: stroke, filter: alone }, ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }) }
+    return {
+      label,
+      stroke,
+      value,
+      width: bars ? 0 : 1.5,
+      points: { show: !bars, size: 4, fill: stroke, filter: alone },
+      ...(bars && { fill: stroke, paths: uPlot.paths.bars({ size: [0.9, 24] }) }),
+    }
   })
   const options = {
     width: Math.max(200, element.clientWidth),
@@ -76,13 +83,23 @@ function draw(element) {
     cursor: { y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] } },
-    axes: [{ ...axis, space: 70, values: timesOfDay }, { ...axis, size: 44 }],
-    series: [{ label: 'UTC', value: (_plot, seconds) => (seconds === null ? '' : new Date(seconds * 1000).toISOString().slice(11, 19)) }, ...series],
+    axes: [
+      { ...axis, space: 70, values: timesOfDay },
+      { ...axis, size: 44 },
+    ],
+    series: [
+      { label: 'UTC', value: (_plot, seconds) => (seconds === null ? '' : new Date(seconds * 1000).toISOString().slice(11, 19)) },
+      ...series,
+    ],
     plugins: [marksOf(spec.marks ?? [], soft)],
   }
   drawn.get(element)?.plot.destroy()
   element.replaceChildren()
-  drawn.set(element, { plot: new uPlot(options, [spec.at, ...order.map((at) => shown[at])], element), text: element.dataset.chart, width: element.clientWidth })
+  drawn.set(element, {
+    plot: new uPlot(options, [spec.at, ...order.map((at) => shown[at])], element),
+    text: element.dataset.chart,
+    width: element.clientWidth,
+  })
 }
 
 function timesOfDay(_plot, splits) {

@@ -155,7 +155,8 @@ function startTail(button) {
   })
   source.addEventListener('message', refreshSoon)
   source.addEventListener('error', () => {
-    if (source.readyState === EventSource.CLOSED) stopTail('The tail was refused: too many are open, or a filter is wrong. Try again in a while.')
+    if (source.readyState === EventSource.CLOSED)
+      stopTail('The tail was refused: too many are open, or a filter is wrong. Try again in a while.')
     else say('The tail lost its connection and tries again.')
   })
 }
@@ -199,7 +200,8 @@ async function refresh() {
 function insert(fresh) {
   const body = one('[data-rows]')
   const known = new Map(rows().map((row) => [row.dataset.row, row]))
-  if (known.size > 0 && fresh.length > 0 && !fresh.some((row) => known.has(row.dataset.row))) say('More came at once than a page holds: some are not shown here. Reload, or export, to see all.')
+  if (known.size > 0 && fresh.length > 0 && !fresh.some((row) => known.has(row.dataset.row)))
+    say('More came at once than a page holds: some are not shown here. Reload, or export, to see all.')
   let place = body.firstElementChild
   for (const row of fresh) {
     const standing = known.get(row.dataset.row)

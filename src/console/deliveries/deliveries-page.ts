@@ -3,7 +3,15 @@ import { html } from 'hono/html'
 import { exportedFiles, sendExport } from '../../receiver/api/export.ts'
 import { listArrivals } from '../../receiver/queries/arrivals.ts'
 import { listDeliveries } from '../../receiver/queries/deliveries.ts'
-import { arrivalFiltersSchema, arrivalListSchema, arrivalOutcomes, deliveryListSchema, deliveryOutcomes, deliveryStates, parseFilters } from '../../receiver/queries/filters.ts'
+import {
+  arrivalFiltersSchema,
+  arrivalListSchema,
+  arrivalOutcomes,
+  deliveryListSchema,
+  deliveryOutcomes,
+  deliveryStates,
+  parseFilters,
+} from '../../receiver/queries/filters.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
 import { tryRead } from '../parts/failures.ts'
@@ -26,7 +34,9 @@ export function deliveriesRoutes(console: ConsoleDeps): Router {
     sendConsolePage(console, res, { title: 'Deliveries', status, body })
   })
   for (const exported of exportedFiles) {
-    router.get(`/${exported.what}.${exported.format}`, (req, res) => sendExport(console, exported, { req, res, query: without(queryOf(req), ...looks) }))
+    router.get(`/${exported.what}.${exported.format}`, (req, res) =>
+      sendExport(console, exported, { req, res, query: without(queryOf(req), ...looks) }),
+    )
   }
   return router
 }
@@ -61,21 +71,32 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
   const body = html`${head(query)} ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
-    ${read.ok
-      ? html`${bulkBar(filters, read.value.data.length)}
+    ${
+      read.ok
+        ? html`${bulkBar(filters, read.value.data.length)}
           <div class="card table-card">
             ${table({
               label: 'Deliveries',
-              columns: [{ head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`, kind: 'select' }, ...deliveryColumns],
+              columns: [
+                { head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`, kind: 'select' },
+                ...deliveryColumns,
+              ],
               rows: read.value.data.map((delivery) => {
                 const { id, cells } = deliveryRow(delivery)
-                return { id: delivery.id, cells: [html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`, ...cells] }
+                return {
+                  id: delivery.id,
+                  cells: [
+                    html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`,
+                    ...cells,
+                  ],
+                }
               }),
               empty: emptyDeliveries(filters),
             })}
           </div>
           ${pager(path, query, read.value.next_cursor)}`
-      : ''}`
+        : ''
+    }`
   return { status: read.status, body }
 }
 
@@ -93,8 +114,9 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     ...ids,
   ]
   const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
-    ${read.ok
-      ? html`<div class="bulk">
+    ${
+      read.ok
+        ? html`<div class="bulk">
             <button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>
             <span class="spacer"></span>${downloads('arrivals', filters)}
           </div>
@@ -102,7 +124,8 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
             ${table({ label: 'Arrivals', columns: arrivalColumns, rows: read.value.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
           </div>
           ${pager(path, query, read.value.next_cursor)}`
-      : ''}`
+        : ''
+    }`
   return { status: read.status, body }
 }
 
@@ -125,12 +148,16 @@ function head(query: Query): Markup {
 function bulkBar(filters: Query, shown: number): Markup {
   const filtered = Object.keys(filters).length > 0
   return html`<form class="bulk" id="bulk" method="get" action="/deliveries/replay">
-    ${shown === 0
-      ? ''
-      : html`<button class="quiet" data-needs-selection data-key-action="replay">Replay selected (<span data-selected-count>0</span>)… <kbd>r</kbd></button>
-          ${filtered
-            ? html`<a class="button quiet" href="${linkTo('/deliveries/replay', filters)}">Replay all that match…</a>`
-            : html`<span class="soft">To replay many, filter them first.</span>`}`}
+    ${
+      shown === 0
+        ? ''
+        : html`<button class="quiet" data-needs-selection data-key-action="replay">Replay selected (<span data-selected-count>0</span>)… <kbd>r</kbd></button>
+          ${
+            filtered
+              ? html`<a class="button quiet" href="${linkTo('/deliveries/replay', filters)}">Replay all that match…</a>`
+              : html`<span class="soft">To replay many, filter them first.</span>`
+          }`
+    }
     <span class="spacer"></span>${downloads('deliveries', filters)}
     <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
   </form>`
@@ -141,11 +168,13 @@ function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
 }
 
 function emptyDeliveries(filters: Query): Markup {
-  if (Object.keys(filters).length === 0) return html`No webhook has been accepted yet. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+  if (Object.keys(filters).length === 0)
+    return html`No webhook has been accepted yet. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
   return html`No delivery matches these filters. What was refused is no delivery: look for it among the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
 }
 
 function emptyArrivals(filters: Query): Markup {
-  if (Object.keys(filters).length === 0) return html`No webhook has arrived yet. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
+  if (Object.keys(filters).length === 0)
+    return html`No webhook has arrived yet. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
   return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
 }

@@ -22,13 +22,20 @@ export function deliveryRoutes(console: ConsoleDeps): Router {
     const request = delivery.request_id === null ? undefined : await readRequest(db, delivery.request_id, { now: clock(), ...settings })
     const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
     const steps = verificationSteps(delivery, keys())
-    sendConsolePage(console, res, { title: `Delivery ${delivery.id.slice(0, 8)}`, body: deliveryPage({ delivery, request, steps, view, links }) })
+    sendConsolePage(console, res, {
+      title: `Delivery ${delivery.id.slice(0, 8)}`,
+      body: deliveryPage({ delivery, request, steps, view, links }),
+    })
   })
   router.get('/deliveries/:id/body', async (req, res) => {
     const delivery = await findDelivery(db, uuidParam(req, 'id'))
     if (!delivery) throw unknown(req)
     // Never a type that a browser would show: whatever the bytes are, they are only kept.
-    res.set({ 'content-type': 'application/octet-stream', 'content-disposition': `attachment; filename="${delivery.id}.bin"`, 'cache-control': 'no-store' })
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="${delivery.id}.bin"`,
+      'cache-control': 'no-store',
+    })
     res.end(Buffer.from(delivery.body_base64, 'base64'))
   })
   return router
@@ -52,19 +59,44 @@ function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup 
     ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyOf(delivery, view))}`
 }
 
-function factsOf({ id, webhook_id, request_id, status, model, key_name, flags, received_at, bytes, body_sha256, reason, ack_ms, arrivals }: DeliveryDetail): Markup {
+function factsOf({
+  id,
+  webhook_id,
+  request_id,
+  status,
+  model,
+  key_name,
+  flags,
+  received_at,
+  bytes,
+  body_sha256,
+  reason,
+  ack_ms,
+  arrivals,
+}: DeliveryDetail): Markup {
   return facts([
     ['Received', time(received_at, 'precise')],
     ['Delivery id', html`<span class="mono">${id}</span>`],
     ['Webhook id', html`<span class="mono">${foreign(webhook_id, 255)}</span>`],
-    ['Request', request_id === null ? html`<span class="soft">it names none</span>` : html`<a class="mono" href="/requests/${request_id}">${request_id}</a>`],
-    ['Says', status === null ? html`<span class="soft">nothing that we understand</span>` : badge(status, status === 'OK' ? 'good' : 'bad')],
+    [
+      'Request',
+      request_id === null
+        ? html`<span class="soft">it names none</span>`
+        : html`<a class="mono" href="/requests/${request_id}">${request_id}</a>`,
+    ],
+    [
+      'Says',
+      status === null ? html`<span class="soft">nothing that we understand</span>` : badge(status, status === 'OK' ? 'good' : 'bad'),
+    ],
     ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
     ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
     ['Model', foreign(model)],
     ['Key', foreign(key_name)],
     ['Body', html`${size(bytes)} <span class="soft">SHA-256</span> <span class="mono">${body_sha256}</span>`],
-    ['Came', html`${number(arrivals)} ${arrivals === 1 ? 'time' : 'times'}${ack_ms === null ? '' : html`, <span class="soft">first answered in ${number(ack_ms, { decimals: 1, unit: 'ms' })}</span>`}`],
+    [
+      'Came',
+      html`${number(arrivals)} ${arrivals === 1 ? 'time' : 'times'}${ack_ms === null ? '' : html`, <span class="soft">first answered in ${number(ack_ms, { decimals: 1, unit: 'ms' })}</span>`}`,
+    ],
   ])
 }
 
@@ -72,7 +104,9 @@ function attemptsTable({ attempts, state }: DeliveryDetail): Markup {
   return table({
     label: 'Attempts',
     columns: [{ head: 'At' }, { head: 'Outcome' }, { head: 'Error' }],
-    rows: attempts.map(({ attempted_at, outcome, detail }) => ({ cells: [time(attempted_at, 'precise'), badge(outcome), html`<div class="detail">${foreign(detail, 500)}</div>`] })),
+    rows: attempts.map(({ attempted_at, outcome, detail }) => ({
+      cells: [time(attempted_at, 'precise'), badge(outcome), html`<div class="detail">${foreign(detail, 500)}</div>`],
+    })),
     empty: state === 'parked' ? 'It was parked as it came, and never processed.' : 'It has not been processed yet.',
   })
 }
@@ -91,15 +125,17 @@ function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | und
   if (!request) return html`<p class="soft">No row of requests has this id: the delivery has not landed.</p>`
   const { status, source, landed_at, confirmed_at, media, media_complete, cost, error_code, error_message, next_poll_at } = request
   return html`${facts([
-      ['Request', shortId('request', request_id)],
-      ['Status', badge(status)],
-      ['Landed', html`${time(landed_at)} ${source === null ? '' : html`<span class="soft">by ${source}</span>`}`],
-      ['Confirmed', confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at)],
-      ['Cost', number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })],
-      ...(error_code === null ? [] : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
-      ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
-      ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
-    ])}
+    ['Request', shortId('request', request_id)],
+    ['Status', badge(status)],
+    ['Landed', html`${time(landed_at)} ${source === null ? '' : html`<span class="soft">by ${source}</span>`}`],
+    ['Confirmed', confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at)],
+    ['Cost', number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })],
+    ...(error_code === null
+      ? []
+      : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
+    ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
+    ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
+  ])}
     ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
 }
 
@@ -111,9 +147,13 @@ function headersOf({ headers }: DeliveryDetail): Markup {
 function bodyOf({ id, bytes, body_base64 }: DeliveryDetail, view: BodyView): Markup {
   const cut = bytes > shownBytes ? html`The first ${size(shownBytes)} of ${size(bytes)} are shown. ` : ''
   return html`${tabs(
-      'Body as',
-      bodyViews.map((name) => ({ label: name.slice(0, 1).toUpperCase() + name.slice(1), href: `${linkTo(`/deliveries/${id}`, { body: name })}#body`, current: name === view })),
-    )}
+    'Body as',
+    bodyViews.map((name) => ({
+      label: name.slice(0, 1).toUpperCase() + name.slice(1),
+      href: `${linkTo(`/deliveries/${id}`, { body: name })}#body`,
+      current: name === view,
+    })),
+  )}
     ${bytes === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(Buffer.from(body_base64, 'base64'), view)}
     <p class="soft">${cut}<a href="/deliveries/${id}/body" download>Download the bytes as they were signed</a></p>`
 }

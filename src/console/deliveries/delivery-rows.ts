@@ -61,7 +61,21 @@ export const arrivalColumns: readonly Column[] = [
 ]
 
 /** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */
-export function arrivalRow({ id, arrived_at, outcome, reason, status, webhook_id, delivery_id, request_id, key_name, remote, skew_seconds, ack_ms, folded }: ArrivalEntry): Row {
+export function arrivalRow({
+  id,
+  arrived_at,
+  outcome,
+  reason,
+  status,
+  webhook_id,
+  delivery_id,
+  request_id,
+  key_name,
+  remote,
+  skew_seconds,
+  ack_ms,
+  folded,
+}: ArrivalEntry): Row {
   const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
   return {
     id: String(id),

@@ -31,7 +31,10 @@ const afterwards: Record<string, string> = {
 }
 
 /** The checks of wire/signature.ts as they went for this delivery; the signature itself is not kept. */
-export function verificationSteps({ verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail, keys: Keys): Markup[] {
+export function verificationSteps(
+  { verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
+  keys: Keys,
+): Markup[] {
   const { key_name, t, skew_seconds, window_seconds } = verification
   const late = skew_seconds >= 0
   // What comes out of the quarantine is received when it was refused.
@@ -44,7 +47,9 @@ export function verificationSteps({ verification, body_sha256, bytes, id, receiv
     html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
       within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
     html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>; the same again is a duplicate.`,
-    ...(verifiedAgain ? [html`It was refused as it came, and accepted when the quarantine was verified again; the window is judged by when it came.`] : []),
+    ...(verifiedAgain
+      ? [html`It was refused as it came, and accepted when the quarantine was verified again; the window is judged by when it came.`]
+      : []),
     ...(refusedLater ? [html`It came again and was refused then, as its arrivals below tell: that changes nothing of this one.`] : []),
   ]
 }

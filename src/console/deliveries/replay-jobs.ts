@@ -49,7 +49,9 @@ export function createReplayJobs(deps: ReceiverDeps): ReplayJobs {
   return {
     start: ({ query, filters, count, actor }) => {
       if ([...jobs.values()].filter(isRunning).length >= maxRunning) {
-        throw new HttpError(503, 'too_many_waiting', `${maxRunning} replays are running already: wait for one to end, or stop it`, { headers: { 'retry-after': '10' } })
+        throw new HttpError(503, 'too_many_waiting', `${maxRunning} replays are running already: wait for one to end, or stop it`, {
+          headers: { 'retry-after': '10' },
+        })
       }
       const job: ReplayJob = {
         id: randomUUID(),
@@ -83,7 +85,12 @@ type Run = { filters: DeliveryFilters; actor: string; signal: AbortSignal }
 
 /** Never rejects: how it ended stands in the job, and in the audit. */
 async function run(deps: ReceiverDeps, job: ReplayJob, { filters, actor, signal }: Run): Promise<void> {
-  const action = { via: 'console', actor, action: job.count === 1 ? 'replay' : 'replay_many', target: new URLSearchParams(job.query).toString() } as const
+  const action = {
+    via: 'console',
+    actor,
+    action: job.count === 1 ? 'replay' : 'replay_many',
+    target: new URLSearchParams(job.query).toString(),
+  } as const
   const detailOf = () => ({ count: job.count, replayed: job.replayed, changed: job.changed, failed: job.failed, end: job.state })
   try {
     await audited(deps, { ...action, detailOf }, async () => {

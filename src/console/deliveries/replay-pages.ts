@@ -25,7 +25,10 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
     const unreadable = count === 1 && (await isUnreadable(console, filters))
-    sendConsolePage(console, res, { title: 'Replay', body: questionPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }) })
+    sendConsolePage(console, res, {
+      title: 'Replay',
+      body: questionPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }),
+    })
   })
   // It locks what it tries, for a moment: nothing that an address alone may set off.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
@@ -67,7 +70,11 @@ function chosenBy(req: Request): Record<string, string> {
 
 function filtersOf(query: Query): DeliveryFilters {
   const filters = parseFilters(deliveryFiltersSchema, query)
-  if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'names nothing, and without a filter nothing is replayed: go back, and select deliveries or filter them')
+  if (Object.keys(filters).length === 0)
+    throw new InvalidFilterError(
+      'filter',
+      'names nothing, and without a filter nothing is replayed: go back, and select deliveries or filter them',
+    )
   return filters
 }
 
@@ -115,7 +122,10 @@ function progress(job: ReplayJob): Markup {
       ['Replayed', `${number(replayed)} of ${number(count)}`],
       ['Changed something', number(changed)],
       ['Failed', failed === 0 ? '0' : badge(number(failed), 'bad')],
-      ['Started', html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(endedAt.getTime() - startedAt.getTime())}</span>`}`],
+      [
+        'Started',
+        html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(endedAt.getTime() - startedAt.getTime())}</span>`}`,
+      ],
     ])}
     ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">${changes.length} of ${number(changed)} changes are shown; the pages of the requests have all of it.</p>` : ''}
     <div class="inline actions">

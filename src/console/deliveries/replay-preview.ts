@@ -54,7 +54,10 @@ export function previewView({ count, sample }: { count: number; sample: Sample }
     changes.length === 0
       ? 'nothing would change. What they say is known already; one that is parked is then processed.'
       : `${number(changes.length)} would change what is stored, as shown below; nothing has been changed yet.`
-  const polls = wouldPoll === 0 ? '' : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
+  const polls =
+    wouldPoll === 0
+      ? ''
+      : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
   return html`<section aria-label="What it would change"><p>${lead} ${says}</p>${polls}${failuresView(failed)} ${changesView(changes)}</section>`
 }
 

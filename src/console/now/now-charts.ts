@@ -8,7 +8,11 @@ import { emptyState, time } from '../parts/parts.ts'
 import { linkTo, type Query } from '../parts/url.ts'
 
 const rangeMinutes = { '1h': 60, '3h': 180, '24h': 1440 } as const
-const ranges = [['1 h', '1h'], ['3 h', '3h'], ['24 h', '24h']] as const
+const ranges = [
+  ['1 h', '1h'],
+  ['3 h', '3h'],
+  ['24 h', '24h'],
+] as const
 const usual = '3h'
 /** Enough for the width of a chart; each is a row of its table too. */
 const maxPoints = 300
@@ -17,7 +21,10 @@ const shownStarts = 5
 /** A range goes along with the clock; `since` and `until` stay where they are. */
 export const chartTimesSchema = minutesFiltersSchema
   .extend({ range: z.enum(['1h', '3h', '24h'], 'must be one of 1h, 3h, 24h').optional() })
-  .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, { path: ['range'], message: 'cannot stand beside since or until' })
+  .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
+    path: ['range'],
+    message: 'cannot stand beside since or until',
+  })
 export type ChartTimes = z.infer<typeof chartTimesSchema>
 
 export function minutesWanted({ range, since, until }: ChartTimes, now: Date): MinutesFilters & { maxPoints: number } {
@@ -53,14 +60,17 @@ function bound(name: string, label: string, query: Query): Markup {
 
 /** The four charts of one time, with the starts of processes on each. */
 export function charts({ since, until, step_minutes, minutes, process_starts }: Minutes): Markup {
-  if (minutes.length === 0) return emptyState(html`No figures of ${time(since)} to ${time(until)}: no receiver ran then, or they were pruned.`)
+  if (minutes.length === 0)
+    return emptyState(html`No figures of ${time(since)} to ${time(until)}: no receiver ran then, or they were pruned.`)
   const points = gridOf({ since, until, step_minutes, minutes })
   const at = points.map(([second]) => second)
   const marks = process_starts.map(({ started_at, host }) => ({ at: Date.parse(started_at) / 1000, label: `started on ${host}` }))
-  const of = (pick: (point: MinutePoint) => number | null, decimals = 0) => points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
+  const of = (pick: (point: MinutePoint) => number | null, decimals = 0) =>
+    points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
   const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
   const worst = step_minutes === 1 ? '' : `, the worst minute of ${step_minutes}`
-  const line = (label: string, unit: string, series: Chart['series']) => chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series })
+  const line = (label: string, unit: string, series: Chart['series']) =>
+    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series })
   return html`<div class="charts">
       ${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points) })}
       ${line('Landing, from arrival to result', 's', [
@@ -80,7 +90,11 @@ const tones = { accepted: 'good', duplicate: 'idle', parked: 'warn', refused: 'b
 
 /** What did not occur is left out, but for what should. */
 function byOutcome(points: readonly Place[]): Chart['series'] {
-  const all = arrivalOutcomes.map((outcome) => ({ label: outcome, tone: tones[outcome], values: points.map(([, point]) => (point === undefined ? null : countOf(point, outcome))) }))
+  const all = arrivalOutcomes.map((outcome) => ({
+    label: outcome,
+    tone: tones[outcome],
+    values: points.map(([, point]) => (point === undefined ? null : countOf(point, outcome))),
+  }))
   return all.filter(({ label, values }) => label === 'accepted' || values.some((value) => value !== null && value > 0))
 }
 

@@ -48,7 +48,8 @@ export type Tile = { label: string; value: Markup | string; href: string; note?:
 
 export function tiles(now: Now): Markup {
   return html`<div class="tiles now">${tilesOf(now).map(
-    ({ label, value, href, note = '', tone = '' }) => html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`,
+    ({ label, value, href, note = '', tone = '' }) =>
+      html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`,
   )}</div>`
 }
 
@@ -58,7 +59,12 @@ function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, ke
   const refused = of('refused', 'unavailable')
   const log = '/deliveries?view=arrivals'
   return [
-    { label: `Arrivals in ${recent.minutes} min`, value: number(recent.arrivals), href: log, note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again` },
+    {
+      label: `Arrivals in ${recent.minutes} min`,
+      value: number(recent.arrivals),
+      href: log,
+      note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again`,
+    },
     {
       label: 'Acknowledged, 95 % within',
       value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
@@ -77,10 +83,19 @@ function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, ke
       label: `Refused in ${recent.minutes} min`,
       value: number(sum(refused)),
       href: '/parked',
-      note: refused.length === 0 ? 'none' : html`${refused.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`,
+      note:
+        refused.length === 0
+          ? 'none'
+          : html`${refused.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`,
       tone: refused.length > 0 ? 'bad' : '',
     },
-    { label: 'Parked', value: number(parked), href: '/parked', note: parked === 0 ? 'every body was usable' : 'wait for you', tone: parked > 0 ? 'warn' : '' },
+    {
+      label: 'Parked',
+      value: number(parked),
+      href: '/parked',
+      note: parked === 0 ? 'every body was usable' : 'wait for you',
+      tone: parked > 0 ? 'warn' : '',
+    },
     {
       label: 'Overdue requests',
       value: number(overdue),
@@ -119,22 +134,22 @@ const places = columnsHere.map((head) => arrivalColumns.findIndex((column) => co
 /** The latest results with their pictures, and the latest arrivals. */
 export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>, links: LinkPolicy): Markup {
   return html`${card(
-      'Latest results',
-      results.length === 0
-        ? emptyState('No result has landed yet.')
-        : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
-    )}
+    'Latest results',
+    results.length === 0
+      ? emptyState('No result has landed yet.')
+      : html`<div class="results">${results.map((result) => resultCard(result, links))}</div><p class="more"><a href="/requests">All requests</a></p>`,
+  )}
     ${card(
       'Latest arrivals',
       html`${table({
-          label: 'Latest arrivals',
-          columns: places.flatMap((place) => arrivalColumns[place] ?? []),
-          rows: arrivals.map((arrival) => {
-            const { id, cells } = arrivalRow(arrival)
-            return { ...(id === undefined ? {} : { id }), cells: places.flatMap((place) => cells[place] ?? []) }
-          }),
-          empty: 'No webhook has arrived yet.',
-        })}
+        label: 'Latest arrivals',
+        columns: places.flatMap((place) => arrivalColumns[place] ?? []),
+        rows: arrivals.map((arrival) => {
+          const { id, cells } = arrivalRow(arrival)
+          return { ...(id === undefined ? {} : { id }), cells: places.flatMap((place) => cells[place] ?? []) }
+        }),
+        empty: 'No webhook has arrived yet.',
+      })}
         ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
     )}`
 }

@@ -20,7 +20,15 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
     html`${giveUps.length === 0 ? '' : lead}
       ${table({
         label: 'Give-up clock',
-        columns: [{ head: 'Webhook id' }, { head: 'Last attempt' }, { head: 'Attempts', kind: 'number' }, { head: 'Why it fails' }, { head: 'Request' }, { head: 'First seen', kind: 'minor' }, { head: 'Next attempt', kind: 'minor' }],
+        columns: [
+          { head: 'Webhook id' },
+          { head: 'Last attempt' },
+          { head: 'Attempts', kind: 'number' },
+          { head: 'Why it fails' },
+          { head: 'Request' },
+          { head: 'First seen', kind: 'minor' },
+          { head: 'Next attempt', kind: 'minor' },
+        ],
         rows: giveUps.slice(0, shownRows).map((one) => giveUpRow(one, now)),
         empty: 'No webhook is failing here: there is nothing that the provider could give up.',
       })}
@@ -28,11 +36,27 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
   )
 }
 
-function giveUpRow({ webhook_id, request_id, request_status, outcome, reason, attempts_spent, first_seen, next_attempt_at, last_attempt_at, given_up }: GiveUp, now: Date): Row {
+function giveUpRow(
+  {
+    webhook_id,
+    request_id,
+    request_status,
+    outcome,
+    reason,
+    attempts_spent,
+    first_seen,
+    next_attempt_at,
+    last_attempt_at,
+    given_up,
+  }: GiveUp,
+  now: Date,
+): Row {
   return {
     cells: [
       html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 24)}</a>`,
-      given_up ? html`${badge('given up', 'bad')} ${time(last_attempt_at)}` : html`${time(last_attempt_at)} <span class="soft">in ${duration(Math.max(0, Date.parse(last_attempt_at) - now.getTime()))}</span>`,
+      given_up
+        ? html`${badge('given up', 'bad')} ${time(last_attempt_at)}`
+        : html`${time(last_attempt_at)} <span class="soft">in ${duration(Math.max(0, Date.parse(last_attempt_at) - now.getTime()))}</span>`,
       `${attempts_spent} of ${maxAttempts}`,
       code(reason ?? outcome),
       html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,

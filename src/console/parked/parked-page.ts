@@ -42,7 +42,8 @@ async function overview({ db, keys, clock }: ConsoleDeps): Promise<Markup> {
 }
 
 function quarantineBody(causes: readonly Cause[], check: Check | undefined): Markup {
-  if (causes.length === 0) return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
+  if (causes.length === 0)
+    return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
   return html`<p class="soft">Refused with 4xx, because nothing showed that the provider sent it. Kept whole for a while, the newest first to stay, so that it can be verified again once a missing secret is there.</p>
     ${causeList('quarantine', causes, check)}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
@@ -73,7 +74,8 @@ function causeItem(place: CausePlace, { reason, count, first_seen, last_seen }: 
 }
 
 function causeAction(place: CausePlace, reason: string, check: Check | undefined): Markup {
-  if (place === 'parked') return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
+  if (place === 'parked')
+    return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
   const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
   return html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
 }

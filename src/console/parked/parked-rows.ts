@@ -44,17 +44,25 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   const body = html`${head('quarantine', reason)}
     ${read.ok ? html`${addedSecretHint(read.value.check)} ${about('quarantine', reason, causes)}` : ''}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'as it was claimed' }, reasonField(causes)] })}
-    ${read.ok
-      ? html`${count(causes, reason) > 0 ? html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(count(causes, reason))} again…</a></div>` : ''}
+    ${
+      read.ok
+        ? html`${count(causes, reason) > 0 ? html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(count(causes, reason))} again…</a></div>` : ''}
           <div class="card table-card">${quarantineTable(read.value.page, query)}</div> ${pager(path, query, read.value.page.next_cursor)}`
-      : ''}`
+        : ''
+    }`
   return { body, status: read.status }
 }
 
 function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup {
   return table({
     label: 'Refused arrivals',
-    columns: [{ head: 'Arrived' }, { head: 'Webhook id' }, ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []), { head: 'Size', kind: 'number' }, { head: 'Body begins', kind: 'minor' }],
+    columns: [
+      { head: 'Arrived' },
+      { head: 'Webhook id' },
+      ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []),
+      { head: 'Size', kind: 'number' },
+      { head: 'Body begins', kind: 'minor' },
+    ],
     rows: data.map(({ id, arrived_at, reason, webhook_id, bytes, body_preview }) => ({
       id: String(id),
       cells: [
@@ -85,10 +93,12 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('parked', reason)} ${about('parked', reason, causes)}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or how it begins' }, reasonField(causes)] })}
-    ${read.ok
-      ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}
+    ${
+      read.ok
+        ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}
           <div class="card table-card">${parkedTable(read.value.page)}</div> ${pager(path, query, read.value.page.next_cursor)}`
-      : ''}`
+        : ''
+    }`
   return { body, status: read.status }
 }
 
@@ -114,7 +124,15 @@ function about(place: CausePlace, reason: string | undefined, causes: readonly C
   return card(
     'What it means, and what to do',
     html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${words.todo}</p>
-      ${cause ? facts([['Count', number(cause.count)], ['First seen', time(cause.first_seen)], ['Last seen', time(cause.last_seen)]]) : ''}`,
+      ${
+        cause
+          ? facts([
+              ['Count', number(cause.count)],
+              ['First seen', time(cause.first_seen)],
+              ['Last seen', time(cause.last_seen)],
+            ])
+          : ''
+      }`,
     { id: 'about' },
   )
 }

@@ -27,7 +27,11 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   router.get('/parked/quarantine/:id/body', async (req, res) => {
     const { id, body } = await find(req)
     // Never a type that a browser would show: whatever the bytes are, nobody vouches for them.
-    res.set({ 'content-type': 'application/octet-stream', 'content-disposition': `attachment; filename="refused-${id}.bin"`, 'cache-control': 'no-store' })
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="refused-${id}.bin"`,
+      'cache-control': 'no-store',
+    })
     res.end(body)
   })
   return router
@@ -49,7 +53,9 @@ function quarantinedPage(kept: QuarantinedDetail, view: BodyView): Markup {
 /** What verifying again would do with it now. */
 function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
   if (matchingKey === undefined) return html`<p class="lead">With today's secrets it is still refused. Nothing that it says is trusted.</p>`
-  return notice(html`With today's secrets it is authentic: the secret of the key <b>${foreign(matchingKey)}</b> matches. <a href="${linkTo('/parked/verify', { reason })}">Verify again…</a> accepts it.`)
+  return notice(
+    html`With today's secrets it is authentic: the secret of the key <b>${foreign(matchingKey)}</b> matches. <a href="${linkTo('/parked/verify', { reason })}">Verify again…</a> accepts it.`,
+  )
 }
 
 function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup {
@@ -57,8 +63,18 @@ function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup 
   const claimed = parsed.ok ? parsed.notification.request_id : parsed.requestId
   return facts([
     ['Arrived', time(arrivedAt, 'precise')],
-    ['Webhook id', webhookId === undefined ? html`<span class="soft">none</span>` : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id: webhookId })}">${foreign(webhookId, 255)}</a> <span class="soft">as claimed</span>`],
-    ['Request', claimed === undefined ? html`<span class="soft">it names none</span>` : html`${shortId('request', claimed)} <span class="soft">as claimed</span>`],
+    [
+      'Webhook id',
+      webhookId === undefined
+        ? html`<span class="soft">none</span>`
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id: webhookId })}">${foreign(webhookId, 255)}</a> <span class="soft">as claimed</span>`,
+    ],
+    [
+      'Request',
+      claimed === undefined
+        ? html`<span class="soft">it names none</span>`
+        : html`${shortId('request', claimed)} <span class="soft">as claimed</span>`,
+    ],
     ['Size', size(body.length)],
     ['SHA-256', html`<span class="mono">${sha256Hex(body)}</span>`],
     ['Number', html`<span class="mono">${id}</span> <span class="soft">in the quarantine</span>`],
@@ -67,17 +83,22 @@ function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup 
 
 function headersOf({ headers }: QuarantinedDetail): Markup {
   return html`${table({
-      label: 'Headers',
-      columns: [{ head: 'Name' }, { head: 'Value' }],
-      rows: Object.entries(headers).map(([name, value]) => ({ cells: [html`<span class="mono">${foreign(name, 60)}</span>`, html`<div class="detail mono">${foreign(value, 1000)}</div>`] })),
-      empty: 'It came without headers.',
-    })}
+    label: 'Headers',
+    columns: [{ head: 'Name' }, { head: 'Value' }],
+    rows: Object.entries(headers).map(([name, value]) => ({
+      cells: [html`<span class="mono">${foreign(name, 60)}</span>`, html`<div class="detail mono">${foreign(value, 1000)}</div>`],
+    })),
+    empty: 'It came without headers.',
+  })}
     <p class="soft">The signature is kept to verify it again, and never shown.</p>`
 }
 
 function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {
   const here = `/parked/quarantine/${id}`
-  return html`${tabs('Body as', bodyViews.map((name) => ({ label: name, href: linkTo(here, { body: name === 'text' ? undefined : name }), current: name === view })))}
+  return html`${tabs(
+    'Body as',
+    bodyViews.map((name) => ({ label: name, href: linkTo(here, { body: name === 'text' ? undefined : name }), current: name === view })),
+  )}
     ${body.length === 0 ? html`<p class="soft">It had no body.</p>` : bodyView(body, view)}
     <p class="soft">${body.length > shownBytes ? `The first ${size(shownBytes)} of ${size(body.length)} are shown. ` : ''}<a href="${here}/body" download>Download the bytes</a></p>`
 }

@@ -17,8 +17,18 @@ import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 
 const chosenSchema = z.strictObject({ reason: textFilter.optional() })
-const countSchema = z.string().regex(/^\d{1,9}$/, 'must be a whole number').transform(Number)
-const resultSchema = z.strictObject({ reason: textFilter.optional(), checked: countSchema, accepted: countSchema, refused: countSchema, deliveries: countSchema, ids: z.string().optional() })
+const countSchema = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number')
+  .transform(Number)
+const resultSchema = z.strictObject({
+  reason: textFilter.optional(),
+  checked: countSchema,
+  accepted: countSchema,
+  refused: countSchema,
+  deliveries: countSchema,
+  ids: z.string().optional(),
+})
 type Result = z.infer<typeof resultSchema>
 
 /** So many of the accepted are listed: their ids stand in the address. */
@@ -40,17 +50,35 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
     const ids: string[] = []
-    const action = { via: 'console', actor: actorOf(req), action: 'verify_quarantine', target: reason === undefined ? undefined : `reason=${reason}` } as const
+    const action = {
+      via: 'console',
+      actor: actorOf(req),
+      action: 'verify_quarantine',
+      target: reason === undefined ? undefined : `reason=${reason}`,
+    } as const
     const verified = await audited(console, { ...action, detailOf: (verified: Verified) => verified }, () =>
       verifyQuarantine({ db, keys, onStored }, { reason, onAccepted: (accepted) => void ids.push(...accepted) }),
     )
     const { checked, accepted, refused } = verified
-    res.redirect(303, linkTo('/parked/verified', { reason, checked: `${checked}`, accepted: `${accepted}`, refused: `${refused}`, deliveries: `${ids.length}`, ids: ids.slice(0, shownIds).join(',') }))
+    res.redirect(
+      303,
+      linkTo('/parked/verified', {
+        reason,
+        checked: `${checked}`,
+        accepted: `${accepted}`,
+        refused: `${refused}`,
+        deliveries: `${ids.length}`,
+        ids: ids.slice(0, shownIds).join(','),
+      }),
+    )
   })
   router.get('/parked/verified', async (req, res) => {
     const query = queryOf(req)
     const result = parseFilters(resultSchema, without(query, 'part', 'open'))
-    const deliveries = result.ids === undefined ? [] : (await listDeliveries(db, { ids: result.ids.split(',').filter((id) => z.guid().safeParse(id).success), limit: maxLimit })).data
+    const deliveries =
+      result.ids === undefined
+        ? []
+        : (await listDeliveries(db, { ids: result.ids.split(',').filter((id) => z.guid().safeParse(id).success), limit: maxLimit })).data
     if (query['part'] !== undefined) return sendPage(res, outcome(deliveries, query))
     return sendConsolePage(console, res, { title: 'Verified again', body: resultPage(result, deliveries, query) })
   })
@@ -62,7 +90,9 @@ export function addedSecretHint(check: Check | undefined): Markup {
   if (check === undefined || check.acceptable === 0) return html``
   const { tried, acceptable, keyNames } = check
   const many = acceptable === tried ? (tried === 1 ? 'the newest' : `all of the newest ${tried}`) : `${acceptable} of the newest ${tried}`
-  return notice(html`A secret was added since: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`)
+  return notice(
+    html`A secret was added since: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
+  )
 }
 
 type Preview = { reason: string | undefined; causes: readonly Cause[]; tried: string; check: Check | undefined; secrets: readonly string[] }
@@ -70,13 +100,17 @@ type Preview = { reason: string | undefined; causes: readonly Cause[]; tried: st
 function previewPage({ reason, causes, tried, check, secrets }: Preview): Markup {
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
-  if (all === 0) return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>Nothing like this is in the quarantine any more: it has been accepted, or was pushed out by newer ones.</p>`, confirm: undefined, back })}`
+  if (all === 0)
+    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>Nothing like this is in the quarantine any more: it has been accepted, or was pushed out by newer ones.</p>`, confirm: undefined, back })}`
   const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}), the time window judged against its arrival. What is authentic is accepted and lands; the rest stays as it is. It is safe to repeat.</p>
     ${table({
       label: 'What would be checked',
       columns: [{ head: 'Cause, and a try of the newest' }, { head: 'Would be checked', kind: 'number' }],
       rows: causes.map(({ reason, count }) => ({
-        cells: [html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`, number(count)],
+        cells: [
+          html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
+          number(count),
+        ],
       })),
       empty: '',
     })}
@@ -93,12 +127,20 @@ function tryOf(check: Check | undefined): Markup {
   return html`${badge('accepted', 'good')} ${acceptable} of ${tried} <span class="soft">by the key ${names(keyNames)}</span>`
 }
 
-function resultPage({ reason, checked, accepted, refused, deliveries: distinct }: Result, deliveries: readonly DeliveryEntry[], query: Query): Markup {
+function resultPage(
+  { reason, checked, accepted, refused, deliveries: distinct }: Result,
+  deliveries: readonly DeliveryEntry[],
+  query: Query,
+): Markup {
   const of = reason === undefined ? '' : html` of the cause “${wordsOf('quarantine', reason).title}”`
   const summary =
     accepted === 0
-      ? problem(html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`)
-      : notice(html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`)
+      ? problem(
+          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`,
+        )
+      : notice(
+          html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
+        )
   return html`<h1>Verified again</h1> ${summary}
     ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
     <p class="inline actions">

@@ -16,7 +16,8 @@ export function bodyView(body: Buffer, view: BodyView): Markup {
   if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
   if (view === 'text') return box(visible(shown.toString('utf8')))
   const formatted = body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
-  if ('refused' in formatted) return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown as it came.</p>${box(visible(shown.toString('utf8')))}`
+  if ('refused' in formatted)
+    return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown as it came.</p>${box(visible(shown.toString('utf8')))}`
   return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Formatted it is longer than what is shown here, the first ${size(shownBytes)}.</p>` : ''}`
 }
 

@@ -22,7 +22,7 @@ export function chart(spec: Chart): Markup {
     <details><summary>As a table</summary>
       <div class="scroll" tabindex="0" role="group" aria-label="${spec.label}, as a table"><table>
         <thead><tr><th scope="col">From</th>${spec.series.map(({ label }) => html`<th scope="col" class="number">${label}</th>`)}</tr></thead>
-        <tbody>${spec.at.map((at, row) => spec.series.every(({ values }) => values[row] === null) ? '' : html`<tr><td>${time(new Date(at * 1000))}</td>${spec.series.map(({ values }) => html`<td class="number">${values[row] ?? '—'}</td>`)}</tr>`)}</tbody>
+        <tbody>${spec.at.map((at, row) => (spec.series.every(({ values }) => values[row] === null) ? '' : html`<tr><td>${time(new Date(at * 1000))}</td>${spec.series.map(({ values }) => html`<td class="number">${values[row] ?? '—'}</td>`)}</tr>`))}</tbody>
       </table></div>
     </details>
   </figure>`

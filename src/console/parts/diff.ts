@@ -35,7 +35,10 @@ const shownInFull = 3
 function summary({ request_id, outcome, request, media }: Change): Markup {
   const [was, is] = [statusOf(request.before), statusOf(request.after)]
   const status = is === undefined || was === is ? '' : `${was ?? 'new'} → ${is}`
-  const items = [media.written.length > 0 ? `${media.written.length} media written` : '', media.removed.length > 0 ? `${media.removed.length} media removed` : '']
+  const items = [
+    media.written.length > 0 ? `${media.written.length} media written` : '',
+    media.removed.length > 0 ? `${media.removed.length} media removed` : '',
+  ]
   return html`Request ${shortId('request', request_id)} ${badge(outcome)} <span class="soft">${[status, ...items].filter(Boolean).join(', ')}</span>`
 }
 

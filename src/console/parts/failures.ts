@@ -23,19 +23,36 @@ export async function tryRead<T>(logger: Logger, read: () => T | Promise<T>): Pr
   }
 }
 
-const titles: Record<number, string> = { 400: 'Not possible', 403: 'Not allowed', 404: 'Not found', 405: 'Not possible', 503: 'Not available now' }
+const titles: Record<number, string> = {
+  400: 'Not possible',
+  403: 'Not allowed',
+  404: 'Not found',
+  405: 'Not possible',
+  503: 'Not available now',
+}
 
 /** A person gets a page in words, a program the envelope. */
 export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
   return (error, req, res, next) => {
-    const known = asHttpError(error instanceof URIError ? new HttpError(404, 'not_found', 'the address is not valid percent-encoding') : error, deps.logger)
+    const known = asHttpError(
+      error instanceof URIError ? new HttpError(404, 'not_found', 'the address is not valid percent-encoding') : error,
+      deps.logger,
+    )
     if (res.headersSent || req.path.startsWith('/api/') || req.accepts(['json', 'html']) !== 'html') return next(known)
-    if (!(known instanceof HttpError)) deps.logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while showing a page')
+    if (!(known instanceof HttpError))
+      deps.logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while showing a page')
     const status = known instanceof HttpError ? known.status : 500
     const title = titles[status] ?? 'Something failed'
-    const text = known instanceof HttpError ? inWords(known) : 'Something failed on our side. The log has the details; try again, and report it if it stays.'
+    const text =
+      known instanceof HttpError
+        ? inWords(known)
+        : 'Something failed on our side. The log has the details; try again, and report it if it stays.'
     if (known instanceof HttpError) res.set(known.headers)
-    return sendConsolePage(deps, res, { title, status, body: html`<h1>${title}</h1>${problem(text)}<p><a href="/">Now</a> · <a href="/deliveries">Deliveries</a> · <a href="/requests">Requests</a></p>` })
+    return sendConsolePage(deps, res, {
+      title,
+      status,
+      body: html`<h1>${title}</h1>${problem(text)}<p><a href="/">Now</a> · <a href="/deliveries">Deliveries</a> · <a href="/requests">Requests</a></p>`,
+    })
   }
 }
 

@@ -81,7 +81,9 @@ function chips(fields: readonly Field[], path: string, query: Query): readonly M
   return fields.flatMap(({ name, label }) => {
     const value = query[name]
     if (value === undefined) return []
-    return [html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Take off ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`]
+    return [
+      html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Take off ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
+    ]
   })
 }
 

@@ -11,7 +11,8 @@ type Linked = Pick<Media, 'kind' | 'url'>
 /** The first of a result's media, small. */
 export function thumbnail({ kind, url }: Linked, links: LinkPolicy): Markup {
   const refused = links.whyNot(url)
-  if (refused !== undefined) return html`<span class="thumb soft" title="Not shown: ${refused}">✕<span class="unseen">not shown: ${refused}</span></span>`
+  if (refused !== undefined)
+    return html`<span class="thumb soft" title="Not shown: ${refused}">✕<span class="unseen">not shown: ${refused}</span></span>`
   if (kind === 'image') return html`<img class="thumb" src="${url}" alt="" width="26" height="26" loading="lazy" decoding="async" />`
   return html`<span class="thumb soft" aria-hidden="true">${kind === 'video' ? '▶' : '♪'}</span>`
 }

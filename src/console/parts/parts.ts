@@ -187,7 +187,17 @@ export function action({ path, label, fields = {}, tone = '', key }: Action): Ma
 }
 
 /** The last step before something changes: what would happen, one button that does it, and a way back. */
-export function confirmation({ title, what, confirm, back }: { title: string; what: Markup; confirm: Action | undefined; back: string }): Markup {
+export function confirmation({
+  title,
+  what,
+  confirm,
+  back,
+}: {
+  title: string
+  what: Markup
+  confirm: Action | undefined
+  back: string
+}): Markup {
   return html`<section class="card confirm" aria-labelledby="confirm"><h2 id="confirm">${title}</h2>
     ${what}
     <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">${confirm === undefined ? 'Back' : 'Cancel'}</a></div>

@@ -28,9 +28,17 @@ const pages = [
 ] as const
 
 /** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
-export function sendConsolePage({ settings }: ConsoleDeps, res: Response, { title, body, status = 200, charts = false, live = false }: ConsolePage): void {
+export function sendConsolePage(
+  { settings }: ConsoleDeps,
+  res: Response,
+  { title, body, status = 200, charts = false, live = false }: ConsolePage,
+): void {
   const { path } = res.req
-  const nav = pages.map(({ href, label }) => ({ href, label, current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`) }))
+  const nav = pages.map(({ href, label }) => ({
+    href,
+    label,
+    current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`),
+  }))
   const markup = page({
     title,
     product: 'mediadock',

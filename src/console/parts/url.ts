@@ -34,7 +34,9 @@ export function queryOf(req: Request): Record<string, string> {
 
 /** The parameters without those that only say how the page looks. */
 export function without(query: Query, ...names: string[]): Record<string, string> {
-  return Object.fromEntries(Object.entries(query).flatMap(([name, value]) => (value === undefined || names.includes(name) ? [] : [[name, value]])))
+  return Object.fromEntries(
+    Object.entries(query).flatMap(([name, value]) => (value === undefined || names.includes(name) ? [] : [[name, value]])),
+  )
 }
 
 function inUtc(text: string): string {

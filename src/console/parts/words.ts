@@ -32,4 +32,13 @@ export function meaningOf(code: string): string | undefined {
 }
 
 export const parkReasons = causesOf('parked')
-export const refusalReasons = [...causesOf('quarantine'), 'payload_too_large', 'unsupported_encoding', 'aborted', 'too_much_waiting', 'postgres_too_slow', 'postgres_failed', 'internal_error']
+export const refusalReasons = [
+  ...causesOf('quarantine'),
+  'payload_too_large',
+  'unsupported_encoding',
+  'aborted',
+  'too_much_waiting',
+  'postgres_too_slow',
+  'postgres_failed',
+  'internal_error',
+]

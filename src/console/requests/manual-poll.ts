@@ -31,15 +31,27 @@ export function manualPollWords(end: ManualPollEnd, request: Request): ManualPol
     case 'landed':
       return { good: true, text: `The provider gave its result, and it landed: the request is now ${request.status}.` }
     case 'completed':
-      return { good: true, text: `The provider gave its result. The state stayed ${request.status}; ${wholeMedia(request.media_items)} now.` }
+      return {
+        good: true,
+        text: `The provider gave its result. The state stayed ${request.status}; ${wholeMedia(request.media_items)} now.`,
+      }
     case 'confirmed':
-      return { good: true, text: `The provider's result agrees with the webhook, ${request.status}. It was taken over with the provider's times.` }
+      return {
+        good: true,
+        text: `The provider's result agrees with the webhook, ${request.status}. It was taken over with the provider's times.`,
+      }
     case 'unchanged':
       return { good: true, text: `The provider gave its result, and nothing changed: it stands here already, as ${request.status}.` }
     case 'running':
-      return { good: true, text: 'Nothing changed: the provider says that it has not ended. It is polled again by itself; see the next poll below.' }
+      return {
+        good: true,
+        text: 'Nothing changed: the provider says that it has not ended. It is polled again by itself; see the next poll below.',
+      }
     case 'not_found':
-      return { good: false, text: `Nothing changed: ${summary}. Look whether the key of its account is configured, and whether the id is right.` }
+      return {
+        good: false,
+        text: `Nothing changed: ${summary}. Look whether the key of its account is configured, and whether the id is right.`,
+      }
     case 'failed':
       return { good: false, text: `Nothing changed: ${summary}. Look at the provider's status; it is polled again by itself.` }
     case 'postponed':

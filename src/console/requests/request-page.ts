@@ -29,14 +29,21 @@ export function requestRoutes(console: ConsoleDeps): Router {
     const id = idOf(req)
     const request = id === undefined ? undefined : await readRequest(db, id, when())
     if (!request) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
-    return sendConsolePage(console, res, { title: `Request ${request.id.slice(0, 8)}`, body: requestPage({ request, query: queryOf(req), when: when(), links: console.links }) })
+    return sendConsolePage(console, res, {
+      title: `Request ${request.id.slice(0, 8)}`,
+      body: requestPage({ request, query: queryOf(req), when: when(), links: console.links }),
+    })
   })
   router.get('/requests/:id/output.json', async (req, res) => {
     const id = idOf(req)
     const request = id === undefined ? undefined : await readRequest(db, id, when())
     if (!request) throw unknown(req)
     // Never a type that a browser would show.
-    res.set({ 'content-type': 'application/octet-stream', 'content-disposition': `attachment; filename="${request.id}.json"`, 'cache-control': 'no-store' })
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="${request.id}.json"`,
+      'cache-control': 'no-store',
+    })
     res.end(JSON.stringify({ metadata: request.metadata, output: request.output, input: request.submit?.input }))
   })
   router.post('/requests/:id/ask', async (req, res) => {
@@ -79,13 +86,15 @@ function requestPage({ request, query, when, links }: Shown): Markup {
     ${manualPoll(request, query)}
     <div class="columns">
       <div>
-        ${count === undefined && media.length === 0
-          ? ''
-          : card(
-              'Media',
-              html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
+        ${
+          count === undefined && media.length === 0
+            ? ''
+            : card(
+                'Media',
+                html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
                 ${media.length === 0 ? '' : gallery(media, links)}`,
-            )}
+              )
+        }
         ${card('Timeline', timeline(request))}
       </div>
       <div>${card('Here and at the provider', bothSides(request, when))} ${card('What it is', factsOf(request))} ${submitCard(request)}</div>
@@ -99,7 +108,9 @@ function manualPoll(request: RequestDetail, query: Query): Markup | '' {
   if (end === undefined) return ''
   const at = z.iso.datetime().safeParse(query['at']).data
   const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
-  const { good, text } = newer ? { good: true, text: 'It was polled again since: the newer answer stands below.' } : manualPollWords(end, request)
+  const { good, text } = newer
+    ? { good: true, text: 'It was polled again since: the newer answer stands below.' }
+    : manualPollWords(end, request)
   const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
   return good ? notice(words) : problem(words)
 }
@@ -111,23 +122,36 @@ function bothSides(request: RequestDetail, when: When): Markup {
   // Landing polls too; the reconciler's count outlives the pruning of the polls.
   const count = Math.max(polls, request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length)
   return html`${table({
-      label: 'State and times on both sides',
-      columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
-      rows: [
-        { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
-        { cells: ['Began', time(tracked_at), time(created_at)] },
-        { cells: ['Ended', time(landed_at), time(completed_at)] },
-      ],
-      empty: '',
-    })}
+    label: 'State and times on both sides',
+    columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
+    rows: [
+      { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
+      { cells: ['Began', time(tracked_at), time(created_at)] },
+      { cells: ['Ended', time(landed_at), time(completed_at)] },
+    ],
+    empty: '',
+  })}
     <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
     ${facts([
       ['Drift', driftOf(request)?.text ?? 'not known: one of the two ends is missing'],
-      ['Landed by', source === null ? html`<span class="soft">not landed</span>` : source === 'webhook' ? 'its webhook' : "the provider's result"],
+      [
+        'Landed by',
+        source === null ? html`<span class="soft">not landed</span>` : source === 'webhook' ? 'its webhook' : "the provider's result",
+      ],
       ['Confirmed', confirmed_at === null ? html`<span class="soft">not by the provider's result yet</span>` : time(confirmed_at)],
       ['First webhook', webhook_at === null ? html`<span class="soft">none is known</span>` : time(webhook_at)],
-      ['Polled', polled_at === null ? html`<span class="soft">never</span>` : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`],
-      ['Next poll', 'never' in next ? html`<span class="soft">${next.never}</span>` : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`],
+      [
+        'Polled',
+        polled_at === null
+          ? html`<span class="soft">never</span>`
+          : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
+      ],
+      [
+        'Next poll',
+        'never' in next
+          ? html`<span class="soft">${next.never}</span>`
+          : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`,
+      ],
     ])}`
 }
 
@@ -135,7 +159,10 @@ function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message
   return facts([
     ['Request id', html`<span class="mono">${id}</span>`],
     ['Model', foreign(model, 200)],
-    ['Key', html`${foreign(key_name, 200)} ${sandbox === null ? '' : html`<span class="soft">${sandbox ? 'sandbox' : 'live'} environment</span>`}`],
+    [
+      'Key',
+      html`${foreign(key_name, 200)} ${sandbox === null ? '' : html`<span class="soft">${sandbox ? 'sandbox' : 'live'} environment</span>`}`,
+    ],
     ['Cost', cost === null ? '—' : `${number(cost, { decimals: Number.isInteger(cost) ? 0 : 2 })} ${cost === 1 ? 'credit' : 'credits'}`],
     ...(error_code === null ? [] : [['Error', html`<b>${foreign(error_code, 200)}</b><br />${foreign(error_message, 2000)}`] as const]),
   ])
@@ -147,19 +174,22 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
   return card(
     'Submitted here',
     html`${facts([
-        ['State', badge(submit.state, submit.state === 'submitted' ? 'good' : 'warn')],
-        ['Idempotency key', html`<span class="mono">${submit.idempotency_key}</span>`],
-        ['Received', time(submit.created_at)],
-        ['Posted', `${number(submit.attempts)} ${submit.attempts === 1 ? 'time' : 'times, all with the same key: one charge'}`],
-        ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
-      ])}
+      ['State', badge(submit.state, submit.state === 'submitted' ? 'good' : 'warn')],
+      ['Idempotency key', html`<span class="mono">${submit.idempotency_key}</span>`],
+      ['Received', time(submit.created_at)],
+      ['Posted', `${number(submit.attempts)} ${submit.attempts === 1 ? 'time' : 'times, all with the same key: one charge'}`],
+      ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
+    ])}
       <details><summary>Input</summary>${json('Input', submit.input).shown}</details>`,
   )
 }
 
 function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
-  const replay = deliveries.length === 0 ? '' : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
+  const replay =
+    deliveries.length === 0
+      ? ''
+      : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
   const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
   return card(
     'Deliveries',
@@ -175,13 +205,19 @@ function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
 function jsonCard(title: string, value: unknown, id: string): Markup | '' {
   if (value === null || value === undefined) return ''
   const { shown, length } = json(title, value)
-  const cut = length > shownBytes ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata whole</a></p>` : ''
+  const cut =
+    length > shownBytes
+      ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata whole</a></p>`
+      : ''
   return card(title, html`${shown}${cut}`)
 }
 
 function json(label: string, value: unknown): { shown: Markup; length: number } {
   const text = JSON.stringify(value)
-  return { shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`, length: text.length }
+  return {
+    shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`,
+    length: text.length,
+  }
 }
 
 /** What to try with an id that nobody tracks. */

@@ -28,7 +28,9 @@ function since(before: string | undefined, at: string): Markup | '' {
 }
 
 function stepsOf(request: RequestDetail): Step[] {
-  const arrived = new Set(request.timeline.flatMap((entry) => (entry.kind === 'arrival' && isFirst(entry) ? [entry.arrival.delivery_id] : [])))
+  const arrived = new Set(
+    request.timeline.flatMap((entry) => (entry.kind === 'arrival' && isFirst(entry) ? [entry.arrival.delivery_id] : [])),
+  )
   const steps: Step[] = []
   for (const [place, entry] of request.timeline.entries()) {
     // Its arrival stands there already.
@@ -61,18 +63,28 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
       return arrivalStep(entry)
     case 'delivery': {
       const { id, status, key_name } = entry.delivery
-      return { what: html`<b>Webhook stored</b> as delivery ${shortId('delivery', id)}`, more: html`says ${status ?? 'nothing that we understand'}, key ${foreign(key_name, 40)}` }
+      return {
+        what: html`<b>Webhook stored</b> as delivery ${shortId('delivery', id)}`,
+        more: html`says ${status ?? 'nothing that we understand'}, key ${foreign(key_name, 40)}`,
+      }
     }
     case 'attempt': {
       const { outcome, detail, delivery_id } = entry.attempt
-      return { what: html`<b>Webhook processed</b> ${badge(outcome)} delivery ${shortId('delivery', delivery_id)}`, more: detail === null ? undefined : foreign(detail, 300) }
+      return {
+        what: html`<b>Webhook processed</b> ${badge(outcome)} delivery ${shortId('delivery', delivery_id)}`,
+        more: detail === null ? undefined : foreign(detail, 300),
+      }
     }
     case 'poll':
       return pollStep(entry)
     case 'landed':
-      return { what: html`<b>Landed here</b> ${badge(entry.status)} ${entry.source === null ? '' : entry.source === 'webhook' ? 'by its webhook' : "by the provider's result"}` }
+      return {
+        what: html`<b>Landed here</b> ${badge(entry.status)} ${entry.source === null ? '' : entry.source === 'webhook' ? 'by its webhook' : "by the provider's result"}`,
+      }
     case 'media':
-      return { what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, which is all' : 'known from its webhook; there may be more'}` }
+      return {
+        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, which is all' : 'known from its webhook; there may be more'}`,
+      }
     default:
       return entry satisfies never
   }

@@ -33,12 +33,14 @@ export function requestsRoutes(console: ConsoleDeps): Router {
         <span class="soft">What is tracked at the provider and what became of it, newest first.</span>
       </div>
       ${views(query)} ${filterBar({ path, query, fields, now: when.now, problem: read.ok ? undefined : read.problem })}
-      ${read.ok
-        ? html`<div class="card table-card">
+      ${
+        read.ok
+          ? html`<div class="card table-card">
               ${table({ label: 'Requests', columns, rows: read.value.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query) })}
             </div>
             ${pager(path, query, read.value.next_cursor)}`
-        : ''}`
+          : ''
+      }`
     sendConsolePage(console, res, { title: 'Requests', status: read.status, body })
   })
 }
@@ -123,7 +125,8 @@ function nextPollCell(request: Request, when: When): Markup {
 }
 
 function emptyRequests(query: Query): Markup {
-  if (Object.keys(without(query, 'cursor', 'open')).length === 0) return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
+  if (Object.keys(without(query, 'cursor', 'open')).length === 0)
+    return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
   if (query['overdue'] === 'true') return html`Nothing is overdue: each tracked request has ended, or is younger than STUCK_AFTER_SECONDS.`
   return html`No request matches these filters. Nobody may track it: look whether a webhook of it is among the <a href="${linkTo('/deliveries', { view: 'arrivals', q: query['q'] })}">arrivals</a>.`
 }

@@ -48,7 +48,15 @@ type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'>
 export async function identifyAll(db: Database, apiKeys: readonly string[], limits: RateLimits, now: Date): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
   const wanted = Map.groupBy(hashes, (hash) => hash)
-  const found = await executePrepared<Row>(db, statement([...wanted.keys()], [...wanted.values()].map(({ length }) => length), limits, now))
+  const found = await executePrepared<Row>(
+    db,
+    statement(
+      [...wanted.keys()],
+      [...wanted.values()].map(({ length }) => length),
+      limits,
+      now,
+    ),
+  )
   const rows = new Map(found.map((row) => [row.key_hash, row]))
   // What was granted to all of them together is handed out to one after the other.
   const nextOfKey = createTurns()

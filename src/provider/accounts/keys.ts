@@ -59,13 +59,16 @@ export async function insertKey(
     signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
   }
   await openAccount(db, key.account, now)
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     insert into provider.api_keys
       (${list(apiKeys, 'id', 'account_id', 'name', 'environment', 'scopes', 'key_hash', 'key_hint', 'signing_secret', 'created_at')})
     values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
       ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
     on conflict (key_hash) do nothing
-    returning id`), 'writing a key')
+    returning id`),
+    'writing a key',
+  )
   return rows.length > 0 ? key : undefined
 }
 
@@ -78,29 +81,38 @@ export type KeyListing = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environme
 
 /** Newest first; of one account, or of all. */
 export async function listKeys(db: Database, account?: string): Promise<KeyListing[]> {
-  const rows = answered(await db.execute<KeyListing>(sql`
+  const rows = answered(
+    await db.execute<KeyListing>(sql`
     select ${apiKeys.id}, ${apiKeys.account_id} as account, ${list(apiKeys, 'name', 'environment', 'scopes')}, ${apiKeys.key_hint} as hint,
       ${list(apiKeys, 'faults', 'created_at', 'revoked_at')}
     from provider.api_keys where ${account ?? null}::text is null or ${apiKeys.account_id} = ${account ?? null}
-    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc`), 'listing keys')
+    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc`),
+    'listing keys',
+  )
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at), revoked_at: row.revoked_at && iso(row.revoked_at) }))
 }
 
 /** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
 export async function revokeKey(db: Database, id: string, now: Date): Promise<boolean> {
-  const rows = answered(await db.execute(sql`
-    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, ${now.toISOString()}) where ${apiKeys.id} = ${id} returning ${apiKeys.id}`), 'revoking a key')
+  const rows = answered(
+    await db.execute(sql`
+    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, ${now.toISOString()}) where ${apiKeys.id} = ${id} returning ${apiKeys.id}`),
+    'revoking a key',
+  )
   return rows.length > 0
 }
 
 /** Sets or, with null, clears the faults of a sandbox key. */
 export async function updateFaults(db: Database, id: string, faults: Faults | null): Promise<'done' | 'unknown' | 'live'> {
-  const [row] = answered(await db.execute<{ done: boolean }>(sql`
+  const [row] = answered(
+    await db.execute<{ done: boolean }>(sql`
     with changed as (
       update provider.api_keys set ${apiKeys.faults} = ${faults === null ? null : JSON.stringify(faults)}::jsonb
       where ${apiKeys.id} = ${id} and ${apiKeys.environment} = 'sandbox' returning ${apiKeys.id}
     )
-    select exists (select from changed) as done from provider.api_keys where id = ${id}`), 'changing the faults of a key')
+    select exists (select from changed) as done from provider.api_keys where id = ${id}`),
+    'changing the faults of a key',
+  )
   if (row === undefined) return 'unknown'
   return row.done ? 'done' : 'live'
 }
@@ -113,7 +125,9 @@ export class UnreadableSecretError extends Error {
 
 /** Works for revoked keys too: what they started is still signed with their secret (CONTRACT, key revoked). */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
-  const rows = await db.execute<{ box: RowOf<typeof schema.apiKeys, 'signing_secret'>['signing_secret'] }>(sql`select ${apiKeys.signing_secret} as box
+  const rows = await db.execute<{
+    box: RowOf<typeof schema.apiKeys, 'signing_secret'>['signing_secret']
+  }>(sql`select ${apiKeys.signing_secret} as box
     from provider.api_keys where ${apiKeys.id} = ${keyId}`)
   const [row] = answered(rows, 'reading a signing secret')
   if (row === undefined) throw new UnreadableSecretError(`there is no API key ${keyId}`)

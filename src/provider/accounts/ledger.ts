@@ -48,7 +48,8 @@ export type Grant = {
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
   await openAccount(db, accountId, now)
-  const [row] = answered(await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
       insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
@@ -59,15 +60,20 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
     update provider.accounts a
     set ${account.available} = ${a.available} + coalesce((select amount from entries where book = 'available'), 0)
     where ${a.id} = ${accountId}
-    returning ${a.available}`), 'granting credits')
+    returning ${a.available}`),
+    'granting credits',
+  )
   return row?.available ?? '0'
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, ${now.toISOString()})
-    on conflict do nothing returning id`), 'opening an account')
+    on conflict do nothing returning id`),
+    'opening an account',
+  )
   return rows.length > 0
 }
 
@@ -78,7 +84,8 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
  * is what its entries say, and a reserve is open exactly while its request is.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
-  const [row] = answered(await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
+  const [row] = answered(
+    await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
       select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'available') as available
       from provider.ledger_entries group by ${ledgerEntries.account_id}
@@ -115,7 +122,9 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
     )
     select (select count(*)::int from provider.accounts) as accounts,
            (select count(*)::int from provider.ledger_entries) as entries,
-           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`), 'checking the ledger')
+           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`),
+    'checking the ledger',
+  )
   const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
   return { ok: problems.length === 0, accounts, entries, problems }
 }

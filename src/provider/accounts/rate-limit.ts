@@ -88,9 +88,12 @@ const idleMs = 3_600_000
 
 /** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
 export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(
       select ${rateWindows.id} from provider.rate_windows where ${rateWindows.at_ms}[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
-    )) returning 1`), 'removing idle windows')
+    )) returning 1`),
+    'removing idle windows',
+  )
   return rows.length
 }

@@ -70,7 +70,10 @@ function v1(deps: ApiDeps): Router {
   router.post('/requests/:id/cancel', as(cancel(deps)))
   if (deps.settings.cancelEndpoint) router.all('/requests/:id/cancel', only('POST'))
   router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
-  router.get('/account', as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))))
+  router.get(
+    '/account',
+    as(async (_req, res, { accountId }) => void res.json(await readAccount(deps.db, accountId, deps.clock()))),
+  )
   router.all('/account', only('GET', 'HEAD'))
   router.use(nothing)
   return router

@@ -28,7 +28,8 @@ function checkOutline(body: unknown): void {
     const next: unknown[] = []
     for (const value of level) {
       if (typeof value !== 'object' || value === null) continue
-      if (Object.hasOwn(value, '__proto__')) throw new HttpError(422, 'model_input_invalid', 'input.__proto__ is not a parameter of this model')
+      if (Object.hasOwn(value, '__proto__'))
+        throw new HttpError(422, 'model_input_invalid', 'input.__proto__ is not a parameter of this model')
       for (const member of Object.values(value)) next.push(member)
     }
     level = next

@@ -30,5 +30,7 @@ export const rateHeadersSchema = z.object({
 export const webhookHeadersSchema = z.object({
   'X-Service-Webhook-Id': z.string().meta({ description: 'Identical across retries.' }),
   'X-Service-Timestamp': z.string().meta({ description: 'Unix time in seconds of this attempt.' }),
-  'X-Service-Signature': z.string().meta({ description: '`t=<timestamp>,v1=<hex HMAC-SHA256 of "<timestamp>.<raw body>">` with the signing secret of the key.' }),
+  'X-Service-Signature': z
+    .string()
+    .meta({ description: '`t=<timestamp>,v1=<hex HMAC-SHA256 of "<timestamp>.<raw body>">` with the signing secret of the key.' }),
 })

@@ -55,7 +55,17 @@ const submit: ZodOpenApiOperationObject = {
   description: 'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.idempotencyHeaderSchema },
   requestBody: body(submitBodySchema),
-  responses: responses([{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema }], 400, 402, 403, 404, 409, 413, 415, 422),
+  responses: responses(
+    [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema }],
+    400,
+    402,
+    403,
+    404,
+    409,
+    413,
+    415,
+    422,
+  ),
 }
 
 const estimate: ZodOpenApiOperationObject = {
@@ -63,7 +73,14 @@ const estimate: ZodOpenApiOperationObject = {
   summary: 'What a generation would cost',
   requestParams: { path: schemas.modelPathSchema },
   requestBody: body(schemas.estimateBodySchema),
-  responses: responses([{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema }], 400, 404, 413, 415, 422),
+  responses: responses(
+    [{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema }],
+    400,
+    404,
+    413,
+    415,
+    422,
+  ),
 }
 
 const catalog: ZodOpenApiOperationObject = {

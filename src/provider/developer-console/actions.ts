@@ -70,7 +70,12 @@ export const refuseNul: RequestHandler = (req, _res, next) => {
 
 function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const body: unknown = req.body
-  if (Object.values(req.body ?? {}).flat().some((value) => String(value).includes('\0'))) throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
+  if (
+    Object.values(req.body ?? {})
+      .flat()
+      .some((value) => String(value).includes('\0'))
+  )
+    throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues

@@ -21,7 +21,8 @@ export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & { r
 
 /** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
-  return answered(await db.execute<AccountRow>(sql`
+  return answered(
+    await db.execute<AccountRow>(sql`
     with unfinished as (
       select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_QUEUE'
       union all
@@ -33,12 +34,17 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
     ) u on u.account_id = ${a.id}
-    order by ${a.created_at} desc, ${a.id} limit 500`), 'listing accounts')
+    order by ${a.created_at} desc, ${a.id} limit 500`),
+    'listing accounts',
+  )
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const [row] = answered(await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`select ${accounts.available} from provider.accounts
-    where ${accounts.id} = ${account}`), 'reading a balance')
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`select ${accounts.available} from provider.accounts
+    where ${accounts.id} = ${account}`),
+    'reading a balance',
+  )
   return row?.available
 }
 
@@ -46,10 +52,13 @@ export type EntryRow = RowOf<typeof schema.ledgerEntries, 'id' | 'book' | 'kind'
 
 /** The ledger of one account, newest first; `before` is the last id of the page before. */
 export async function listEntries(db: Database, account: string, before: number | undefined, limit: number): Promise<EntryRow[]> {
-  const rows = answered(await db.execute<EntryRow>(sql`
+  const rows = answered(
+    await db.execute<EntryRow>(sql`
     select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
     where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
-    order by ${ledgerEntries.id} desc limit ${limit}::int`), 'listing entries of the ledger')
+    order by ${ledgerEntries.id} desc limit ${limit}::int`),
+    'listing entries of the ledger',
+  )
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
@@ -63,12 +72,21 @@ export type RequestFilter = { account?: string | undefined; status?: RequestStat
 const requestColumns = sql`
   ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
     r,
-    'environment', 'model', 'status', 'progress', 'cost', 'attempts', 'webhook_url', 'created_at', 'completed_at',
+    'environment',
+    'model',
+    'status',
+    'progress',
+    'cost',
+    'attempts',
+    'webhook_url',
+    'created_at',
+    'completed_at',
   )}`
 
 /** Newest first. Over all accounts it merges the latest of each, which the index by account has in order. */
 export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
-  const rows = answered(await db.execute<RequestRow>(sql`
+  const rows = answered(
+    await db.execute<RequestRow>(sql`
     select ${requestColumns}
     from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
     cross join lateral (
@@ -77,16 +95,22 @@ export async function listRequests(db: Database, { account, status, limit }: Req
       order by ${requests.created_at} desc, ${requests.id} desc limit ${limit}::int
     ) r
     left join provider.api_keys k on ${k.id} = ${r.api_key_id}
-    order by ${r.created_at} desc, ${r.id} desc limit ${limit}::int`), 'listing requests')
+    order by ${r.created_at} desc, ${r.id} desc limit ${limit}::int`),
+    'listing requests',
+  )
   return rows.map(withTimes)
 }
 
-export type RequestDetail = RequestRow & RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
+export type RequestDetail = RequestRow &
+  RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
-  const [row] = answered(await db.execute<RequestDetail>(sql`
+  const [row] = answered(
+    await db.execute<RequestDetail>(sql`
     select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output, ${list(r, 'logs', 'error_code', 'error_message')}
-    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`), 'reading a request')
+    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`),
+    'reading a request',
+  )
   return row && withTimes(row)
 }
 

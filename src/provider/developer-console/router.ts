@@ -26,7 +26,17 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(requestLogger(logger))
   app.use(pageHeaders())
   app.use(pageAssets())
-  app.use(guardAccess({ token: settings.consoleToken, name: 'mediadock_provider', title: product, db: deps.db, sessionsTable: sessions, clock, logger }))
+  app.use(
+    guardAccess({
+      token: settings.consoleToken,
+      name: 'mediadock_provider',
+      title: product,
+      db: deps.db,
+      sessionsTable: sessions,
+      clock,
+      logger,
+    }),
+  )
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
     sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))
@@ -90,7 +100,8 @@ function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): voi
   })
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
-    if (!(await resendDelivery(db, id, clock()))) throw new HttpError(409, 'not_resendable', 'this delivery is unknown, or on its way at this moment')
+    if (!(await resendDelivery(db, id, clock())))
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, or on its way at this moment')
     res.redirect(303, `/deliveries/${id}`)
   })
 }
@@ -101,6 +112,11 @@ function failurePage(show: Show): ErrorRequestHandler {
     const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error
     if (!(known instanceof HttpError) || req.accepts(['json', 'html']) !== 'html') return next(known)
     res.status(known.status).set(known.headers)
-    return show(req, res, 'Not possible', html`<h1>Not possible</h1><p class="problem" role="alert">${known.message}</p><p><a href="/">Accounts</a></p>`)
+    return show(
+      req,
+      res,
+      'Not possible',
+      html`<h1>Not possible</h1><p class="problem" role="alert">${known.message}</p><p><a href="/">Accounts</a></p>`,
+    )
   }
 }

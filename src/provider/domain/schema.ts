@@ -49,7 +49,9 @@ export const apiKeys = provider.table(
   'api_keys',
   {
     id: uuid('id').primaryKey(),
-    accountId: text('account_id').notNull().references(() => accounts.id),
+    accountId: text('account_id')
+      .notNull()
+      .references(() => accounts.id),
     name: text('name').notNull(),
     environment: text('environment', { enum: environments }).notNull(),
     scopes: text('scopes').array().notNull(),
@@ -82,7 +84,10 @@ export const requests = provider.table(
     status: text('status', { enum: requestStatuses }).notNull(),
     turn: bigint('turn', { mode: 'number' }),
     progress: integer('progress').notNull().default(0),
-    logs: text('logs').array().notNull().default(sql`'{}'`),
+    logs: text('logs')
+      .array()
+      .notNull()
+      .default(sql`'{}'`),
     output: jsonb('output').$type<Output>(),
     errorCode: text('error_code'),
     errorMessage: text('error_message'),
@@ -97,10 +102,16 @@ export const requests = provider.table(
     completedAt: instant('completed_at'),
   },
   (table) => [
-    index('requests_queue').on(table.environment, table.turn, table.seq).where(sql`status = 'IN_QUEUE'`),
-    index('requests_running').on(table.environment, table.leaseUntil).where(sql`status = 'IN_PROGRESS'`),
+    index('requests_queue')
+      .on(table.environment, table.turn, table.seq)
+      .where(sql`status = 'IN_QUEUE'`),
+    index('requests_running')
+      .on(table.environment, table.leaseUntil)
+      .where(sql`status = 'IN_PROGRESS'`),
     index('requests_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
-    index('requests_live').on(table.accountId, table.createdAt).where(sql`environment = 'live'`),
+    index('requests_live')
+      .on(table.accountId, table.createdAt)
+      .where(sql`environment = 'live'`),
   ],
 )
 
@@ -124,11 +135,19 @@ export const ledgerEntries = provider.table(
   },
   (table) => [
     index('ledger_entries_account').on(table.accountId, table.id.desc()),
-    index('ledger_entries_settled').on(table.accountId, table.createdAt).where(sql`book = 'settled'`),
-    uniqueIndex('ledger_entries_reserve').on(table.requestId).where(sql`book = 'reserved' and kind = 'reserve'`),
+    index('ledger_entries_settled')
+      .on(table.accountId, table.createdAt)
+      .where(sql`book = 'settled'`),
+    uniqueIndex('ledger_entries_reserve')
+      .on(table.requestId)
+      .where(sql`book = 'reserved' and kind = 'reserve'`),
     // A reserve ends once: settled or refunded, never both.
-    uniqueIndex('ledger_entries_end').on(table.requestId).where(sql`book = 'reserved' and kind <> 'reserve'`),
-    uniqueIndex('ledger_entries_reference').on(table.reference, table.book).where(sql`reference is not null`),
+    uniqueIndex('ledger_entries_end')
+      .on(table.requestId)
+      .where(sql`book = 'reserved' and kind <> 'reserve'`),
+    uniqueIndex('ledger_entries_reference')
+      .on(table.reference, table.book)
+      .where(sql`reference is not null`),
   ],
 )
 
@@ -175,8 +194,12 @@ export const deliveries = provider.table(
     settledAt: instant('settled_at'),
   },
   (table) => [
-    index('deliveries_due').on(table.accountId, table.host, table.dueAt).where(sql`state = 'pending'`),
-    index('deliveries_last_attempt').on(table.dueAt).where(sql`state = 'pending' and attempts >= max_attempts`),
+    index('deliveries_due')
+      .on(table.accountId, table.host, table.dueAt)
+      .where(sql`state = 'pending'`),
+    index('deliveries_last_attempt')
+      .on(table.dueAt)
+      .where(sql`state = 'pending' and attempts >= max_attempts`),
     index('deliveries_request').on(table.requestId),
     index('deliveries_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
   ],

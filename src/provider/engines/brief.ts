@@ -32,6 +32,8 @@ export function readBrief({ model, input }: Pick<EngineJob, 'model' | 'input'>):
   const subject = Object.entries(input)
     .filter(([key]) => !deliveryKeys.has(key))
     .sort(([a], [b]) => (a < b ? -1 : 1))
-  const seed = createHash('sha256').update(JSON.stringify([model, subject])).digest('hex')
+  const seed = createHash('sha256')
+    .update(JSON.stringify([model, subject]))
+    .digest('hex')
   return { ...parsed.data, seed }
 }

@@ -30,7 +30,9 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
     if (run === undefined) return
     switch (engineReport.kind) {
       case 'progress':
-        run.report(engineReport.percent, engineReport.line).catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
+        run
+          .report(engineReport.percent, engineReport.line)
+          .catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
         return
       case 'done':
         return run.resolve(engineReport.output)

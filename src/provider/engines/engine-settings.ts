@@ -18,7 +18,10 @@ export const openAiImagesSchema = z.strictObject({
   /** How the answer carries the picture; `omit` sends no response_format, for endpoints that refuse the key. */
   response_format: z.enum(['b64_json', 'url', 'omit']).default('b64_json'),
   /** Sizes that the endpoint accepts; the one nearest in shape is ordered. Without it, the exact size is. */
-  sizes: z.array(z.string().regex(/^[1-9]\d{1,3}x[1-9]\d{1,3}$/, 'must look like 1024x1024')).min(1).optional(),
+  sizes: z
+    .array(z.string().regex(/^[1-9]\d{1,3}x[1-9]\d{1,3}$/, 'must look like 1024x1024'))
+    .min(1)
+    .optional(),
   /** Most pictures that one call may order; more take several calls. */
   max_images_per_call: z.int().min(1).max(10).default(10),
   /** Deadline of a whole request, every call and download included; below the 300 s after which fetch gives up by itself. */

@@ -37,7 +37,21 @@ async function storeMp3({ job, binary, wav, signal }: Mp3): Promise<string> {
   return withScratch(job, async (scratch) => {
     const [source, target] = [path.join(scratch, 'sound.wav'), path.join(scratch, 'sound.mp3')]
     await fs.writeFile(source, wav)
-    const args = ['-i', source, '-c:a', 'libmp3lame', '-b:a', '128k', '-map_metadata', '-1', '-fflags', '+bitexact', '-flags:a', '+bitexact', target]
+    const args = [
+      '-i',
+      source,
+      '-c:a',
+      'libmp3lame',
+      '-b:a',
+      '128k',
+      '-map_metadata',
+      '-1',
+      '-fflags',
+      '+bitexact',
+      '-flags:a',
+      '+bitexact',
+      target,
+    ]
     await runFfmpeg({ binary, args, signal, deadlineSeconds })
     return storeMedia(job, 'audio', 'mp3', await fs.readFile(target))
   })

@@ -63,7 +63,14 @@ function writeNotes(random: Random, seconds: number): Note[] {
   for (let bar = 0, at = 0; at < seconds; bar++, at += beat * 4) {
     const degree = progression[bar % progression.length] ?? 0
     for (const [index, third] of [0, 2, 4].entries()) {
-      notes.push({ startSeconds: at, seconds: beat * 5, frequency: pitch(degree + third), gain: 0.16, pan: 0.25 + index * 0.25, voice: 'pad' })
+      notes.push({
+        startSeconds: at,
+        seconds: beat * 5,
+        frequency: pitch(degree + third),
+        gain: 0.16,
+        pan: 0.25 + index * 0.25,
+        voice: 'pad',
+      })
     }
     notes.push({ startSeconds: at, seconds: beat * 3.5, frequency: pitch(degree, -1), gain: 0.24, pan: 0.5, voice: 'pluck' })
     for (let eighth = 0; eighth < 8; eighth++) {
@@ -87,7 +94,10 @@ function playNote({ left, right }: Sound, { startSeconds, seconds, frequency, ga
     const wave =
       voice === 'pad'
         ? Math.sin(Math.PI * through) ** 2 * (Math.sin(angle) + 0.35 * Math.sin(angle * 2.003) + 0.6 * Math.sin(angle * 0.996))
-        : Math.exp(-5 * through) * (1 - through) * Math.min(1, frame / 90) * (Math.sin(angle) + 0.4 * Math.exp(-9 * through) * Math.sin(3 * angle))
+        : Math.exp(-5 * through) *
+          (1 - through) *
+          Math.min(1, frame / 90) *
+          (Math.sin(angle) + 0.4 * Math.exp(-9 * through) * Math.sin(3 * angle))
     left[first + frame] = (left[first + frame] ?? 0) + wave * gain * (1 - pan)
     right[first + frame] = (right[first + frame] ?? 0) + wave * gain * pan
   }

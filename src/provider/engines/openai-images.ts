@@ -93,7 +93,10 @@ async function pictureBytes(
   // Without the key: the link may lie on another host.
   const { status, body } = await boundedFetch({ url: link.href, init: {}, signal, maxBytes: settings.max_answer_bytes })
   if (status === 200) return body
-  throw new EngineError('the picture could not be fetched from the image service', { cause: new Error(`status ${status}`), transient: true })
+  throw new EngineError('the picture could not be fetched from the image service', {
+    cause: new Error(`status ${status}`),
+    transient: true,
+  })
 }
 
 type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_format'] }

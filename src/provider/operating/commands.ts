@@ -95,17 +95,23 @@ export async function grantCredits({ db, clock }: CommandDeps, { account, credit
 export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
-  const [row] = answered(await db.execute<RowOf<typeof schema.requests, 'status'>>(sql`select ${request.status} from provider.requests
-    where ${request.id} = ${id}`), 'reading the state of a request')
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.requests, 'status'>>(sql`select ${request.status} from provider.requests
+    where ${request.id} = ${id}`),
+    'reading the state of a request',
+  )
   throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
 export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
-  const rows = answered(await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
-    sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
-  ), 'listing models')
+  const rows = answered(
+    await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
+      sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
+    ),
+    'listing models',
+  )
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return catalog.map(({ slug, type, name, environments: defaults }) => {
     const active = (environment: Environment) => switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
@@ -119,10 +125,13 @@ export type ModelSwitch = { slug: string; environment: Environment; enabled: boo
 export async function setModelEnabled({ db, clock }: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
   if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
-  answered(await db.execute(sql`
+  answered(
+    await db.execute(sql`
     insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
     values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
-    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`), 'switching a model')
+    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`),
+    'switching a model',
+  )
   return { slug, environment, enabled }
 }
 
@@ -132,7 +141,8 @@ export function parseFaults(words: readonly string[]): Faults {
     const [name = '', value = ''] = word.split('=', 2)
     return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
   })
-  if (entries.length === 0) throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
+  if (entries.length === 0)
+    throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 

@@ -43,4 +43,3 @@ export function amend(view: QueueView, key: QueueKey, isWaiting: boolean): void 
   view.turns.splice(place, isWaiting ? 0 : 1, ...(isWaiting ? [key.turn] : []))
   view.seqs.splice(place, isWaiting ? 0 : 1, ...(isWaiting ? [key.seq] : []))
 }
-

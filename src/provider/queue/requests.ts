@@ -40,9 +40,13 @@ export type Claim = { environment: Environment; token: string; limit: number; le
  */
 export async function claimRequests(db: Database, { environment, token, limit, leaseUntil, now }: Claim): Promise<ClaimedRequest[]> {
   const at = now.toISOString()
-  const rows = answered(await db.execute<
-    RowOf<typeof schema.requests, 'id' | 'api_key_id' | 'environment' | 'model' | 'input' | 'cost' | 'webhook_url' | 'faults' | 'attempts'> & { input: Input }
-  >(sql`
+  const rows = answered(
+    await db.execute<
+      RowOf<
+        typeof schema.requests,
+        'id' | 'api_key_id' | 'environment' | 'model' | 'input' | 'cost' | 'webhook_url' | 'faults' | 'attempts'
+      > & { input: Input }
+    >(sql`
     with orphans as (
       select ${requests.id} from provider.requests
       where ${requests.status} = 'IN_PROGRESS' and ${requests.environment} = ${environment} and ${requests.lease_until} <= ${at}
@@ -57,7 +61,9 @@ export async function claimRequests(db: Database, { environment, token, limit, l
       ${requests.lease_until} = ${leaseUntil.toISOString()}, ${requests.started_at} = coalesce(${r.started_at}, ${at}::timestamptz)
     from (select id from orphans union all select id from heads) next
     where ${r.id} = next.id
-    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'cost', 'webhook_url', 'faults', 'attempts')}`), 'claiming requests')
+    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'cost', 'webhook_url', 'faults', 'attempts')}`),
+    'claiming requests',
+  )
   return rows.map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
     ...row,
     token,
@@ -75,21 +81,27 @@ export async function recordProgress(
   { id, token }: ClaimedRequest,
   { progress, logLines, leaseUntil }: { progress: number; logLines: readonly string[]; leaseUntil: Date },
 ): Promise<boolean> {
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     update provider.requests
     set ${requests.progress} = greatest(${requests.progress}, ${progress}::int), ${requests.lease_until} = ${leaseUntil.toISOString()},
       ${requests.logs} = (${requests.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
     where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
-    returning ${requests.id}`), `recording the progress of the request ${id}`)
+    returning ${requests.id}`),
+    `recording the progress of the request ${id}`,
+  )
   return rows.length > 0
 }
 
 /** Lets go of a request that is not finished: another attempt may start at `retryAt`. */
 export async function releaseRequest(db: Database, { id, token }: ClaimedRequest, retryAt: Date, countAttempt: boolean): Promise<void> {
-  answered(await db.execute(sql`
+  answered(
+    await db.execute(sql`
     update provider.requests
     set ${requests.lease_token} = null, ${requests.lease_until} = ${retryAt.toISOString()}, ${requests.attempts} = ${requests.attempts} - ${countAttempt ? 0 : 1}::int
-    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`), `letting go of the request ${id}`)
+    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`),
+    `letting go of the request ${id}`,
+  )
 }
 
 /** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
@@ -123,7 +135,8 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
-  const [row] = answered(await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
     with before as (
       select ${requests.id}, ${requests.status} from provider.requests where ${requests.id} = ${id} and ${guard} for update
     ), ended as (
@@ -138,7 +151,9 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
     )
-    select id from ended`), `ending the request ${id}`)
+    select id from ended`),
+    `ending the request ${id}`,
+  )
   return row?.id
 }
 

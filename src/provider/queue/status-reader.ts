@@ -106,7 +106,10 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
           order by ${requests.turn}, ${requests.seq}
       ) q
     ) queue`
-  const rows = answered(await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`), 'reading statuses')
+  const rows = answered(
+    await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`),
+    'reading statuses',
+  )
 
   const took = { readAtMs, tookMs: performance.now() - readAtMs }
   return {

@@ -26,7 +26,9 @@ export function readIdempotencyKey(header: string | undefined): string | undefin
 
 /** What two submits must share to be the same one (CONTRACT, scope of an Idempotency-Key). */
 export function fingerprintOf(parameters: { model: string; input: unknown; webhookUrl: string | undefined }): Buffer {
-  return createHash('sha256').update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null])).digest()
+  return createHash('sha256')
+    .update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null]))
+    .digest()
 }
 
 /** Members sorted, so that their order does not count. The body's depth is bounded where it is read. */
@@ -57,13 +59,17 @@ export async function recall(
   fingerprint: Buffer,
   now: Date,
 ): Promise<Remembered | undefined> {
-  const [row] = answered(await db.execute<
-    RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> & RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
-  >(sql`
+  const [row] = answered(
+    await db.execute<
+      RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
+        RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
+    >(sql`
     select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
       ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
     from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
-    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`), 'looking up an Idempotency-Key')
+    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`),
+    'looking up an Idempotency-Key',
+  )
   if (row === undefined) return undefined
   const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
   return { requestId, same, expired, cost, queued, submittedPosition }
@@ -71,25 +77,34 @@ export async function recall(
 
 /** Completes what recall answers: the position is known only once the request stands in the queue. */
 export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
-  answered(await db.execute(sql`
+  answered(
+    await db.execute(sql`
     update provider.idempotency_keys set ${idempotencyKeys.submitted_position} = ${position}::int
-    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`), 'remembering a position')
+    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`),
+    'remembering a position',
+  )
 }
 
 /** Makes room for a key that is used again after its time. */
 export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
-  answered(await db.execute(sql`
+  answered(
+    await db.execute(sql`
     delete from provider.idempotency_keys
     where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}
-      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`), 'forgetting an expired Idempotency-Key')
+      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`),
+    'forgetting an expired Idempotency-Key',
+  )
 }
 
 /** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(
       select ctid from provider.idempotency_keys where ${idempotencyKeys.created_at} <= ${cutoff(now)} order by ${idempotencyKeys.created_at} limit ${limit}::int
-    )) returning 1`), 'removing expired Idempotency-Keys')
+    )) returning 1`),
+    'removing expired Idempotency-Keys',
+  )
   return rows.length
 }
 

@@ -89,7 +89,12 @@ async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submi
 
 type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }
 
-async function prepare(deps: SubmitDeps, caller: Caller, model: CatalogModel, { input, webhookUrl, idempotency }: Checked): Promise<Submission> {
+async function prepare(
+  deps: SubmitDeps,
+  caller: Caller,
+  model: CatalogModel,
+  { input, webhookUrl, idempotency }: Checked,
+): Promise<Submission> {
   const requestId = randomUUID()
   const cost = priceOf(model, input)
   const faults = caller.environment === 'sandbox' ? caller.faults : null
@@ -123,7 +128,11 @@ async function replay(deps: SubmitDeps, caller: Caller, idempotency: Submission[
   return answer(deps, known.requestId, { cost: known.cost, queued: known.queued, position: known.submittedPosition ?? 0 })
 }
 
-function answer({ settings }: SubmitDeps, requestId: string, { cost, queued, position }: { cost: string; queued: boolean; position: number }) {
+function answer(
+  { settings }: SubmitDeps,
+  requestId: string,
+  { cost, queued, position }: { cost: string; queued: boolean; position: number },
+) {
   const url = `${settings.baseUrl}/v1/requests/${requestId}`
   return {
     request_id: requestId,

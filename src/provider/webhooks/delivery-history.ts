@@ -17,25 +17,34 @@ export type DeliveryListing = RowOf<
   'id' | 'request_id' | 'url' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
 > & { account: string }
 
-export type AttemptListing = RowOf<typeof schema.deliveryAttempts, 'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'>
+export type AttemptListing = RowOf<
+  typeof schema.deliveryAttempts,
+  'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'
+>
 
 const listed = sql`${d.id}, ${d.request_id}, ${d.account_id} as account, ${list(d, 'url', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}`
 
 /** Newest first, of one account or of all; the latest of each account are merged, as the index has them. */
 export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
-  const rows = answered(await db.execute<DeliveryListing>(sql`
+  const rows = answered(
+    await db.execute<DeliveryListing>(sql`
     select ${listed}
     from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
     cross join lateral (
       select * from provider.deliveries where ${deliveries.account_id} = a.id order by ${deliveries.created_at} desc, ${deliveries.id} desc limit ${limit}::int
     ) d
-    order by ${d.created_at} desc, ${d.id} desc limit ${limit}::int`), 'listing deliveries')
+    order by ${d.created_at} desc, ${d.id} desc limit ${limit}::int`),
+    'listing deliveries',
+  )
   return rows.map(withTimes)
 }
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
-  const rows = answered(await db.execute<DeliveryListing>(sql`
-    select ${listed} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`), 'listing the deliveries of a request')
+  const rows = answered(
+    await db.execute<DeliveryListing>(sql`
+    select ${listed} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`),
+    'listing the deliveries of a request',
+  )
   return rows.map(withTimes)
 }
 
@@ -46,12 +55,18 @@ function withTimes(row: DeliveryListing): DeliveryListing {
 export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
-  const [row] = answered(await db.execute<DeliveryListing & RowOf<typeof schema.deliveries, 'body'>>(sql`
-    select ${listed}, ${d.body} from provider.deliveries d where ${d.id} = ${id}`), 'reading a delivery')
+  const [row] = answered(
+    await db.execute<DeliveryListing & RowOf<typeof schema.deliveries, 'body'>>(sql`
+    select ${listed}, ${d.body} from provider.deliveries d where ${d.id} = ${id}`),
+    'reading a delivery',
+  )
   if (row === undefined) return undefined
-  const attempts = answered(await db.execute<AttemptListing>(sql`
+  const attempts = answered(
+    await db.execute<AttemptListing>(sql`
     select ${list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')}
-    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id} order by ${deliveryAttempts.number}`), 'reading the attempts of a delivery')
+    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id} order by ${deliveryAttempts.number}`),
+    'reading the attempts of a delivery',
+  )
   const { body, ...delivery } = row
   return {
     delivery: withTimes(delivery),
@@ -65,11 +80,14 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
  * of the others. False when it is unknown, or still has attempts of its own coming.
  */
 export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
-  const rows = answered(await db.execute(sql`
+  const rows = answered(
+    await db.execute(sql`
     update provider.deliveries
     set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${deliveries.max_attempts}, ${deliveries.attempts} + 1),
       ${deliveries.due_at} = ${now.toISOString()}, ${deliveries.settled_at} = null, ${deliveries.lease_token} = null
     where ${deliveries.id} = ${id} and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
-    returning ${deliveries.id}`), 'sending a delivery again')
+    returning ${deliveries.id}`),
+    'sending a delivery again',
+  )
   return rows.length > 0
 }

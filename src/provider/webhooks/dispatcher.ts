@@ -53,7 +53,9 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
 
   const start = (claimed: ClaimedDelivery) => {
     const attempt = attemptDelivery(deps, claimed, cut)
-      .catch((error: unknown) => deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not settled, its lease will end'))
+      .catch((error: unknown) =>
+        deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not settled, its lease will end'),
+      )
       .finally(() => {
         running.delete(attempt)
         lanes.giveBack([{ ...claimed, count: 1 }])
@@ -146,7 +148,11 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
 }
 
 /** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
-async function send({ db, secretKey, poster, userAgent, clock, random, logger }: DispatcherDeps, claimed: ClaimedDelivery, cut: AbortSignal) {
+async function send(
+  { db, secretKey, poster, userAgent, clock, random, logger }: DispatcherDeps,
+  claimed: ClaimedDelivery,
+  cut: AbortSignal,
+) {
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
     // That Postgres did not answer says nothing about the key.
     if (!(error instanceof UnreadableSecretError)) throw error

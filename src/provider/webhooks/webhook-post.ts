@@ -33,7 +33,14 @@ export type Poster = {
  * submit gains nothing; redirects are not followed (spec, URL rules).
  */
 export function createPoster({ allow, resolve, timeoutMs, connectionsPerHost: connections }: PostOptions): Poster {
-  const limits = { connections, pipelining: 1, keepAliveMaxTimeout: idleConnectionMs, headersTimeout: timeoutMs, bodyTimeout: timeoutMs, maxHeaderSize: maxAnswerBytes }
+  const limits = {
+    connections,
+    pipelining: 1,
+    keepAliveMaxTimeout: idleConnectionMs,
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    maxHeaderSize: maxAnswerBytes,
+  }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, timeoutMs), timeout: timeoutMs } })
   const exempt = new Agent({ ...limits, connect: { timeout: timeoutMs } })
 

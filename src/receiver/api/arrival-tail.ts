@@ -25,7 +25,8 @@ export function createArrivalTail(deps: ArrivalTailDeps) {
   let open = 0
   return async (req: Request, res: Response, filters: ArrivalFilters): Promise<void> => {
     const after = resumeAt(req, deps.clock())
-    if (open >= maxTails) throw new HttpError(503, 'too_many_waiting', `${maxTails} tails are open already`, { headers: { 'retry-after': '5' } })
+    if (open >= maxTails)
+      throw new HttpError(503, 'too_many_waiting', `${maxTails} tails are open already`, { headers: { 'retry-after': '5' } })
     open += 1
     const closed = new AbortController()
     const end = () => closed.abort()

@@ -7,7 +7,8 @@ export async function readBody<T extends z.ZodType>(req: Request, res: Response,
   const parsed = schema.safeParse(hasBody(req) ? await readJsonBody(req, res) : {})
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  if (issue?.code === 'unrecognized_keys') throw invalidBody(`${[...issue.path, ...issue.keys.slice(0, 1)].join('.')} is not a member of this body`)
+  if (issue?.code === 'unrecognized_keys')
+    throw invalidBody(`${[...issue.path, ...issue.keys.slice(0, 1)].join('.')} is not a member of this body`)
   const member = issue?.path.join('.') ?? ''
   throw invalidBody(member === '' ? 'the body must be a JSON object' : `${member}: ${issue?.message ?? 'is not valid'}`)
 }

@@ -87,7 +87,9 @@ function replayOne(deps: ReceiverDeps): Operation {
       const id = uuidParam(req, 'id')
       const body = await readBody(req, res, replayBodySchema)
       const work = () => replayDelivery(deps.landing, id, { dryRun: body.dry_run }).catch(answerRefusal)
-      const replay = await (body.dry_run ? work() : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
+      const replay = await (body.dry_run
+        ? work()
+        : auditedCall(deps, req, { action: 'replay', target: id, detailOf: (done) => done && countsOf(done), work }))
       if (!replay) throw unknown(req)
       res.json(replay)
     },
@@ -119,7 +121,8 @@ function replayFiltered(deps: ReceiverDeps): Operation {
     answer: async (req, res) => {
       const body = await readBody(req, res, replayManyBodySchema)
       const filters = parseFilters(deliveryFiltersSchema, body.filter)
-      if (Object.keys(filters).length === 0) throw new InvalidFilterError('filter', 'must name at least one parameter: without one nothing is replayed')
+      if (Object.keys(filters).length === 0)
+        throw new InvalidFilterError('filter', 'must name at least one parameter: without one nothing is replayed')
       if (body.cursor !== undefined) decodeCursor(body.cursor, 'uuid')
       const { db, landing, signal } = deps
       const count = await countDeliveries(db, filters)

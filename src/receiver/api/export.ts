@@ -20,7 +20,11 @@ const formats = { ndjson: 'application/x-ndjson', csv: 'text/csv' } as const
 type Format = keyof typeof formats
 
 type Item = Record<string, unknown>
-type Exportable = { filters: z.ZodObject; columns: readonly string[]; list: (deps: ReceiverDeps, query: Item, paging: Paging) => Promise<Page<Item>> }
+type Exportable = {
+  filters: z.ZodObject
+  columns: readonly string[]
+  list: (deps: ReceiverDeps, query: Item, paging: Paging) => Promise<Page<Item>>
+}
 
 const exportable = {
   deliveries: {
@@ -38,17 +42,24 @@ const exportable = {
 export type Exported = { what: keyof typeof exportable; format: Format }
 
 /** Everything that can be exported, in each format. */
-export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as const).flatMap((what) => (['ndjson', 'csv'] as const).map((format) => ({ what, format })))
+export const exportedFiles: readonly Exported[] = (['deliveries', 'arrivals'] as const).flatMap((what) =>
+  (['ndjson', 'csv'] as const).map((format) => ({ what, format })),
+)
 
 /**
  * All that the filters match, newest first, page after page by the cursor of
  * the list: rows that come meanwhile shift nothing. Ends when the client goes.
  * What fails on the way cuts the connection: half of a file must not look whole.
  */
-export async function sendExport(deps: ReceiverDeps, { what, format }: Exported, { req, res, query }: { req: Request; res: Response; query: unknown }): Promise<void> {
+export async function sendExport(
+  deps: ReceiverDeps,
+  { what, format }: Exported,
+  { req, res, query }: { req: Request; res: Response; query: unknown },
+): Promise<void> {
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
-  if (running >= maxExports) throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, { headers: { 'retry-after': '5' } })
+  if (running >= maxExports)
+    throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, { headers: { 'retry-after': '5' } })
   running += 1
   try {
     await send(deps, { what, format, columns, wanted, list }, { req, res })
@@ -59,10 +70,17 @@ export async function sendExport(deps: ReceiverDeps, { what, format }: Exported,
 
 type Sending = Exported & { columns: readonly string[]; wanted: Item; list: Exportable['list'] }
 
-async function send(deps: ReceiverDeps, { what, format, columns, wanted, list }: Sending, { req, res }: { req: Request; res: Response }): Promise<void> {
+async function send(
+  deps: ReceiverDeps,
+  { what, format, columns, wanted, list }: Sending,
+  { req, res }: { req: Request; res: Response },
+): Promise<void> {
   const stop = AbortSignal.any([deps.signal, gone(res)])
   let page = await list(deps, wanted, { limit: rowsAtOnce })
-  res.set({ 'content-type': `${formats[format]}; charset=utf-8`, 'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"` })
+  res.set({
+    'content-type': `${formats[format]}; charset=utf-8`,
+    'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"`,
+  })
   if (format === 'csv') res.write(`${columns.join(',')}\r\n`)
   try {
     for (;;) {
@@ -88,7 +106,8 @@ export function exportOperations(deps: ReceiverDeps): Operation[] {
       document: {
         operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
         summary: `All ${what} that the filters match, newest first, as a file`,
-        description: format === 'csv' ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.' : 'One JSON object a line.',
+        description:
+          format === 'csv' ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.' : 'One JSON object a line.',
         requestParams: { query: exportable[what].filters },
         responses: { ...responses({}, 400), 200: { description: 'The file', content: { [formats[format]]: { schema: z.string() } } } },
       },

@@ -33,7 +33,8 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     document: {
       operationId: 'submitGeneration',
       summary: 'Submit a generation, safely',
-      description: "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background.",
+      description:
+        "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background.",
       requestBody: jsonBody(generationBodySchema),
       responses: {
         ...responses({ 202: { description: 'Submitted, or on its way', schema: generationSchema } }, 400, 409, 413, 415, 422),

@@ -15,16 +15,36 @@ import { responses, type Operation } from './operation.ts'
 export function onCallOperations(deps: ReceiverDeps): Operation[] {
   const { db, clock } = deps
   return [
-    whole('/problems', { operationId: 'listProblems', summary: 'What is wrong now, in words, the worst first', item: problemSchema, read: () => readProblems(db, readingOptions(deps)) }),
-    whole('/keys', { operationId: 'listKeys', summary: 'The keys: when each matched last, and what is left of its quota', item: keySchema, read: () => readKeys(db, readingOptions(deps)) }),
+    whole('/problems', {
+      operationId: 'listProblems',
+      summary: 'What is wrong now, in words, the worst first',
+      item: problemSchema,
+      read: () => readProblems(db, readingOptions(deps)),
+    }),
+    whole('/keys', {
+      operationId: 'listKeys',
+      summary: 'The keys: when each matched last, and what is left of its quota',
+      item: keySchema,
+      read: () => readKeys(db, readingOptions(deps)),
+    }),
     whole('/give-ups', {
       operationId: 'listGiveUps',
       summary: 'Webhooks that failed here and have not been accepted since, and when the provider gives them up',
       item: giveUpSchema,
       read: () => listGiveUps(db, clock()),
     }),
-    whole('/quarantine/causes', { operationId: 'listQuarantineCauses', summary: 'Why what lies in the quarantine was refused', item: causeSchema, read: () => readQuarantineCauses(db) }),
-    whole('/parked/causes', { operationId: 'listParkedCauses', summary: 'Why deliveries are parked', item: causeSchema, read: () => readParkedCauses(db) }),
+    whole('/quarantine/causes', {
+      operationId: 'listQuarantineCauses',
+      summary: 'Why what lies in the quarantine was refused',
+      item: causeSchema,
+      read: () => readQuarantineCauses(db),
+    }),
+    whole('/parked/causes', {
+      operationId: 'listParkedCauses',
+      summary: 'Why deliveries are parked',
+      item: causeSchema,
+      read: () => readParkedCauses(db),
+    }),
     auditOperation(deps),
     minutesOperation(deps),
   ]

@@ -75,7 +75,10 @@ const successes = [200, 201, 202] as const
 type Content = { description: string; schema: z.ZodType }
 
 /** The responses of an operation: what it answers, and the errors it can end with besides 401 and 503. */
-export function responses(answers: Partial<Record<(typeof successes)[number], Content>>, ...also: (keyof typeof errors)[]): ZodOpenApiResponsesObject {
+export function responses(
+  answers: Partial<Record<(typeof successes)[number], Content>>,
+  ...also: (keyof typeof errors)[]
+): ZodOpenApiResponsesObject {
   const all: ZodOpenApiResponsesObject = {}
   for (const status of successes) {
     const answer = answers[status]

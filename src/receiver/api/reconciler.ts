@@ -4,7 +4,14 @@ import type { ReceiverDeps } from '../program.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
-import { findReconcileRun, listReconcileRuns, readReconciler, reconcilerSchema, reconcileRunSchema, runListSchema } from '../queries/reconciler.ts'
+import {
+  findReconcileRun,
+  listReconcileRuns,
+  readReconciler,
+  reconcilerSchema,
+  reconcileRunSchema,
+  runListSchema,
+} from '../queries/reconciler.ts'
 import { readingOptions } from '../on-call/reading.ts'
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
@@ -58,7 +65,9 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
         work: background.reconcileNow,
       })
       const waited = new AbortController()
-      const first = await Promise.race([ended, delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() => waited.abort())
+      const first = await Promise.race([ended, delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() =>
+        waited.abort(),
+      )
       // Nobody waits any more for an end that comes later; it is in the log and in the audit.
       ended.catch(() => {})
       const row = first && (await readWithin(db, (tx) => findReconcileRun(tx, first.id)))

@@ -38,7 +38,14 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Track a request that was submitted elsewhere',
       requestBody: jsonBody(trackBodySchema),
       responses: responses(
-        { 201: { description: 'Tracked', schema: requestSchema }, 200: { description: 'Known already; what it lacked is filled in, and its key corrected while the provider has not confirmed its result', schema: requestSchema } },
+        {
+          201: { description: 'Tracked', schema: requestSchema },
+          200: {
+            description:
+              'Known already; what it lacked is filled in, and its key corrected while the provider has not confirmed its result',
+            schema: requestSchema,
+          },
+        },
         400,
         413,
         415,
@@ -47,7 +54,8 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
-      if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+      if (!isStorable(body))
+        throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
       const created = await trackRequest(db, body, { environment, keyNames, now: clock() })
@@ -92,7 +100,12 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
-      const run = await auditedCall(deps, req, { action: 'reconcile', target: id, detailOf: (counts) => counts, work: () => background.reconcileOne(id) })
+      const run = await auditedCall(deps, req, {
+        action: 'reconcile',
+        target: id,
+        detailOf: (counts) => counts,
+        work: () => background.reconcileOne(id),
+      })
       const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
       if (!run || !request) throw unknown(req)
       const { scanned, landed, running, notFound, failed, postponed } = run

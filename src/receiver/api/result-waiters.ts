@@ -73,7 +73,8 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
 
   return {
     join: async (requestId, onTerminal) => {
-      if (count >= maxWaiters) throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for results already`, { headers: { 'retry-after': '1' } })
+      if (count >= maxWaiters)
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for results already`, { headers: { 'retry-after': '1' } })
       count += 1
       const group = waiting.get(requestId) ?? new Set()
       waiting.set(requestId, group.add(onTerminal))

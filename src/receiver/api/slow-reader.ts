@@ -9,6 +9,10 @@ const maxStallMs = 30_000
  * waits in memory for a slow reader. Rejects where `signal` aborts, or the reader
  * takes nothing for `stallMs`.
  */
-export async function writeTo(reader: Writable, text: string, { signal, stallMs = maxStallMs }: { signal: AbortSignal; stallMs?: number }): Promise<void> {
+export async function writeTo(
+  reader: Writable,
+  text: string,
+  { signal, stallMs = maxStallMs }: { signal: AbortSignal; stallMs?: number },
+): Promise<void> {
   if (!reader.write(text)) await once(reader, 'drain', { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) })
 }

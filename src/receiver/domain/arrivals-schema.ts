@@ -28,9 +28,15 @@ export const arrivals = mediadock.table(
     primaryKey({ columns: [table.arrivedAt, table.id] }),
     index('arrivals_delivery').on(table.deliveryId),
     // What is accepted, as nearly everything is, writes to none of these.
-    index('arrivals_outcome').on(table.outcome, table.arrivedAt, table.id).where(sql`outcome <> 'accepted'`),
-    index('arrivals_unstored').on(table.requestId).where(sql`outcome = 'unavailable'`),
-    index('arrivals_reason').on(table.reason, table.arrivedAt, table.id).where(sql`reason is not null`),
+    index('arrivals_outcome')
+      .on(table.outcome, table.arrivedAt, table.id)
+      .where(sql`outcome <> 'accepted'`),
+    index('arrivals_unstored')
+      .on(table.requestId)
+      .where(sql`outcome = 'unavailable'`),
+    index('arrivals_reason')
+      .on(table.reason, table.arrivedAt, table.id)
+      .where(sql`reason is not null`),
   ],
 )
 

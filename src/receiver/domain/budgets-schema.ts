@@ -8,7 +8,10 @@ export const callBudgets = mediadock.table('call_budgets', {
   /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
   slots: integer('slots').array().notNull(),
   /** Those of them that only tried whether this key knows a request that is another's. */
-  trialSlots: integer('trial_slots').array().notNull().default(sql`array_fill(0, array[61])`),
+  trialSlots: integer('trial_slots')
+    .array()
+    .notNull()
+    .default(sql`array_fill(0, array[61])`),
   slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
   /** Whether the last statement that wanted a call got it; it reads that back. */
   granted: boolean('granted').notNull(),

@@ -29,7 +29,9 @@ export const generations = mediadock.table(
     lastError: text('last_error'),
   },
   (table) => [
-    index('generations_due').on(table.nextAttemptAt).where(sql`state = 'pending'`),
+    index('generations_due')
+      .on(table.nextAttemptAt)
+      .where(sql`state = 'pending'`),
     index('generations_request').on(table.requestId),
   ],
 )

@@ -44,7 +44,10 @@ export const deliveries = mediadock.table(
     receivedAt: instant('received_at').notNull(),
     headers: jsonb('headers').$type<Record<string, string>>().notNull(),
     body: bytea('body').notNull(),
-    flags: text('flags').array().notNull().default(sql`'{}'`),
+    flags: text('flags')
+      .array()
+      .notNull()
+      .default(sql`'{}'`),
     /** Why it is parked; null while it is not. */
     parkedReason: text('parked_reason'),
   },
@@ -52,7 +55,9 @@ export const deliveries = mediadock.table(
     // The key besides, so that those of a key that is seldom used are found without reading the others.
     index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
     index('deliveries_request').on(table.requestId),
-    index('deliveries_parked').on(table.receivedAt.desc(), table.id.desc()).where(sql`parked_reason is not null`),
+    index('deliveries_parked')
+      .on(table.receivedAt.desc(), table.id.desc())
+      .where(sql`parked_reason is not null`),
   ],
 )
 
@@ -68,7 +73,12 @@ export const inbox = mediadock.table(
     /** Whose turn it is: what has to be fetched first is claimed from each key in turn. */
     keyName: text('key_name').notNull().default(''),
   },
-  (table) => [index('inbox_due').on(table.lane, table.dueAt), index('inbox_turns').on(table.keyName, table.dueAt).where(sql`lane = 'fetch'`)],
+  (table) => [
+    index('inbox_due').on(table.lane, table.dueAt),
+    index('inbox_turns')
+      .on(table.keyName, table.dueAt)
+      .where(sql`lane = 'fetch'`),
+  ],
 )
 
 /** What each round of processing did with a delivery: for the on-call, pruned with the delivery. */
@@ -83,7 +93,9 @@ export const attempts = mediadock.table(
   (table) => [
     primaryKey({ columns: [table.deliveryId, table.attemptedAt] }),
     // All but the ordinary end, so that landing a delivery writes nothing here.
-    index('attempts_unusual').on(table.outcome, table.deliveryId).where(sql`outcome <> 'landed'`),
+    index('attempts_unusual')
+      .on(table.outcome, table.deliveryId)
+      .where(sql`outcome <> 'landed'`),
   ],
 )
 
@@ -138,7 +150,9 @@ export const requests = mediadock.table(
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
-    index('requests_landed').on(table.landedAt.desc()).where(sql`landed_at is not null`),
+    index('requests_landed')
+      .on(table.landedAt.desc())
+      .where(sql`landed_at is not null`),
     index('requests_unusual')
       .on(table.status, table.trackedAt.desc(), table.requestId.desc())
       .where(sql`status in ('FAILED', 'CANCELED')`),

@@ -104,7 +104,11 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
   return new Map(
     answered(rows, 'reading the budgets of calls').map(({ key_name, used, blocked_until, blocked_reason }) => [
       key_name,
-      { calls: used, blockedUntil: blocked_until === null ? undefined : new Date(blocked_until), blockedReason: blocked_reason ?? undefined },
+      {
+        calls: used,
+        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
+        blockedReason: blocked_reason ?? undefined,
+      },
     ]),
   )
 }

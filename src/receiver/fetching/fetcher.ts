@@ -77,7 +77,12 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
       if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
     }
-    return conclude(tried) ?? { answer: { kind: 'postponed', reason: 'no_key', retryAt: new Date(deps.clock().getTime() + unauthorizedPauseSeconds * 1000) }, keyName }
+    return (
+      conclude(tried) ?? {
+        answer: { kind: 'postponed', reason: 'no_key', retryAt: new Date(deps.clock().getTime() + unauthorizedPauseSeconds * 1000) },
+        keyName,
+      }
+    )
   }
 }
 
@@ -98,7 +103,10 @@ function conclude(tried: readonly Fetched[]): Fetched | undefined {
 }
 
 /** One that knows a request of the named key is of the same account; a 404 takes that back, so that invented ids gain nothing by it. */
-function learn(standIns: Map<string, string>, { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer }): void {
+function learn(
+  standIns: Map<string, string>,
+  { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
+): void {
   if (answer.kind === 'result' || answer.kind === 'running') standIns.set(keyName, key.name)
   if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)
 }
@@ -106,7 +114,11 @@ function learn(standIns: Map<string, string>, { keyName, key, answer }: { keyNam
 /** `isOwn`: of the environment of the request, as far as that is known. */
 type Candidate = { key: GenerationKey; by: Purpose; isOwn: boolean }
 
-function candidates(keys: Keys, { keyName, environment, purpose, turn = 0 }: ResultLookup, standIns: ReadonlyMap<string, string>): Candidate[] {
+function candidates(
+  keys: Keys,
+  { keyName, environment, purpose, turn = 0 }: ResultLookup,
+  standIns: ReadonlyMap<string, string>,
+): Candidate[] {
   const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
   const named = keyName === undefined ? undefined : keys.byName.get(keyName)
   const own = named?.environment ?? environment
@@ -123,7 +135,12 @@ function candidates(keys: Keys, { keyName, environment, purpose, turn = 0 }: Res
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
 }
 
-type PollWith = Pick<ResultLookup, 'requestId' | 'signal'> & { key: GenerationKey; purpose: Purpose; onDecided: () => void; breaker: ProviderBreaker }
+type PollWith = Pick<ResultLookup, 'requestId' | 'signal'> & {
+  key: GenerationKey
+  purpose: Purpose
+  onDecided: () => void
+  breaker: ProviderBreaker
+}
 
 async function pollWith(deps: FetcherDeps, { requestId, key, purpose, signal, onDecided, breaker }: PollWith): Promise<ResultAnswer> {
   const now = deps.clock()
@@ -144,11 +161,15 @@ async function pollWith(deps: FetcherDeps, { requestId, key, purpose, signal, on
   breaker.note(outcome.kind !== 'unreachable', deps.clock())
   deps.calls.inc({ operation: 'result', outcome: outcome.kind })
   deps.onPolled?.({ requestId, keyName: key.name, polledAt: deps.clock(), outcome: outcome.kind, detail: detailOf(outcome) })
-  deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail: detailOf(outcome), ms }, 'provider called')
+  deps.logger.info(
+    { request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail: detailOf(outcome), ms },
+    'provider called',
+  )
 
   const block = pauseAfter(outcome, rate)
   // From the answer on, not from the call: up to 10 s may lie between them.
-  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+  if (block)
+    await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return outcome
 }
 
@@ -176,7 +197,10 @@ function detailOf(outcome: FetchOutcome): string | undefined {
 type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
 
 /** How long the key must rest after this answer: the provider's own word, or ours where it refused the key. */
-export function pauseAfter(outcome: PausingOutcome, rate: { remaining: number; resetSeconds: number } | undefined): { seconds: number; reason: string } | undefined {
+export function pauseAfter(
+  outcome: PausingOutcome,
+  rate: { remaining: number; resetSeconds: number } | undefined,
+): { seconds: number; reason: string } | undefined {
   if (outcome.kind === 'unauthorized') return { seconds: unauthorizedPauseSeconds, reason: 'unauthorized' }
   if (outcome.kind === 'rate_limited') {
     const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds

@@ -21,7 +21,13 @@ export type PollLog = {
 
 /** The polls, for the timelines of requests; written in batches, off the way of landing, and bounded. */
 export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Counter; wake: () => void }): PollLog {
-  const rows = createWriteBehind<PollRecord>({ write: (polls) => write(db, polls), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
+  const rows = createWriteBehind<PollRecord>({
+    write: (polls) => write(db, polls),
+    rowsPerWrite: flushRows,
+    maxRows: maxWaitingRows,
+    dropped,
+    wake,
+  })
   return { record: rows.add, runOnce: rows.writeSome, waiting: rows.waiting }
 }
 

@@ -25,7 +25,15 @@ export type ProviderClient = {
   fetchResult: (requestId: string, key: GenerationKey, signal: AbortSignal) => Promise<ProviderAnswer>
 }
 
-export function createProviderClient({ baseUrl, fetch, clock }: { baseUrl: string; fetch: typeof globalThis.fetch; clock: () => Date }): ProviderClient {
+export function createProviderClient({
+  baseUrl,
+  fetch,
+  clock,
+}: {
+  baseUrl: string
+  fetch: typeof globalThis.fetch
+  clock: () => Date
+}): ProviderClient {
   return {
     fetchResult: async (requestId, key, signal) => {
       const deadline = AbortSignal.timeout(deadlineMs)
@@ -80,7 +88,8 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
       : { kind: 'invalid', detail: 'the status body is not of the expected shape' }
   }
   const parsed = resultSchema.safeParse(json)
-  if (!parsed.success) return { kind: 'invalid', detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500) }
+  if (!parsed.success)
+    return { kind: 'invalid', detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500) }
   if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
   if (!fitsPostgres(parsed.data)) return { kind: 'invalid', detail: 'the result holds what Postgres does not store' }
   return { kind: 'result', result: parsed.data }
@@ -106,9 +115,20 @@ const foreignTime = /^0000|[+-](?:1[6-9]|2[0-3]):\d\d$/
 
 /** Nothing that the columns would refuse: such a result would fail again each time it is written. */
 function fitsPostgres(result: Result): boolean {
-  const sizes = result.status === 'COMPLETED' ? ('images' in result.output ? result.output.images : 'video' in result.output ? [result.output.video] : []) : []
+  const sizes =
+    result.status === 'COMPLETED'
+      ? 'images' in result.output
+        ? result.output.images
+        : 'video' in result.output
+          ? [result.output.video]
+          : []
+      : []
   const times = [result.created_at ?? '', result.completed_at ?? '']
-  return isStorable(result) && sizes.every(({ width, height }) => width <= maxInteger && height <= maxInteger) && !times.some((time) => foreignTime.test(time))
+  return (
+    isStorable(result) &&
+    sizes.every(({ width, height }) => width <= maxInteger && height <= maxInteger) &&
+    !times.some((time) => foreignTime.test(time))
+  )
 }
 
 /** The text of an answer, or undefined when it is too large; the rest is not read. */

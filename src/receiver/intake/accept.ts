@@ -14,7 +14,16 @@ import * as schema from '../domain/schema.ts'
 const written = {
   deliveries: list(
     columnsOf(schema.deliveries),
-    'id', 'webhook_id', 'request_id', 'status', 'key_name', 'signed_at', 'received_at', 'headers', 'body', 'parked_reason',
+    'id',
+    'webhook_id',
+    'request_id',
+    'status',
+    'key_name',
+    'signed_at',
+    'received_at',
+    'headers',
+    'body',
+    'parked_reason',
   ),
   inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'key_name'),
 }
@@ -167,11 +176,19 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
  * statement. Answers the ids that were new; every row has to come back, new or
  * known, so that an answer that is none is never taken for "known already".
  */
-export async function storeDeliveries(db: Database, rows: readonly Delivery[], quarantineIds: readonly number[] = []): Promise<Set<string>> {
+export async function storeDeliveries(
+  db: Database,
+  rows: readonly Delivery[],
+  quarantineIds: readonly number[] = [],
+): Promise<Set<string>> {
   const released =
-    quarantineIds.length === 0 ? sql`` : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
+    quarantineIds.length === 0
+      ? sql``
+      : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(db, sql`
+  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(
+    db,
+    sql`
     with durable as (select set_config('synchronous_commit', 'on', true)),
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
@@ -195,7 +212,8 @@ export async function storeDeliveries(db: Database, rows: readonly Delivery[], q
       insert into mediadock.inbox (${written.inbox})
       select id, lane, to_timestamp(received_at), key_name from stored join arrived using (id) where parked_reason is null
     )
-    select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`)
+    select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`,
+  )
   if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
   return new Set(answers.flatMap(({ id, is_new: isNew }) => (isNew ? [id] : [])))
 }

@@ -49,7 +49,13 @@ export type ArrivalLogDeps = {
  * the day, are folded into one row for each cause and minute.
  */
 export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded }: ArrivalLogDeps): ArrivalLog {
-  const rows = createWriteBehind<Row>({ write: (batch) => write(db, batch, onWritten), rowsPerWrite: flushRows, maxRows: maxWaitingRows, dropped, wake })
+  const rows = createWriteBehind<Row>({
+    write: (batch) => write(db, batch, onWritten),
+    rowsPerWrite: flushRows,
+    maxRows: maxWaitingRows,
+    dropped,
+    wake,
+  })
   const mayHaveOwnRow = createRefusedBudget(clock())
   const folds = new Map<string, Row>()
 
@@ -109,13 +115,26 @@ function createRefusedBudget(start: Date): (arrivedAt: Date) => boolean {
 }
 
 async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: Arrival) => void): Promise<void> {
-  const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) => (keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }]))
+  const uses = rows.flatMap(({ arrival: { keyName, arrivedAt: at }, folded }) =>
+    keyName === undefined ? [] : [{ keyName, at, matches: 1 + folded }],
+  )
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
     insert into mediadock.arrivals (${list(
       arrivals,
-      'arrived_at', 'outcome', 'reason', 'status', 'webhook_id', 'delivery_id', 'request_id', 'key_name', 'remote', 'bytes',
-      'skew_seconds', 'ack_ms', 'folded',
+      'arrived_at',
+      'outcome',
+      'reason',
+      'status',
+      'webhook_id',
+      'delivery_id',
+      'request_id',
+      'key_name',
+      'remote',
+      'bytes',
+      'skew_seconds',
+      'ack_ms',
+      'folded',
     )})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,

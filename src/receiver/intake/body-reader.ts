@@ -87,7 +87,8 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
     if (bytes > one.buffer.length) {
       const isFirst = one.bytes === 0
       const capacity = isFirst ? bytes : Math.min(declared ?? maxBodyBytes, Math.max(firstCapacity, bytes * 2))
-      if (!reserve(costOf(capacity) - costOf(one.buffer.length), Math.max(capacity, declared ?? 0), one)) return one.refuse('too_much_being_received')
+      if (!reserve(costOf(capacity) - costOf(one.buffer.length), Math.max(capacity, declared ?? 0), one))
+        return one.refuse('too_much_being_received')
       const buffer = isFirst ? chunk : Buffer.allocUnsafeSlow(capacity)
       if (!isFirst) one.buffer.copy(buffer, 0, 0, one.bytes)
       one.buffer = buffer
@@ -101,7 +102,16 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
   const receive = (req: IncomingMessage, declared: number | undefined): Promise<ReceivedBody> =>
     new Promise((resolve, reject) => {
       const now = performance.now()
-      const one: Receiving = { bytes: 0, chunks: 0, buffer: nothing, startedAt: now, isPaused: false, came: 0, cameAt: now, refuse: (code) => refuse(code) }
+      const one: Receiving = {
+        bytes: 0,
+        chunks: 0,
+        buffer: nothing,
+        startedAt: now,
+        isPaused: false,
+        came: 0,
+        cameAt: now,
+        refuse: (code) => refuse(code),
+      }
       const onData = (chunk: Buffer) => {
         append(one, chunk, declared)
         if (one.bytes <= freeBytes || !receiving.has(one)) return

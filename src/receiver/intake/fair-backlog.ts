@@ -29,7 +29,16 @@ export type FairBacklog<Row> = {
  * Rows that are written in batches, the oldest first. Where there is no room for
  * another, the newest of whoever has most is dropped: a flood costs itself.
  */
-export function createFairBacklog<Row>({ write, rowsPerWrite, weightPerWrite, maxWeight, weightOf, pathOf, dropped, wake }: FairBacklogOptions<Row>): FairBacklog<Row> {
+export function createFairBacklog<Row>({
+  write,
+  rowsPerWrite,
+  weightPerWrite,
+  maxWeight,
+  weightOf,
+  pathOf,
+  dropped,
+  wake,
+}: FairBacklogOptions<Row>): FairBacklog<Row> {
   const shares = createFairShares<Row>()
   let queue: Held<Row>[] = []
   let waiting = 0

@@ -58,7 +58,12 @@ export type QuarantineDeps = {
  * goes, in the table the oldest.
  */
 export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps): Quarantine {
-  const pathOf = ({ source, reason }: Pick<Row, 'source' | 'reason'>) => [senders.isKnown(source) ? 'known' : 'strangers', networkOf(source), source, reason]
+  const pathOf = ({ source, reason }: Pick<Row, 'source' | 'reason'>) => [
+    senders.isKnown(source) ? 'known' : 'strangers',
+    networkOf(source),
+    source,
+    reason,
+  ]
   const rows = createFairBacklog<Row>({
     write: (batch) => store(db, batch),
     rowsPerWrite: flushRows,
@@ -161,7 +166,10 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
     // One row for each key: the same delivery may have been refused six times.
     const deliveries = [...new Map(authentic.map(({ delivery }) => [delivery.id, delivery])).values()]
     if (authentic.length > 0) {
-      await noteKeyUses(db, authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })))
+      await noteKeyUses(
+        db,
+        authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })),
+      )
       await storeDeliveries(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
@@ -177,7 +185,14 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
 }
 
 /** A refused arrival as it lies in the quarantine. */
-export type Kept = { id: number; arrivedAt: Date; reason: string; webhookId: string | undefined; headers: Record<string, string>; body: Buffer }
+export type Kept = {
+  id: number
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  headers: Record<string, string>
+  body: Buffer
+}
 export type KeptRow = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'>
 
 export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {

@@ -6,7 +6,10 @@ export function sourceOf(remote: string | undefined): string {
   if (remote === undefined || !ipaddr.isValid(remote)) return 'unknown'
   const address = ipaddr.process(remote)
   if (address instanceof ipaddr.IPv4) return address.toString()
-  return `${address.parts.slice(0, 4).map((part) => part.toString(16)).join(':')}::/64`
+  return `${address.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(':')}::/64`
 }
 
 /** The network that a source is in, of which one can have many: an IPv4 /24, or the /48 of an IPv6 one. */

@@ -19,7 +19,10 @@ export class Refusal extends HttpError {
 
 // Written thousands of times a second: made once.
 const acceptanceBodies = { accepted: '{"status":"accepted"}', duplicate: '{"status":"duplicate"}', parked: '{"status":"parked"}' } as const
-const headersOf = (body: string) => ({ 'content-type': 'application/json; charset=utf-8', 'content-length': String(Buffer.byteLength(body)) })
+const headersOf = (body: string) => ({
+  'content-type': 'application/json; charset=utf-8',
+  'content-length': String(Buffer.byteLength(body)),
+})
 const acceptanceHeaders = {
   accepted: headersOf(acceptanceBodies.accepted),
   duplicate: headersOf(acceptanceBodies.duplicate),
@@ -43,7 +46,9 @@ function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
     case 'payload_too_large':
       return new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
     case 'too_many_chunks':
-      return new Refusal(413, 'payload_too_large', 'the body comes in more pieces than its length allows; send it in larger ones', { reason })
+      return new Refusal(413, 'payload_too_large', 'the body comes in more pieces than its length allows; send it in larger ones', {
+        reason,
+      })
     case 'too_slow':
       return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason })
     case 'too_much_being_received':

@@ -138,7 +138,15 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
     const { timestampSeconds, keyName } = verification
     arrival.keyName = keyName
-    const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt: arrival.arrivedAt, headers: keptHeaders(req), body })
+    const delivery = toDelivery({
+      id,
+      webhookId,
+      keyName,
+      timestampSeconds,
+      receivedAt: arrival.arrivedAt,
+      headers: keptHeaders(req),
+      body,
+    })
     arrival.requestId = delivery.requestId
     arrival.reason = delivery.parkReason
     return delivery
@@ -169,7 +177,10 @@ async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps
 }
 
 /** Nobody is left to be answered: the work is not worth going on with. */
-function* unlessGone(req: IncomingMessage, steps: Generator<undefined, Verification, undefined>): Generator<undefined, Verification, undefined> {
+function* unlessGone(
+  req: IncomingMessage,
+  steps: Generator<undefined, Verification, undefined>,
+): Generator<undefined, Verification, undefined> {
   for (;;) {
     if (req.socket.destroyed) throw new BodyError('aborted')
     const step = steps.next()

@@ -39,9 +39,13 @@ export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
  * more than `limit`, and none after the one with which the bodies reach
  * `maxBytes`: what is claimed is held in memory.
  */
-export async function claim(db: Database, { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date }): Promise<Claimed[]> {
+export async function claim(
+  db: Database,
+  { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date },
+): Promise<Claimed[]> {
   const rows = await db.execute<
-    RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> & RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'>
+    RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
+      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'>
   >(sql`
     with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
@@ -171,6 +175,8 @@ export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
 }
 
 export async function countParked(db: Executor): Promise<number> {
-  const rows = await db.execute<{ n: number }>(sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`)
+  const rows = await db.execute<{ n: number }>(
+    sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
+  )
   return one(rows, 'counting what is parked').n
 }

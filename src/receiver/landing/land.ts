@@ -86,7 +86,9 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
       from outcome, ${everyNotification}) as c`
-  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [{ change: rolledBack(error) }])
+  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [
+    { change: rolledBack(error) },
+  ])
   return one(rows, `landing request ${written.requestId}`).change
 }
 

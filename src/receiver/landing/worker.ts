@@ -59,7 +59,14 @@ export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
     for (const wave of wavesOf(now)) failed += await landWave(deps, wave)
     if (later.length > 0) await defer(deps, later)
     const bytes = claimed.reduce((sum, { body }) => sum + body.length, 0)
-    return { claimed: claimed.length, landed: now.length - failed, parked: prepared.length - ready.length, failed, deferred: later.length, more: claimed.length === limit || bytes >= maxClaimBytes }
+    return {
+      claimed: claimed.length,
+      landed: now.length - failed,
+      parked: prepared.length - ready.length,
+      failed,
+      deferred: later.length,
+      more: claimed.length === limit || bytes >= maxClaimBytes,
+    }
   } catch (error) {
     await returnClaims(deps, claimed)
     throw error
@@ -69,7 +76,10 @@ export async function runOnce(deps: WorkerDeps, lane: Lane): Promise<Round> {
 /** Deliveries of a request that has had its turn in this round, each at the time of a later one: no other waits for them. */
 async function defer({ db, clock, logger }: WorkerDeps, later: readonly { one: Ready; turn: number }[]): Promise<void> {
   const now = clock()
-  const claims = later.map(({ one: { claimed }, turn }) => ({ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }))
+  const claims = later.map(({ one: { claimed }, turn }) => ({
+    ...claimed,
+    dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)),
+  }))
   await giveBack(db, claims, now)
   logger.info({ deliveries: later.length, request_id: later[0]?.one.landing.requestId }, 'many deliveries of one request take turns')
 }
@@ -91,7 +101,10 @@ async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise
   const parsed = parseNotification(body)
   if (!parsed.ok) {
     await park(deps.db, { claimed, reason: parsed.reason, detail: 'not a notification', now: deps.clock() })
-    deps.logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason: parsed.reason }, 'delivery processed')
+    deps.logger.info(
+      { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason: parsed.reason },
+      'delivery processed',
+    )
     return 'parked'
   }
   return { claimed, landing: await landingOf(deps, claimed, parsed.notification) }
@@ -101,7 +114,12 @@ async function prepare(deps: WorkerDeps, { body, ...claimed }: Claimed): Promise
 export async function landingOf(deps: WorkerDeps, delivery: Identified, notification: Notification): Promise<Landing> {
   const origin = originOf(deps, delivery)
   if (laneOf(notification) === 'direct') return landingOfNotification(notification, origin)
-  const { answer, keyName } = await deps.fetch({ requestId: notification.request_id, keyName: delivery.keyName, purpose: 'landing', signal: deps.cut })
+  const { answer, keyName } = await deps.fetch({
+    requestId: notification.request_id,
+    keyName: delivery.keyName,
+    purpose: 'landing',
+    signal: deps.cut,
+  })
   // Whatever kept the full result from us, readers have what the webhook carried now; the reconciler completes it.
   if (answer.kind !== 'result') return landingOfNotification(notification, origin)
   // A retired key may have signed, whose environment nobody knows; that of the key which knows the result is known.
@@ -149,13 +167,24 @@ async function putOff({ db, clock, logger }: WorkerDeps, { claimed, landing }: R
   const now = clock()
   const dueAt = new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random))
   await giveBack(db, [{ ...claimed, dueAt }], now)
-  logger.warn({ delivery_id: claimed.deliveryId, request_id: landing.requestId, retry_at: dueAt.toISOString() }, 'the row of a request is locked by an open transaction, landing it later')
+  logger.warn(
+    { delivery_id: claimed.deliveryId, request_id: landing.requestId, retry_at: dueAt.toISOString() },
+    'the row of a request is locked by an open transaction, landing it later',
+  )
   return 1
 }
 
 async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
-  const end = await retryOrPark(deps.db, { claimed, reason: 'landing_failed', detail: postgresMessage(error).slice(0, 500), now: deps.clock() })
-  deps.logger.error({ err: error, delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, request_id: landing.requestId, end }, 'a delivery could not be landed')
+  const end = await retryOrPark(deps.db, {
+    claimed,
+    reason: 'landing_failed',
+    detail: postgresMessage(error).slice(0, 500),
+    now: deps.clock(),
+  })
+  deps.logger.error(
+    { err: error, delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, request_id: landing.requestId, end },
+    'a delivery could not be landed',
+  )
   return 1
 }
 

@@ -13,19 +13,22 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   no_matching_secret: {
     clause: 'no secret matches',
     title: 'No secret matches',
-    means: 'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
+    means:
+      'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
     todo: 'Add the secret of the key to the keys (the old one may stay, retired), reload with SIGHUP (GENERATION_KEYS_FILE) or a restart (GENERATION_KEYS), then verify these again.',
   },
   timestamp_too_old: {
     clause: 'the signed time is too old',
     title: 'Signed too long ago',
-    means: 'A secret of ours matches, but the signed time lay more than 5 minutes before the arrival: our clock is ahead, theirs is behind, or an old webhook was sent again.',
+    means:
+      'A secret of ours matches, but the signed time lay more than 5 minutes before the arrival: our clock is ahead, theirs is behind, or an old webhook was sent again.',
     todo: 'Compare our clock with a time server. The window is judged against the arrival, so verifying again accepts none of them; the reconciler fetches their results.',
   },
   timestamp_in_future: {
     clause: 'the signed time is in the future',
     title: 'Signed in the future',
-    means: 'A secret of ours matches, but the signed time lay more than 5 minutes after the arrival: our clock is behind, or theirs is ahead.',
+    means:
+      'A secret of ours matches, but the signed time lay more than 5 minutes after the arrival: our clock is behind, or theirs is ahead.',
     todo: 'Compare our clock with a time server. The window is judged against the arrival, so verifying again accepts none of them; the reconciler fetches their results.',
   },
   malformed_header: {
@@ -43,7 +46,8 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   invalid_webhook_id: {
     clause: 'the webhook id is not usable',
     title: 'No usable webhook id',
-    means: 'X-Service-Webhook-Id is absent, repeated, too long or not visible ASCII. Without an id there is no delivery, even if it is authentic.',
+    means:
+      'X-Service-Webhook-Id is absent, repeated, too long or not visible ASCII. Without an id there is no delivery, even if it is authentic.',
     todo: 'Verifying again cannot accept it. If it came from the provider, its result is fetched by the reconciler; tell the provider.',
   },
 }
@@ -59,10 +63,22 @@ const unavailable: Readonly<Record<string, string>> = {
 const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords> = {
   not_utf8: { title: 'Not UTF-8', means: 'Authentic, but its bytes are not UTF-8 text without a byte-order mark.', todo: notDescribed() },
   not_json: { title: 'Not JSON', means: 'Authentic, but its bytes are not JSON.', todo: notDescribed() },
-  not_storable: { title: 'Cannot be stored', means: 'Authentic, but it holds NUL or lone surrogates, which Postgres does not store.', todo: notDescribed() },
+  not_storable: {
+    title: 'Cannot be stored',
+    means: 'Authentic, but it holds NUL or lone surrogates, which Postgres does not store.',
+    todo: notDescribed(),
+  },
   unknown_shape: { title: 'Unknown shape', means: 'Authentic JSON, but not a notification as the API describes it.', todo: notDescribed() },
-  no_request_id: { title: 'No request id', means: 'Authentic, but it does not say by a uuid which request it is about.', todo: notDescribed() },
-  unknown_status: { title: 'Unknown status', means: 'Authentic, but its status is neither OK nor ERROR: the provider may have a newer API.', todo: notDescribed() },
+  no_request_id: {
+    title: 'No request id',
+    means: 'Authentic, but it does not say by a uuid which request it is about.',
+    todo: notDescribed(),
+  },
+  unknown_status: {
+    title: 'Unknown status',
+    means: 'Authentic, but its status is neither OK nor ERROR: the provider may have a newer API.',
+    todo: notDescribed(),
+  },
   key_mismatch: {
     title: 'Key of the other environment',
     means: 'Signed with a live key for a request that is tracked as sandbox, or the other way round. Its result is not applied.',
@@ -70,7 +86,8 @@ const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords>
   },
   landing_failed: {
     title: 'Landing failed five times',
-    means: 'Postgres refused what it would write, five times over. The attempts of each delivery say why; it is often a trigger or constraint of your own.',
+    means:
+      'Postgres refused what it would write, five times over. The attempts of each delivery say why; it is often a trigger or constraint of your own.',
     todo: 'Mend the cause first, then replay.',
   },
 }
@@ -84,7 +101,10 @@ const words: Record<CausePlace, Readonly<Record<string, CauseWords>>> = { quaran
 export function wordsOf(place: CausePlace, reason: string): CauseWords {
   if (Object.hasOwn(words[place], reason) && words[place][reason]) return words[place][reason]
   // Too large, compressed or cut off: refused before there was anything to keep.
-  const todo = place === 'parked' ? 'Look at one of them: its attempts tell more.' : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
+  const todo =
+    place === 'parked'
+      ? 'Look at one of them: its attempts tell more.'
+      : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
   return { title: reason, means: 'A cause that this version has no words for.', todo }
 }
 

@@ -59,7 +59,8 @@ function failingProblem({ outcome, reason, arrivals, since }: Failing, { recent,
   const begun = since === null ? `in the last ${recent.minutes} minutes` : `since ${clockTime(since, now)}`
   const text = `${percent(share)} of arrivals ${outcome === 'refused' ? 'refused' : 'not acknowledged'} ${begun}: ${why}.`
   const cause = `${outcome}:${reason ?? 'unknown'}`
-  if (outcome === 'unavailable') return [{ severity: 'critical', text, cause, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
+  if (outcome === 'unavailable')
+    return [{ severity: 'critical', text, cause, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
   const severity = share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
   return [{ severity, text, cause, href: href('/parked', { reason }) }]
 }
@@ -78,9 +79,13 @@ function inboxProblem({ inbox: { pending, oldestSeconds } }: Numbers): Problem[]
 
 function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
   // What has landed by other ways needs nothing any more.
-  const open = giveUps.filter(({ request_status }) => request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS')
+  const open = giveUps.filter(
+    ({ request_status }) => request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS',
+  )
   const lost = open.filter(({ given_up }) => given_up)
-  const [first, ...others] = open.filter(({ given_up, last_attempt_at }) => !given_up && Date.parse(last_attempt_at) - now.getTime() <= soonMinutes * 60_000)
+  const [first, ...others] = open.filter(
+    ({ given_up, last_attempt_at }) => !given_up && Date.parse(last_attempt_at) - now.getTime() <= soonMinutes * 60_000,
+  )
   const problems: Problem[] = []
   if (first) {
     const left = (Date.parse(first.last_attempt_at) - now.getTime()) / 1000
@@ -102,28 +107,47 @@ function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_ru
     const text = `The reconciler is silent ${since}: what the webhooks miss is not polled.`
     problems.push({ severity: 'critical', text, cause: 'reconciler_silent', href: '/reconciler' })
   } else if (last_run?.outcome === 'error') {
-    problems.push({ severity: 'warning', text: `The last run of the reconciler failed: ${last_run.error ?? 'see the log'}.`, cause: 'reconciler_failed', href: '/reconciler' })
+    problems.push({
+      severity: 'warning',
+      text: `The last run of the reconciler failed: ${last_run.error ?? 'see the log'}.`,
+      cause: 'reconciler_failed',
+      href: '/reconciler',
+    })
   }
   return problems
 }
 
 function keyProblems(key: KeyState, now: Date): Problem[] {
-  const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [{ severity, cause: `${cause}:${key.name}`, text, href: '/keys' }]
+  const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
+    { severity, cause: `${cause}:${key.name}`, text, href: '/keys' },
+  ]
   if (key.blocked_until !== null) {
     const until = clockTime(key.blocked_until, now)
     if (key.blocked_reason === 'unauthorized') {
-      return problem('critical', 'key_refused', `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}. Give a valid key.`)
+      return problem(
+        'critical',
+        'key_refused',
+        `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}. Give a valid key.`,
+      )
     }
     return problem('warning', 'key_blocked', `The provider demands a pause: no calls with the key ${key.name} until ${until}.`)
   }
   if (key.configured && !key.retired && key.quota_left === 0) {
-    return problem('warning', 'quota_spent', `The quota of the key ${key.name} is used up: ${count(key.calls, 'call', 'calls')} in the last minute.`)
+    return problem(
+      'warning',
+      'quota_spent',
+      `The quota of the key ${key.name} is used up: ${count(key.calls, 'call', 'calls')} in the last minute.`,
+    )
   }
   if (!key.still_matches || key.last_match_at === null) return []
   const last = clockTime(key.last_match_at, now)
   return key.configured
     ? problem('notice', 'retired_key_matches', `The retired key ${key.name} still signs deliveries, last at ${last}: keep its secret.`)
-    : problem('notice', 'removed_key_matched', `The key ${key.name} signed deliveries until ${last} and is not configured any more: what it signs now is refused.`)
+    : problem(
+        'notice',
+        'removed_key_matched',
+        `The key ${key.name} signed deliveries until ${last} and is not configured any more: what it signs now is refused.`,
+      )
 }
 
 function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {

@@ -32,7 +32,9 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
   const failed = await giveUps(tx, now)
-  const failing = failingOf(recent, await failingSince(tx, now)).filter((one) => !isOver(one, failed, new Date(now.getTime() - (recent.minutes + 1) * 60_000)))
+  const failing = failingOf(recent, await failingSince(tx, now)).filter(
+    (one) => !isOver(one, failed, new Date(now.getTime() - (recent.minutes + 1) * 60_000)),
+  )
   const numbers = {
     now,
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
@@ -56,5 +58,8 @@ function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>): 
 /** For want of a secret or of Postgres, and every one of them was accepted since: the on-call sees that it worked. */
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
   if (outcome === 'refused' && reason !== 'no_matching_secret') return false
-  return failed.length < maxGiveUps && !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
+  return (
+    failed.length < maxGiveUps &&
+    !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
+  )
 }

@@ -25,7 +25,10 @@ const maxChangesBytes = 4 * 1024 * 1024
 const atOnce = 4
 
 /** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is listed and holds up no other. */
-export async function replayMany(deps: WorkerDeps, { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany): Promise<ReplayedMany> {
+export async function replayMany(
+  deps: WorkerDeps,
+  { filters, dryRun, cursor, limit, signal, onProgress }: ReplayMany,
+): Promise<ReplayedMany> {
   const all: ReplayedMany = { replayed: 0, changes: [], failed: [], next_cursor: cursor ?? null }
   let [done, bytes] = [0, 0]
   for (;;) {

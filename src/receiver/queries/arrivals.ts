@@ -6,7 +6,20 @@ import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
 import { arrivalOutcomes, type ArrivalFilters, type Paging } from './filters.ts'
-import { afterCursor, allOf, encodeCursor, instantOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page, type Place } from './page.ts'
+import {
+  afterCursor,
+  allOf,
+  encodeCursor,
+  instantOf,
+  isoAlways,
+  limitOf,
+  microsOf,
+  toPage,
+  within,
+  type Order,
+  type Page,
+  type Place,
+} from './page.ts'
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -38,8 +51,19 @@ export const arrivalSchema = z
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
 const logged = [
-  'arrived_at', 'outcome', 'reason', 'status', 'webhook_id', 'delivery_id', 'request_id', 'key_name', 'remote', 'bytes',
-  'skew_seconds', 'ack_ms', 'folded',
+  'arrived_at',
+  'outcome',
+  'reason',
+  'status',
+  'webhook_id',
+  'delivery_id',
+  'request_id',
+  'key_name',
+  'remote',
+  'bytes',
+  'skew_seconds',
+  'ack_ms',
+  'folded',
 ] as const
 
 type ArrivalRow = RowOf<typeof arriving.arrivals, 'id' | (typeof logged)[number]> & { outcome: ArrivalEntry['outcome']; micros: string }
@@ -62,7 +86,9 @@ export async function listArrivals(db: Database, { limit, cursor, ...filters }: 
 
 /** The newest of all, inside another read. */
 export async function newestArrivals(tx: Executor, limit: number): Promise<ArrivalEntry[]> {
-  const rows = await tx.execute<ArrivalRow>(sql`select ${columns} from mediadock.arrivals a order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`)
+  const rows = await tx.execute<ArrivalRow>(
+    sql`select ${columns} from mediadock.arrivals a order by ${a.arrived_at} desc, ${a.id} desc limit ${limit}`,
+  )
   return rows.map(toArrival)
 }
 
@@ -77,7 +103,11 @@ export type TailedArrival = { arrival: ArrivalEntry; cursor: string }
  * log is written in batches, so a row may appear behind others that arrived
  * later: what bounds the look back is when a row was written, by its id.
  */
-export async function arrivalsSince(db: Database, filters: ArrivalFilters, { after, notBefore, idFloor, limit }: Since): Promise<TailedArrival[]> {
+export async function arrivalsSince(
+  db: Database,
+  filters: ArrivalFilters,
+  { after, notBefore, idFloor, limit }: Since,
+): Promise<TailedArrival[]> {
   const since = filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime() ? filters.since : notBefore.toISOString()
   const rows = await readWithin(db, (tx) =>
     tx.execute<ArrivalRow>(sql`
@@ -97,7 +127,19 @@ export async function arrivalsOfDeliveries(tx: Executor, deliveryIds: readonly s
   return rows.map(toArrival)
 }
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, q, min_ack_ms, min_skew_seconds, since, until }: ArrivalFilters): (SQL | undefined)[] {
+function matching({
+  state,
+  outcome,
+  reason,
+  request_id,
+  webhook_id,
+  key_name,
+  q,
+  min_ack_ms,
+  min_skew_seconds,
+  since,
+  until,
+}: ArrivalFilters): (SQL | undefined)[] {
   return [
     state && sql`${a.delivery_id} in ${idsInState(state)}`,
     outcome && outcomeIs(outcome),

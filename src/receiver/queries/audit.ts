@@ -37,7 +37,10 @@ export const auditListSchema = auditFiltersSchema.extend(paging)
 const order: Order = { at: sql`${a.at}`, id: sql`${a.id}`, idType: 'bigint' }
 
 /** Who did what, newest first. */
-export async function listAudit(db: Database, { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging): Promise<Page<AuditEntry>> {
+export async function listAudit(
+  db: Database,
+  { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging,
+): Promise<Page<AuditEntry>> {
   const equal = (column: keyof typeof a, value: string | undefined) => (value === undefined ? undefined : sql`${a[column]} = ${value}`)
   const chosen = allOf([
     equal('via', via),

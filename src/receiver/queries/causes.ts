@@ -28,7 +28,10 @@ export function readParkedCauses(db: Database): Promise<Cause[]> {
 /** The same inside another read; only of what arrived since, where that is given. */
 export function parkedCauses(tx: Executor, since?: Date): Promise<Cause[]> {
   const recent = since === undefined ? sql`` : sql`and ${deliveries.received_at} >= ${since.toISOString()}::timestamptz`
-  return causes(tx, sql`select ${deliveries.parked_reason} as reason, ${deliveries.received_at} as at from mediadock.deliveries where ${deliveries.parked_reason} is not null ${recent}`)
+  return causes(
+    tx,
+    sql`select ${deliveries.parked_reason} as reason, ${deliveries.received_at} as at from mediadock.deliveries where ${deliveries.parked_reason} is not null ${recent}`,
+  )
 }
 
 async function causes(tx: Executor, rows: SQL): Promise<Cause[]> {

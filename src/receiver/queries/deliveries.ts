@@ -44,7 +44,10 @@ export const deliverySchema = z
   .meta({ id: 'Delivery' })
 export type DeliveryEntry = z.infer<typeof deliverySchema>
 
-export type DeliveryRow = RowOf<typeof schema.deliveries, 'id' | 'webhook_id' | 'request_id' | 'status' | 'flags' | 'key_name' | 'signed_at' | 'received_at'> &
+export type DeliveryRow = RowOf<
+  typeof schema.deliveries,
+  'id' | 'webhook_id' | 'request_id' | 'status' | 'flags' | 'key_name' | 'signed_at' | 'received_at'
+> &
   Pick<DeliveryEntry, 'state' | 'outcome' | 'reason' | 'model' | 'bytes' | 'arrivals' | 'ack_ms'> & { micros: string }
 
 const order: Order = { at: sql`${d.received_at}`, id: sql`${d.id}`, idType: 'uuid' }
@@ -71,14 +74,19 @@ async function deliveryRows(db: Database, { limit, cursor, ...filters }: Deliver
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {
-  const rows = await readWithin(db, (tx) => tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`))
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<{ n: string }>(sql`select count(*) as n from mediadock.deliveries d where ${allOf(matching(filters))}`),
+  )
   return Number(one(rows, 'counting deliveries').n)
 }
 
 const seldom = 500
 
 /** All deliveries of a key that has only a few; undefined where there are more, or none that could lead anywhere. */
-export async function idsOfSeldomKey(tx: Executor, { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string }): Promise<string[] | undefined> {
+export async function idsOfSeldomKey(
+  tx: Executor,
+  { key_name, until }: Pick<DeliveryFilters, 'until'> & { key_name: string },
+): Promise<string[] | undefined> {
   const rows = await tx.execute<RowOf<typeof schema.deliveries, 'id'>>(sql`
     select ${d.id} from mediadock.deliveries d where ${allOf(matching({ key_name, until }))} ${newestFirst} limit ${seldom + 1}`)
   return rows.length === 0 || rows.length > seldom ? undefined : rows.map(({ id }) => id)
@@ -111,7 +119,22 @@ export function selectDeliveries(which: SQL): SQL {
 
 const lastOutcome = sql`(select ${t.outcome} from mediadock.attempts t where ${t.delivery_id} = ${d.id} order by ${t.attempted_at} desc limit 1)`
 
-function matching({ state, outcome, reason, request_id, webhook_id, key_name, model, ids, q, min_ack_ms, min_skew_seconds, min_arrivals, since, until }: DeliveryFilters): (SQL | undefined)[] {
+function matching({
+  state,
+  outcome,
+  reason,
+  request_id,
+  webhook_id,
+  key_name,
+  model,
+  ids,
+  q,
+  min_ack_ms,
+  min_skew_seconds,
+  min_arrivals,
+  since,
+  until,
+}: DeliveryFilters): (SQL | undefined)[] {
   return [
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
@@ -119,7 +142,9 @@ function matching({ state, outcome, reason, request_id, webhook_id, key_name, mo
     request_id === undefined ? undefined : sql`${d.request_id} = ${request_id}::uuid`,
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
     key_name === undefined ? undefined : sql`${d.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,
-    model === undefined ? undefined : sql`${d.request_id} in (select ${r.request_id} from mediadock.requests r where ${r.model} = ${model})`,
+    model === undefined
+      ? undefined
+      : sql`${d.request_id} in (select ${r.request_id} from mediadock.requests r where ${r.model} = ${model})`,
     ids && sql`${d.id} = any(${sql.param(ids)}::uuid[])`,
     q === undefined ? undefined : deliveryFound({ q, since, until }),
     deliveryMeasured({ min_ack_ms, min_skew_seconds, since, until }),

@@ -15,7 +15,9 @@ const attempts = columnsOf(schema.attempts)
 const d = columnsOf(schema.deliveries, 'd')
 const i = columnsOf(schema.inbox, 'i')
 
-export const attemptSchema = z.object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() }).meta({ id: 'Attempt' })
+export const attemptSchema = z
+  .object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() })
+  .meta({ id: 'Attempt' })
 export type Attempt = z.infer<typeof attemptSchema>
 
 export const deliveryDetailSchema = deliverySchema

@@ -61,20 +61,32 @@ export const times = {
 const maxMeasure = 999_999_999
 const atLeast = (what: string) =>
   z
-    .union([z.number(), z.string().regex(/^\d{1,9}$/, 'must be a whole number').transform(Number)], 'must be a whole number')
+    .union(
+      [
+        z.number(),
+        z
+          .string()
+          .regex(/^\d{1,9}$/, 'must be a whole number')
+          .transform(Number),
+      ],
+      'must be a whole number',
+    )
     .pipe(z.int('must be a whole number').min(1, 'must be at least 1').max(maxMeasure, `must be at most ${maxMeasure}`))
     .optional()
-    .meta({ override: { type: 'integer', minimum: 1 }, description: `${what}; looked for among the newest 200,000 arrivals of the range of time.` })
+    .meta({
+      override: { type: 'integer', minimum: 1 },
+      description: `${what}; looked for among the newest 200,000 arrivals of the range of time.`,
+    })
 const common = {
   state: z.enum(deliveryStates, `must be one of ${deliveryStates.join(', ')}`).optional(),
   reason: textFilter.optional().meta({ description: 'Why it was parked or refused.' }),
   request_id: idFilter.optional(),
   webhook_id: textFilter.optional(),
   key_name: textFilter.optional(),
-  q: textFilter
-    .min(4, 'must have at least 4 characters')
-    .optional()
-    .meta({ description: 'The whole or the beginning of a delivery id, request id or webhook id; beginnings of webhook ids are looked for among the newest 50,000 of the range of time.' }),
+  q: textFilter.min(4, 'must have at least 4 characters').optional().meta({
+    description:
+      'The whole or the beginning of a delivery id, request id or webhook id; beginnings of webhook ids are looked for among the newest 50,000 of the range of time.',
+  }),
   min_ack_ms: atLeast('Acknowledged no faster, in milliseconds'),
   min_skew_seconds: atLeast('Signed by a clock that is off from ours by so much or more, either way'),
   ...times,
@@ -87,7 +99,10 @@ export const deliveryFiltersSchema = z.strictObject({
   outcome: z
     .enum(deliveryOutcomes, `must be one of ${deliveryOutcomes.join(', ')}`)
     .optional()
-    .meta({ description: 'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).' }),
+    .meta({
+      description:
+        'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).',
+    }),
   model: textFilter.optional().meta({ description: 'Of its request.' }),
   min_arrivals: atLeast('Came so many times or more'),
   ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
@@ -100,7 +115,10 @@ export const requestFiltersSchema = z.strictObject({
   status: z.enum(requestStatuses, `must be one of ${requestStatuses.join(', ')}`).optional(),
   model: textFilter.optional(),
   key_name: textFilter.optional(),
-  overdue: z.enum(['true', 'false'], 'must be true or false').optional().meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
+  overdue: z
+    .enum(['true', 'false'], 'must be true or false')
+    .optional()
+    .meta({ description: 'Without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
   q: z
     .string()
     .regex(/^(?:[0-9a-f]-?){4,32}$/i, 'must be a request id or how one begins, with at least 4 characters')
@@ -128,6 +146,7 @@ export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.
   const parsed = schema.safeParse(query)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues
-  if (issue?.code === 'unrecognized_keys') throw new InvalidFilterError(issue.keys[0]?.slice(0, 60) || '""', 'is not a parameter of this call')
+  if (issue?.code === 'unrecognized_keys')
+    throw new InvalidFilterError(issue.keys[0]?.slice(0, 60) || '""', 'is not a parameter of this call')
   throw new InvalidFilterError(issue?.path.join('.') ?? '', issue?.message ?? 'is not valid')
 }

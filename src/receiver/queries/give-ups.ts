@@ -19,12 +19,17 @@ export const giveUpSchema = z
   .object({
     id: z.string().meta({ description: 'The webhook id that was claimed.' }),
     webhook_id: z.string(),
-    request_id: z.guid().nullable().meta({ description: 'As the body claims, where it is known: nothing of a refused webhook is trusted.' }),
+    request_id: z
+      .guid()
+      .nullable()
+      .meta({ description: 'As the body claims, where it is known: nothing of a refused webhook is trusted.' }),
     request_status: z.string().nullable().meta({ description: 'What is known of this request here: it may have landed by other ways.' }),
     reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
-    attempts_spent: z.int().meta({ description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.` }),
+    attempts_spent: z
+      .int()
+      .meta({ description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.` }),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
     next_attempt_at: z.iso.datetime().nullable().meta({ description: 'At the earliest.' }),

@@ -22,11 +22,16 @@ export const keySchema = z
     configured: z.boolean().meta({ description: 'False for a key that has matched and is not in GENERATION_KEYS any more.' }),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
-    fingerprint: z.string().nullable().meta({ description: `The first ${fingerprintDigits} hex digits of SHA-256 of its signing secret.` }),
+    fingerprint: z
+      .string()
+      .nullable()
+      .meta({ description: `The first ${fingerprintDigits} hex digits of SHA-256 of its signing secret.` }),
     first_match_at: z.iso.datetime().nullable(),
     last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret was last the one that matched.' }),
     matches: z.int(),
-    still_matches: z.boolean().meta({ description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.` }),
+    still_matches: z
+      .boolean()
+      .meta({ description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.` }),
     calls: z.int().meta({ description: 'To the provider, in the minute that ends now.' }),
     quota_left: z.int(),
     blocked_until: z.iso.datetime().nullable(),

@@ -48,7 +48,11 @@ const steps = [1, 5, 15, 30, 60]
 const maxStarts = 500
 
 /** What charts draw: by default the last three hours. A minute in which no receiver ran has no point. */
-export async function readMinutes(db: Database, { since, until, maxPoints = defaultPoints }: MinutesFilters & { maxPoints?: number }, now: Date): Promise<Minutes> {
+export async function readMinutes(
+  db: Database,
+  { since, until, maxPoints = defaultPoints }: MinutesFilters & { maxPoints?: number },
+  now: Date,
+): Promise<Minutes> {
   const to = until === undefined ? now : new Date(until)
   const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
   const wanted = (to.getTime() - from.getTime()) / 60_000
@@ -56,7 +60,8 @@ export async function readMinutes(db: Database, { since, until, maxPoints = defa
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
   return readWithin(db, async (tx) => {
-    const between = (column: StringChunk) => sql`${column} >= ${from.toISOString()}::timestamptz and ${column} < ${to.toISOString()}::timestamptz`
+    const between = (column: StringChunk) =>
+      sql`${column} >= ${from.toISOString()}::timestamptz and ${column} < ${to.toISOString()}::timestamptz`
     // Sums of what is counted; of what is measured, the worst minute.
     const worst = (column: keyof typeof minutes) => sql`max(${minutes[column]}) as ${minutes[column]}`
     const rows = await tx.execute<RowOf<typeof onCall.minutes, keyof MinutePoint>>(sql`

@@ -6,7 +6,10 @@ import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 export type Page<T> = { data: T[]; next_cursor: string | null }
 
 export function pageSchema<T extends z.ZodType>(item: T) {
-  return z.object({ data: z.array(item), next_cursor: z.string().nullable().meta({ description: 'Asks for the next page; null on the last.' }) })
+  return z.object({
+    data: z.array(item),
+    next_cursor: z.string().nullable().meta({ description: 'Asks for the next page; null on the last.' }),
+  })
 }
 
 /** Where a list goes on: after this time (in microseconds, as Postgres keeps it) and this id. */
@@ -63,7 +66,11 @@ export function limitOf({ limit = defaultLimit }: Paging): number {
 }
 
 /** With `cut` the query left out what did not fit into the page. */
-export function toPage<R extends { micros: string; id: string | number; cut?: boolean }, T>(rows: readonly R[], { limit = defaultLimit }: Paging, toItem: (row: R) => T): Page<T> {
+export function toPage<R extends { micros: string; id: string | number; cut?: boolean }, T>(
+  rows: readonly R[],
+  { limit = defaultLimit }: Paging,
+  toItem: (row: R) => T,
+): Page<T> {
   const shown = rows.slice(0, limit)
   const last = rows.length > limit || rows[0]?.cut === true ? shown.at(-1) : undefined
   return { data: shown.map(toItem), next_cursor: last ? encodeCursor({ micros: last.micros, id: String(last.id) }) : null }
@@ -76,7 +83,10 @@ export function allOf(conditions: readonly (SQL | undefined)[]): SQL {
 
 export function within(at: SQL, { since, until }: { since?: string | undefined; until?: string | undefined }): SQL | undefined {
   if (since === undefined && until === undefined) return undefined
-  return allOf([since === undefined ? undefined : sql`${at} >= ${since}::timestamptz`, until === undefined ? undefined : sql`${at} < ${until}::timestamptz`])
+  return allOf([
+    since === undefined ? undefined : sql`${at} >= ${since}::timestamptz`,
+    until === undefined ? undefined : sql`${at} < ${until}::timestamptz`,
+  ])
 }
 
 /** A time of Postgres as JSON has it; null stays null, and so does `infinity`, which no date can say. */

@@ -26,10 +26,17 @@ export type QuarantinedEntry = z.infer<typeof quarantinedSchema>
 const previewBytes = 512
 const order: Order = { at: sql`${q.arrived_at}`, id: sql`${q.id}`, idType: 'bigint' }
 
-type Row = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & { bytes: number; micros: string; preview: Buffer }
+type Row = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers'> & {
+  bytes: number
+  micros: string
+  preview: Buffer
+}
 
 /** Refused arrivals, newest first. Their signatures, which are only kept to verify them again, stay in Postgres. */
-export async function listQuarantine(db: Database, { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging): Promise<Page<QuarantinedEntry>> {
+export async function listQuarantine(
+  db: Database,
+  { limit, cursor, reason, webhook_id, since, until }: QuarantineFilters & Paging,
+): Promise<Page<QuarantinedEntry>> {
   const chosen = allOf([
     reason === undefined ? undefined : sql`${q.reason} = ${reason}`,
     webhook_id === undefined ? undefined : sql`${q.webhook_id} = ${webhook_id}`,

@@ -16,7 +16,9 @@ export type QuarantinedDetail = Kept & {
 /** One refused arrival, whole but for its signature; undefined when there is none. */
 export async function findQuarantined(db: Database, id: number, keys: Keys): Promise<QuarantinedDetail | undefined> {
   const [row] = await readWithin(db, (tx) =>
-    tx.execute<KeptRow>(sql`select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} = ${id}::bigint`),
+    tx.execute<KeptRow>(
+      sql`select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} = ${id}::bigint`,
+    ),
   )
   if (!row) return undefined
   const kept = toKept(row)

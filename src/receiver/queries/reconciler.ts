@@ -47,8 +47,19 @@ export const runListSchema = runFiltersSchema.extend(paging)
 const order: Order = { at: sql`${r.started_at}`, id: sql`${r.id}`, idType: 'bigint' }
 
 const written = [
-  'started_at', 'ended_at', 'trigger', 'outcome', 'idle_runs', 'scanned', 'landed', 'running', 'not_found', 'failed',
-  'postponed', 'rate_limited', 'error',
+  'started_at',
+  'ended_at',
+  'trigger',
+  'outcome',
+  'idle_runs',
+  'scanned',
+  'landed',
+  'running',
+  'not_found',
+  'failed',
+  'postponed',
+  'rate_limited',
+  'error',
 ] as const
 
 type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof written)[number]> & { micros: string }
@@ -56,7 +67,10 @@ type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof written)[number]
 const columns = sql`${r.id}, ${microsOf(order.at)} as micros, ${list(r, ...written)}`
 
 /** Runs of the reconciler, newest first. */
-export async function listReconcileRuns(db: Database, { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging): Promise<Page<ReconcileRunRow>> {
+export async function listReconcileRuns(
+  db: Database,
+  { limit, cursor, trigger, outcome, since, until }: RunFilters & Paging,
+): Promise<Page<ReconcileRunRow>> {
   const chosen = allOf([
     trigger && sql`${r.trigger} = ${trigger}`,
     outcome && sql`${r.outcome} = ${outcome}`,
@@ -82,7 +96,9 @@ export const reconcilerSchema = z
     silent_after_seconds: z.int().nullable().meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
-    backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What is to be polled, and how long that takes within the budget of the keys.' }),
+    backlog: z
+      .object({ due: z.int(), minutes: z.int() })
+      .meta({ description: 'What is to be polled, and how long that takes within the budget of the keys.' }),
   })
   .meta({ id: 'Reconciler' })
 export type ReconcilerState = z.infer<typeof reconcilerSchema>
@@ -102,9 +118,14 @@ export async function readReconciler(db: Database, options: ReconcilerOptions): 
 }
 
 /** The same inside another read. */
-export async function reconcilerState(tx: Executor, { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions): Promise<ReconcilerState> {
+export async function reconcilerState(
+  tx: Executor,
+  { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
+): Promise<ReconcilerState> {
   const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by ${r.id} desc limit 1`)
-  const [working] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`)
+  const [working] = await tx.execute<RunRow>(
+    sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`,
+  )
   const lastRun = last ? toRun(last) : null
   const lastSignAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
   return {

@@ -38,7 +38,9 @@ const at = z.iso.datetime()
 export const pollSchema = z
   .object({
     key_name: z.string().nullable().meta({ description: 'Null where no call was made.' }),
-    outcome: z.string().meta({ description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.' }),
+    outcome: z.string().meta({
+      description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.',
+    }),
     detail: z.string().nullable(),
   })
   .meta({ id: 'Poll' })
@@ -102,7 +104,9 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
     const polls = await tx.execute<RowOf<typeof onCall.polls, keyof PollEntry>>(sql`
       select ${list(poll, 'key_name', 'outcome', 'detail', 'polled_at')} from mediadock.polls where ${poll.request_id} = ${requestId}::uuid
         order by ${poll.polled_at} desc limit ${maxRows}`)
-    const [stored] = await tx.execute<RowOf<typeof schema.requests, 'output'>>(sql`select ${requests.output} from mediadock.requests where ${requests.request_id} = ${requestId}::uuid`)
+    const [stored] = await tx.execute<RowOf<typeof schema.requests, 'output'>>(
+      sql`select ${requests.output} from mediadock.requests where ${requests.request_id} = ${requestId}::uuid`,
+    )
     const submit = await submitOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
     return { ...request, output: stored?.output ?? null, submit, media: [...media], timeline }

@@ -6,7 +6,20 @@ import { pollOutcomes } from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
-import { afterCursor, allOf, iso, isoAlways, limitOf, maxPageBytes, maxUrlLength, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import {
+  afterCursor,
+  allOf,
+  iso,
+  isoAlways,
+  limitOf,
+  maxPageBytes,
+  maxUrlLength,
+  microsOf,
+  toPage,
+  within,
+  type Order,
+  type Page,
+} from './page.ts'
 import { uuidRange } from './search.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -54,7 +67,8 @@ export const requestSchema = z
   .meta({ id: 'Request' })
 export type Request = z.infer<typeof requestSchema>
 
-type RequestRow = RowOf<typeof schema.requests, Exclude<keyof Request, Computed>> & Pick<Request, Computed> & { micros: string; cut: boolean }
+type RequestRow = RowOf<typeof schema.requests, Exclude<keyof Request, Computed>> &
+  Pick<Request, Computed> & { micros: string; cut: boolean }
 
 /** What no column of the request says. */
 type Computed = 'id' | 'overdue' | 'media_items' | 'first_media' | 'webhook_at' | 'contradiction'
@@ -64,9 +78,15 @@ const order: Order = { at: sql`${r.tracked_at}`, id: sql`${r.request_id}`, idTyp
 const newestFirst = sql`order by ${r.tracked_at} desc nulls last, ${r.request_id} desc nulls last`
 
 /** Newest first, by when they were tracked. */
-export async function listRequests(db: Database, { limit, cursor, ...filters }: RequestFilters & Paging, overdue: StuckAfter): Promise<Page<Request>> {
+export async function listRequests(
+  db: Database,
+  { limit, cursor, ...filters }: RequestFilters & Paging,
+  overdue: StuckAfter,
+): Promise<Page<Request>> {
   const chosen = allOf([...matching(filters, overdue), afterCursor(cursor, order)])
-  const rows = await readWithin(db, (tx) => tx.execute<RequestRow>(selectRequests(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`, overdue)))
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<RequestRow>(selectRequests(sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`, overdue)),
+  )
   return toPage(rows, { limit }, toRequest)
 }
 
@@ -126,7 +146,9 @@ const maxFound = 1000
 
 /** Looked up first: the planner cannot tell how few ids a range of uuids has, and would walk all requests by time. */
 function idBegins(q: string): SQL {
-  const ranges = uuidRange(q).map((range) => sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`)
+  const ranges = uuidRange(q).map(
+    (range) => sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`,
+  )
   return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
 }
 

@@ -38,8 +38,21 @@ export async function findResult(db: Database, requestId: string): Promise<Resul
     tx.execute<RowOf<typeof schema.results, keyof ResultRow>>(sql`
       select ${list(
         results,
-        'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message', 'created_at',
-        'completed_at', 'landed_at', 'source', 'key_name', 'sandbox', 'metadata',
+        'request_id',
+        'status',
+        'model',
+        'output',
+        'media_complete',
+        'cost',
+        'error_code',
+        'error_message',
+        'created_at',
+        'completed_at',
+        'landed_at',
+        'source',
+        'key_name',
+        'sandbox',
+        'metadata',
       )}
       from mediadock.results where ${results.request_id} = ${requestId}::uuid`),
   )

@@ -29,7 +29,10 @@ export function deliveryFound({ q, ...range }: Search): SQL {
         select ${n.id}, ${n.webhook_id} from mediadock.deliveries n ${whereWithin(sql`${n.received_at}`, range)}
         order by ${n.received_at} desc nulls last, ${n.id} desc nulls last limit ${searchedRows}) newest
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
-    ...uuidRange(q).flatMap((range) => [sql`(${ids} where ${deliveries.id} ${range} limit ${maxFound})`, sql`(${ids} where ${deliveries.request_id} ${range} limit ${maxFound})`]),
+    ...uuidRange(q).flatMap((range) => [
+      sql`(${ids} where ${deliveries.id} ${range} limit ${maxFound})`,
+      sql`(${ids} where ${deliveries.request_id} ${range} limit ${maxFound})`,
+    ]),
   ]
   return sql`${d.id} = any(array(${sql.join(branches, sql` union all `)}))`
 }
@@ -38,7 +41,9 @@ export function deliveryFound({ q, ...range }: Search): SQL {
 export function arrivalFound({ q, ...range }: Search): SQL {
   const { first, last } = deliveryIdRange(q)
   // offset 0: with the order in sight, the planner would walk the whole log by time to the end.
-  const placesWhere = (condition: SQL) => sql`(select * from (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${condition} offset 0) a
+  const placesWhere = (
+    condition: SQL,
+  ) => sql`(select * from (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${condition} offset 0) a
     order by arrived_at desc limit ${maxFound})`
   const branches = [
     placesWhere(sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`),
@@ -48,13 +53,20 @@ export function arrivalFound({ q, ...range }: Search): SQL {
       where starts_with(webhook_id, ${q}) limit ${maxFound})`,
     ...uuidRange(q).flatMap((range) => [
       placesWhere(sql`${arrivals.delivery_id} ${range}`),
-      placesWhere(sql`${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} ${range} limit ${maxFound}))`),
+      placesWhere(
+        sql`${arrivals.delivery_id} = any(array(select ${deliveries.id} from mediadock.deliveries where ${deliveries.request_id} ${range} limit ${maxFound}))`,
+      ),
     ]),
   ]
   return isAmong(sql.join(branches, sql` union `))
 }
 
-type Measured = { min_ack_ms?: number | undefined; min_skew_seconds?: number | undefined; since?: string | undefined; until?: string | undefined }
+type Measured = {
+  min_ack_ms?: number | undefined
+  min_skew_seconds?: number | undefined
+  since?: string | undefined
+  until?: string | undefined
+}
 
 /** What was measured of arrivals has no index, which each of them would have to write: so many of the newest are looked through. */
 const measuredRows = 200_000
@@ -64,7 +76,8 @@ const maxMeasured = 20_000
 export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skewSeconds, ...range }: Measured): SQL | undefined {
   if (ackMs === undefined && skewSeconds === undefined) return undefined
   const slow = ackMs === undefined ? sql`` : sql`and ${a.ack_ms} >= ${ackMs}`
-  const skewed = skewSeconds === undefined ? sql`` : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
+  const skewed =
+    skewSeconds === undefined ? sql`` : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
   return sql`(${isOfTheNewest(range)} ${slow} ${skewed})`
 }
 
@@ -83,8 +96,11 @@ export function cameOften({ atLeast, ...range }: Omit<Search, 'q'> & { atLeast: 
 /** Deliveries of which an arrival was such. */
 export function deliveryMeasured(measured: Measured): SQL | undefined {
   const found = arrivalMeasured(measured)
-  return found && sql`${d.id} = any(array(select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${found}
+  return (
+    found &&
+    sql`${d.id} = any(array(select ${a.delivery_id} from mediadock.arrivals a where ${a.delivery_id} is not null and ${found}
     order by ${a.arrived_at} desc limit ${maxMeasured}))`
+  )
 }
 
 /** The arrivals `a` at these places. Two arrays, though the id alone would do: the planner goes by arrays, and partitions are chosen by the time. */

@@ -30,7 +30,9 @@ export const statsSchema = z
     oldest_seconds: z.number().meta({ description: 'Age of the oldest of them.' }),
     parked: z.int(),
     overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
-    backlog: z.object({ due: z.int(), minutes: z.int() }).meta({ description: 'What the reconciler has to poll, and how long that takes within the budget of the keys.' }),
+    backlog: z
+      .object({ due: z.int(), minutes: z.int() })
+      .meta({ description: 'What the reconciler has to poll, and how long that takes within the budget of the keys.' }),
     quota_remaining: z.record(z.string(), z.int()).meta({ description: 'Calls to the provider that each key has left in this minute.' }),
     recent: z.object({
       minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
@@ -56,7 +58,10 @@ export const statsSchema = z
         status: z.string(),
         model: z.string().nullable(),
         media_complete: z.boolean(),
-        error_message: z.string().nullable().meta({ description: `Its first ${shownCharacters} characters.` }),
+        error_message: z
+          .string()
+          .nullable()
+          .meta({ description: `Its first ${shownCharacters} characters.` }),
         landed_at: at,
         media: z.array(z.object({ kind: z.string(), url: z.string() })).meta({ description: `The first ${shownMedia} of its media.` }),
         media_items: z.int().meta({ description: 'How many there are.' }),

@@ -16,7 +16,15 @@ const r = columnsOf(schema.requests, 'r')
 /** What claiming and giving back need of the reconciler. */
 type ClaimDeps = { db: Database; keys: () => Keys; clock: () => Date; stuckAfterSeconds: number }
 
-export type Due = { requestId: string; keyName: string | undefined; environment: Environment | undefined; doubted: boolean; polls: number; trackedAt: Date; dueAt: string }
+export type Due = {
+  requestId: string
+  keyName: string | undefined
+  environment: Environment | undefined
+  doubted: boolean
+  polls: number
+  trackedAt: Date
+  dueAt: string
+}
 
 const claimRows = 16
 const leaseSeconds = 60
@@ -70,7 +78,10 @@ export async function reschedule({ db, clock }: ClaimDeps, one: Due, { outcome, 
   const now = clock()
   const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
   // Only where it may change: a reader's trigger on the status need not run for a poll.
-  const started = status === 'IN_PROGRESS' ? sql`, ${requests.status} = case when ${requests.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${requests.status} end` : sql``
+  const started =
+    status === 'IN_PROGRESS'
+      ? sql`, ${requests.status} = case when ${requests.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${requests.status} end`
+      : sql``
   await db.execute(sql`
     update mediadock.requests set ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = ${outcome},
       ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},

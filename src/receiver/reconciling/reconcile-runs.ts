@@ -59,8 +59,19 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
       insert into mediadock.reconcile_runs
         (${list(
           reconcileRuns,
-          'started_at', 'ended_at', 'trigger', 'outcome', 'idle_runs', 'scanned', 'landed', 'running', 'not_found', 'failed',
-          'postponed', 'rate_limited', 'error',
+          'started_at',
+          'ended_at',
+          'trigger',
+          'outcome',
+          'idle_runs',
+          'scanned',
+          'landed',
+          'running',
+          'not_found',
+          'failed',
+          'postponed',
+          'rate_limited',
+          'error',
         )})
       select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
@@ -73,7 +84,9 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
 
 /** When a run last ended, on any replica and whatever came of it; undefined before the first. */
 export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
-  const rows = await db.execute<RowOf<typeof onCall.reconcileRuns, 'ended_at'>>(sql`select ${reconcileRuns.ended_at} from mediadock.reconcile_runs
+  const rows = await db.execute<
+    RowOf<typeof onCall.reconcileRuns, 'ended_at'>
+  >(sql`select ${reconcileRuns.ended_at} from mediadock.reconcile_runs
     order by ${reconcileRuns.id} desc limit 1`)
   const [row] = answered(rows, 'reading the last run of the reconciler')
   return row && new Date(row.ended_at)

@@ -27,7 +27,15 @@ export type ReconcilerDeps = {
   cut: AbortSignal
 }
 
-export type ReconcileRun = { scanned: number; landed: number; running: number; notFound: number; failed: number; postponed: number; rateLimited: number }
+export type ReconcileRun = {
+  scanned: number
+  landed: number
+  running: number
+  notFound: number
+  failed: number
+  postponed: number
+  rateLimited: number
+}
 
 /** One run stops here and leaves the rest to the next tick. */
 const maxPolls = 2000

@@ -40,13 +40,27 @@ export type Intent = { idempotencyKey: string; model: string; input: unknown; ke
 const leaseSeconds = 30
 
 const names = [
-  'idempotency_key', 'state', 'model', 'input', 'key_name', 'metadata', 'created_at', 'request_id', 'cost',
-  'next_attempt_at', 'attempts', 'answer_status', 'answer', 'last_error',
+  'idempotency_key',
+  'state',
+  'model',
+  'input',
+  'key_name',
+  'metadata',
+  'created_at',
+  'request_id',
+  'cost',
+  'next_attempt_at',
+  'attempts',
+  'answer_status',
+  'answer',
+  'last_error',
 ] as const
 
 const columns = list(generations, ...names)
 
-type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & { status?: RowOf<typeof schema.requests, 'status'>['status'] | null }
+type Row = RowOf<typeof submitting.generations, (typeof names)[number]> & {
+  status?: RowOf<typeof schema.requests, 'status'>['status'] | null
+}
 
 export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' } | { kind: 'other_parameters' }
 
@@ -59,7 +73,14 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
   const ours = await db.execute<Row>(sql`
     insert into mediadock.generations as g (${list(
       generations,
-      'idempotency_key', 'model', 'input', 'key_name', 'metadata', 'created_at', 'next_attempt_at', 'attempts',
+      'idempotency_key',
+      'model',
+      'input',
+      'key_name',
+      'metadata',
+      'created_at',
+      'next_attempt_at',
+      'attempts',
     )})
     values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now.toISOString()}::timestamptz, ${lease}, 1)
@@ -94,7 +115,11 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
 export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; keyNames: readonly string[]; now: Date }
 
 /** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
-export async function submitted(db: Database, { idempotencyKey }: Generation, { requestId, cost, environment, keyNames, now }: SubmittedAs): Promise<void> {
+export async function submitted(
+  db: Database,
+  { idempotencyKey }: Generation,
+  { requestId, cost, environment, keyNames, now }: SubmittedAs,
+): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const ended = await db.execute(sql`
     with ended as (
@@ -115,14 +140,22 @@ export async function submitted(db: Database, { idempotencyKey }: Generation, { 
 }
 
 /** The provider refused for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
-export async function refused(db: Database, { idempotencyKey, attempts }: Generation, answer: { status: number; envelope: ErrorEnvelope }): Promise<void> {
+export async function refused(
+  db: Database,
+  { idempotencyKey, attempts }: Generation,
+  answer: { status: number; envelope: ErrorEnvelope },
+): Promise<void> {
   await db.execute(sql`
     update mediadock.generations set ${generations.state} = 'refused', ${generations.next_attempt_at} = null, ${generations.answer_status} = ${answer.status},
       ${generations.answer} = ${JSON.stringify(answer.envelope)}::jsonb, ${generations.last_error} = ${answer.envelope.error.code}
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
-export async function postpone(db: Database, { idempotencyKey, attempts }: Generation, { error, at }: { error: string; at: Date }): Promise<void> {
+export async function postpone(
+  db: Database,
+  { idempotencyKey, attempts }: Generation,
+  { error, at }: { error: string; at: Date },
+): Promise<void> {
   await db.execute(sql`
     update mediadock.generations set ${generations.next_attempt_at} = ${at.toISOString()}::timestamptz, ${generations.last_error} = ${error.slice(0, 500)}
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)

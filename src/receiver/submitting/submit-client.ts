@@ -19,7 +19,15 @@ export type SubmitClient = (submission: Submission, key: GenerationKey, signal: 
 const deadlineMs = 10_000
 
 /** `POST /v1/models/{model}` (spec, Endpoints: submit), once, within 10 s in all. Never throws. */
-export function createSubmitClient({ baseUrl, fetch, clock }: { baseUrl: string; fetch: typeof globalThis.fetch; clock: () => Date }): SubmitClient {
+export function createSubmitClient({
+  baseUrl,
+  fetch,
+  clock,
+}: {
+  baseUrl: string
+  fetch: typeof globalThis.fetch
+  clock: () => Date
+}): SubmitClient {
   return async ({ model, input, webhookUrl, idempotencyKey }, key, signal) => {
     const deadline = AbortSignal.timeout(deadlineMs)
     try {
@@ -44,12 +52,15 @@ function classify(response: Response, body: string | undefined, now: Date): Subm
   if (response.status === 200) {
     const submitted = submittedSchema.safeParse(json)
     // The same key sent again gives the same answer, so an unreadable one is worth another try.
-    return submitted.success ? { kind: 'submitted', submitted: submitted.data } : { kind: 'unreachable', detail: 'the answer is not of the expected shape' }
+    return submitted.success
+      ? { kind: 'submitted', submitted: submitted.data }
+      : { kind: 'unreachable', detail: 'the answer is not of the expected shape' }
   }
   if (response.status === 429) return { kind: 'rate_limited', retryAfterSeconds: retryAfterOf(response, now) }
   const envelope = errorEnvelopeSchema.safeParse(json)
   if (response.status === 409 && envelope.data?.error.code === 'request_in_progress') return { kind: 'in_progress' }
-  if (response.status >= 400 && response.status < 500 && envelope.success) return { kind: 'refused', status: response.status, envelope: envelope.data }
+  if (response.status >= 400 && response.status < 500 && envelope.success)
+    return { kind: 'refused', status: response.status, envelope: envelope.data }
   return { kind: 'unreachable', detail: `answered ${response.status}` }
 }
 

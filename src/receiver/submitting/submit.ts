@@ -54,7 +54,8 @@ const batchRows = 8
  */
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
-    if (!isStorable(body)) throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+    if (!isStorable(body))
+      throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
     const key = chooseKey(deps.keys(), body.key_name)
     const idempotencyKey = body.idempotency_key ?? randomUUID()
     const opened = await intents.open(deps.db, {
@@ -105,7 +106,8 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const call = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }
   deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
   const block = pauseAfter(outcome, rate)
-  if (block) await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+  if (block)
+    await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
   return settle(deps, { generation, key, outcome })
 }
 
@@ -132,7 +134,10 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
       return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now) })
     case 'rate_limited': {
       const pauseMs = (outcome.retryAfterSeconds ?? 0) * 1000
-      return intents.postpone(db, generation, { error: 'rate_limited', at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())) })
+      return intents.postpone(db, generation, {
+        error: 'rate_limited',
+        at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())),
+      })
     }
     case 'unreachable':
       return intents.postpone(db, generation, { error: outcome.detail, at: retryAt(generation, now) })
@@ -148,12 +153,14 @@ function retryAt({ attempts }: Generation, now: Date): Date {
 function chooseKey(keys: Keys, name: string | undefined): GenerationKey {
   const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
   const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
-  if (!key) throw new HttpError(422, 'unknown_key', name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name')
+  if (!key)
+    throw new HttpError(422, 'unknown_key', name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name')
   return key
 }
 
 function answerOf(generation: Generation): Answer {
-  if (generation.state === 'refused' && generation.answerStatus !== undefined) return { status: generation.answerStatus, body: generation.answer }
+  if (generation.state === 'refused' && generation.answerStatus !== undefined)
+    return { status: generation.answerStatus, body: generation.answer }
   return { status: 202, body: show(generation) }
 }
 

@@ -38,7 +38,11 @@ export function createPartitionMaker({ db, clock, logger }: { db: Database; cloc
     const before = missing
     const done = await ensurePartitions(db, clock())
     missing = done.missing
-    if (missing > 0 && before === 0) logger.warn(done, 'days of the arrival log wait for a lock, which a dump may hold; tried again every few seconds, arrivals are logged meanwhile')
+    if (missing > 0 && before === 0)
+      logger.warn(
+        done,
+        'days of the arrival log wait for a lock, which a dump may hold; tried again every few seconds, arrivals are logged meanwhile',
+      )
     if (done.made > 0) logger.info(done, 'days of the arrival log made')
     return { more: false }
   }

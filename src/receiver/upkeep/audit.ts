@@ -29,7 +29,10 @@ export function filtersAsTarget(filters: object): string {
 const writeWithinMs = 2000
 const maxTextLength = 1000
 
-export async function writeAudit(db: Database, { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date }): Promise<void> {
+export async function writeAudit(
+  db: Database,
+  { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date },
+): Promise<void> {
   await db.execute(sql`
     insert into mediadock.audit (${list(audit, 'at', 'via', 'actor', 'action', 'target', 'detail')})
     values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
@@ -43,7 +46,11 @@ export type AuditDeps = { db: Database; clock: () => Date; logger: { error: (fie
  * What was done stays done when the audit cannot be written: that goes to the
  * log. `detailOf` answers undefined when there was nothing to do.
  */
-export async function audited<T>(deps: AuditDeps, { detailOf, ...taken }: AuditedAction & { detailOf: (result: T) => Detail | undefined }, work: () => Promise<T>): Promise<T> {
+export async function audited<T>(
+  deps: AuditDeps,
+  { detailOf, ...taken }: AuditedAction & { detailOf: (result: T) => Detail | undefined },
+  work: () => Promise<T>,
+): Promise<T> {
   let result: T
   try {
     result = await work()

@@ -47,8 +47,17 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
     )
     insert into mediadock.minutes as m (${list(
       minutes,
-      'minute', 'written_at', 'arrivals', 'ack_p50_ms', 'ack_p95_ms', 'landed', 'landing_p50_seconds', 'landing_p95_seconds',
-      'inbox_pending', 'inbox_oldest_seconds', 'overdue',
+      'minute',
+      'written_at',
+      'arrivals',
+      'ack_p50_ms',
+      'ack_p95_ms',
+      'landed',
+      'landing_p50_seconds',
+      'landing_p95_seconds',
+      'inbox_pending',
+      'inbox_oldest_seconds',
+      'overdue',
     )})
     select due.minute, ${at}, came.arrivals, acked.ms[1], acked.ms[2], landed.n, landed.took[1], landed.took[2],
       case when due.minute = ${current} then ${pending}::int end, case when due.minute = ${current} then ${oldestSeconds}::real end,

@@ -25,7 +25,12 @@ export type OnRefused = (answer: FramingAnswer, socket: Socket, reason: string |
 
 function headersAndBody({ code, message, allow }: FramingAnswer) {
   const body = JSON.stringify({ error: { type: 'invalid_request_error', code, message } })
-  const headers = { connection: 'close', 'content-type': 'application/json', 'content-length': Buffer.byteLength(body), ...(allow && { allow }) }
+  const headers = {
+    connection: 'close',
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    ...(allow && { allow }),
+  }
   return { headers, body }
 }
 

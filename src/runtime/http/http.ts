@@ -119,10 +119,18 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
   const onRefused: OnRefused = ({ status, code }, socket, reason = code) =>
     closing(code, socket, 'malformed or slow request refused', { status, reason })
-  const inTurns = createRequestTurns((socket) => closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}))
+  const inTurns = createRequestTurns((socket) =>
+    closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}),
+  )
   const requests = inTurns(properRequests(handler, onRefused))
   const server = http.createServer(
-    { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 75_000, connectionsCheckingInterval: 500, requireHostHeader: false },
+    {
+      headersTimeout: 10_000,
+      requestTimeout: 30_000,
+      keepAliveTimeout: 75_000,
+      connectionsCheckingInterval: 500,
+      requireHostHeader: false,
+    },
     requests,
   )
   Object.assign(server, { httpAllowHalfOpen: halfOpen })

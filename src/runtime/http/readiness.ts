@@ -119,7 +119,11 @@ const answers = {
 
 function healthAnswer(status: number, word: string) {
   const body = JSON.stringify({ status: word })
-  const headers = { 'content-type': 'application/json; charset=utf-8', 'content-length': String(Buffer.byteLength(body)), 'cache-control': 'no-store' }
+  const headers = {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(body)),
+    'cache-control': 'no-store',
+  }
   return { status, headers, body }
 }
 

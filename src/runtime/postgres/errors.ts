@@ -116,7 +116,9 @@ export function one<Row>(rows: readonly Row[], what: string): Row {
 }
 
 /** The rows of a statement that may give none, once it is sure that it ran to its end and that none of them got lost. */
-export function answered<Rows extends readonly unknown[] & { command?: string | null; count?: number | null; columns?: readonly unknown[] | null }>(rows: Rows, what: string): Rows {
+export function answered<
+  Rows extends readonly unknown[] & { command?: string | null; count?: number | null; columns?: readonly unknown[] | null },
+>(rows: Rows, what: string): Rows {
   // A statement that gives no rows at all counts those that it wrote.
   const givesRows = (rows.columns?.length ?? 0) > 0
   if (!rows.command || (givesRows && typeof rows.count === 'number' && rows.count !== rows.length)) throw new NoAnswerError(what)

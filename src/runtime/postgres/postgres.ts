@@ -7,7 +7,9 @@ import { parsePostgresUrl } from './url.ts'
 export type Database = PostgresJsDatabase
 
 /** What runs statements and no more: a database, or a read on one connection. */
-export type Executor = { execute: <Row extends Record<string, unknown>>(query: SQLWrapper | string) => Promise<postgres.RowList<Assume<Row, postgres.Row>[]>> }
+export type Executor = {
+  execute: <Row extends Record<string, unknown>>(query: SQLWrapper | string) => Promise<postgres.RowList<Assume<Row, postgres.Row>[]>>
+}
 
 export type Pool = {
   db: Database
@@ -50,7 +52,9 @@ const driverPatch = 'mediadock-1'
  */
 export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
-    throw new Error('the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off')
+    throw new Error(
+      'the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off',
+    )
   }
   const address = parsePostgresUrl(url)
   const options: DriverOptions = {
@@ -100,6 +104,7 @@ export function statementOf(query: SQL): { text: string; params: (Scalar | Scala
 }
 
 function toScalar(value: unknown): Scalar {
-  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null || value instanceof Uint8Array) return value
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' || value === null || value instanceof Uint8Array)
+    return value
   throw new TypeError(`a statement takes no parameter of type ${typeof value}`)
 }

@@ -43,7 +43,11 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   const mode = sslModeOf(given['sslmode'] ?? given['ssl'] ?? (isSystem ? 'verify-full' : 'disable'))
   if (mode === 'disable') return { url, ssl: false }
   const root = isSystem ? undefined : readFile('sslrootcert', given['sslrootcert'])
-  const identity = { cert: readFile('sslcert', given['sslcert']), key: readFile('sslkey', given['sslkey']), passphrase: given['sslpassword'] }
+  const identity = {
+    cert: readFile('sslcert', given['sslcert']),
+    key: readFile('sslkey', given['sslkey']),
+    passphrase: given['sslpassword'],
+  }
   const own = Object.fromEntries(Object.entries(identity).filter(([, value]) => value !== undefined))
   if (mode === 'allow' || mode === 'prefer') return { url, ssl: 'prefer' }
   if (mode === 'require' && root === undefined && !isSystem) return { url, ssl: { ...own, rejectUnauthorized: false } }

@@ -66,12 +66,27 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   const { code } = cause
   if (cause.name === 'PostgresError') return { words: sqlStateWords(code, cause.message), passing: mayPass(code) }
   const certificate = certificates[code]
-  if (certificate !== undefined) return { words: `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: correct the certificate, sslrootcert or sslmode`, passing: false }
-  if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code)) return { words: `TLS with Postgres${placeOf(cause)} fails (${code}): does the server speak TLS? Otherwise correct sslmode in the database URL`, passing: false }
-  if (/^(?:SASL|AUTH_TYPE)/.test(code)) return { words: `signing in to Postgres${placeOf(cause)} fails (${code}): correct the user or the password in the database URL`, passing: false }
+  if (certificate !== undefined)
+    return {
+      words: `the certificate of Postgres${placeOf(cause)} is refused, ${certificate}: correct the certificate, sslrootcert or sslmode`,
+      passing: false,
+    }
+  if (/^(?:ERR_SSL|ERR_TLS|EPROTO)/.test(code))
+    return {
+      words: `TLS with Postgres${placeOf(cause)} fails (${code}): does the server speak TLS? Otherwise correct sslmode in the database URL`,
+      passing: false,
+    }
+  if (/^(?:SASL|AUTH_TYPE)/.test(code))
+    return {
+      words: `signing in to Postgres${placeOf(cause)} fails (${code}): correct the user or the password in the database URL`,
+      passing: false,
+    }
   const reason = network[code]
   if (reason === undefined) return undefined
-  return { words: `Postgres cannot be reached${placeOf(cause)}, ${reason} (${code === 'deadline_exceeded' ? 'deadline' : code}): is it running, and are host and port of the database URL right?`, passing: true }
+  return {
+    words: `Postgres cannot be reached${placeOf(cause)}, ${reason} (${code === 'deadline_exceeded' ? 'deadline' : code}): is it running, and are host and port of the database URL right?`,
+    passing: true,
+  }
 }
 
 function sqlStateWords(code: string, message: string): string {

@@ -36,7 +36,9 @@ export async function openPage(browser: Browser, url: string, { expectProblems =
 /** Fails for every violation that axe calls serious or critical, named with its element. */
 export async function expectAccessible(page: Page): Promise<void> {
   if (!(await page.evaluate('"axe" in window'))) await page.evaluate(await axeSource)
-  const violations = await page.evaluate<{ id: string; impact: string; nodes: { html: string }[] }[]>('axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations)')
+  const violations = await page.evaluate<{ id: string; impact: string; nodes: { html: string }[] }[]>(
+    'axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations)',
+  )
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
   expect(serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`))).toEqual([])
 }

@@ -29,7 +29,15 @@ export async function startWorld(): Promise<World> {
 function submitted(url: string) {
   const id = randomUUID()
   const base = `${url}/v1/requests/${id}`
-  return { request_id: id, status: 'IN_QUEUE', queue_position: 0, status_url: `${base}/status`, response_url: base, cancel_url: `${base}/cancel`, cost: 4 }
+  return {
+    request_id: id,
+    status: 'IN_QUEUE',
+    queue_position: 0,
+    status_url: `${base}/status`,
+    response_url: base,
+    cancel_url: `${base}/cancel`,
+    cost: 4,
+  }
 }
 
 export function running(requestId: string): Answer {
@@ -39,11 +47,30 @@ export function running(requestId: string): Answer {
 /** A result whose end lies `secondsAgo` in the past. */
 export function completed(requestId: string, output: object, secondsAgo = 2): Answer {
   const at = (ago: number) => new Date(Date.now() - ago * 1000).toISOString()
-  return { status: 200, body: { request_id: requestId, status: 'COMPLETED', model: 'aurora-image', output, cost: 4, created_at: at(secondsAgo + 9), completed_at: at(secondsAgo) } }
+  return {
+    status: 200,
+    body: {
+      request_id: requestId,
+      status: 'COMPLETED',
+      model: 'aurora-image',
+      output,
+      cost: 4,
+      created_at: at(secondsAgo + 9),
+      completed_at: at(secondsAgo),
+    },
+  }
 }
 
 /** Tracked so many seconds ago. */
-export async function track({ sql }: TestDatabase, { id = randomUUID(), ago = 0, model = 'aurora-image', keyName = 'live' }: { id?: string; ago?: number; model?: string; keyName?: string } = {}): Promise<string> {
+export async function track(
+  { sql }: TestDatabase,
+  {
+    id = randomUUID(),
+    ago = 0,
+    model = 'aurora-image',
+    keyName = 'live',
+  }: { id?: string; ago?: number; model?: string; keyName?: string } = {},
+): Promise<string> {
   await sql`insert into mediadock.requests (request_id, model, key_name, tracked_at, metadata)
     values (${id}, ${model}, ${keyName}, now() - make_interval(secs => ${ago}), ${'{"order": 42}'}::text::jsonb)`
   return id

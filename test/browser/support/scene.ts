@@ -40,12 +40,20 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
   const answers = new Map<string, Answer>()
   stand.answer((id, req, res) => {
     const type = types[path.extname(id)]
-    if (type !== undefined) return void readFile(path.join(samples, path.basename(id))).then((bytes) => res.writeHead(200, { 'content-type': type }).end(bytes), () => res.writeHead(404).end())
+    if (type !== undefined)
+      return void readFile(path.join(samples, path.basename(id))).then(
+        (bytes) => res.writeHead(200, { 'content-type': type }).end(bytes),
+        () => res.writeHead(404).end(),
+      )
     if (req.method === 'POST') return json(res, 200, submitted(stand.url))
     const { status, body } = answers.get(id) ?? unknown
     return json(res, status, body)
   })
-  const receiver = await startTestReceiver({ databaseUrl: url, providerUrl: stand.url, settings: { webhookPublicUrl: 'https://hooks.example.com/webhooks', fetchRatePerMinute: 100, reconcileCron: '0 * * * *' } })
+  const receiver = await startTestReceiver({
+    databaseUrl: url,
+    providerUrl: stand.url,
+    settings: { webhookPublicUrl: 'https://hooks.example.com/webhooks', fetchRatePerMinute: 100, reconcileCron: '0 * * * *' },
+  })
   receiver.setKeys(keysOf(liveKey, sandboxKey, retiredKey))
   const begun = Date.now()
   let now = new Date(begun)
@@ -61,7 +69,11 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
     },
     send: async (body, delivery = {}) => {
       const bytes = Buffer.isBuffer(body) ? body : Buffer.from(JSON.stringify(body))
-      await deliver(receiver.webhookUrl, bytes, { t: Math.floor(now.getTime() / 1000), webhookId: `wh_${randomUUID().replaceAll('-', '')}`, ...delivery })
+      await deliver(receiver.webhookUrl, bytes, {
+        t: Math.floor(now.getTime() / 1000),
+        webhookId: `wh_${randomUUID().replaceAll('-', '')}`,
+        ...delivery,
+      })
       await eventually(async () => (await sql`select from mediadock.inbox where due_at <= ${now}`).length === 0)
     },
   }
@@ -119,7 +131,15 @@ const unknown: Answer = { status: 404, body: { error: { type: 'invalid_request_e
 function submitted(url: string) {
   const id = randomUUID()
   const base = `${url}/v1/requests/${id}`
-  return { request_id: id, status: 'IN_QUEUE', queue_position: 3, status_url: `${base}/status`, response_url: base, cancel_url: `${base}/cancel`, cost: 4 }
+  return {
+    request_id: id,
+    status: 'IN_QUEUE',
+    queue_position: 3,
+    status_url: `${base}/status`,
+    response_url: base,
+    cancel_url: `${base}/cancel`,
+    cost: 4,
+  }
 }
 
 function ok(requestId: string, model: string, output: object, cost: number) {
@@ -128,10 +148,17 @@ function ok(requestId: string, model: string, output: object, cost: number) {
 
 async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accepted' | 'quarantined'>> {
   const { receiver, says, media, at, send } = stage
-  const picture = (n: number) => ({ url: media(`image-${n % 4}.webp`), width: 1024, height: 768, original_url: media(`image-${n % 4}.webp`) })
+  const picture = (n: number) => ({
+    url: media(`image-${n % 4}.webp`),
+    width: 1024,
+    height: 768,
+    original_url: media(`image-${n % 4}.webp`),
+  })
   const newId = async (model: string, keyName = 'live') => {
     const id = randomUUID()
-    await call(receiver, 'POST /api/requests', { body: { request_id: id, model, key_name: keyName, metadata: { order: 4000 + Math.abs(id.charCodeAt(0)), tenant: 'acme' } } })
+    await call(receiver, 'POST /api/requests', {
+      body: { request_id: id, model, key_name: keyName, metadata: { order: 4000 + Math.abs(id.charCodeAt(0)), tenant: 'acme' } },
+    })
     return id
   }
   const ids: Record<string, string> = {}
@@ -173,8 +200,14 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
       says(id, { status, body: { ...body, model } })
       return output
     }
-    if (kind === 'failed') await post({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'The prompt was refused by the safety filter.' } })
-    else if (kind === 'video') await post(ok(id, model, outputOf({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12))
+    if (kind === 'failed')
+      await post({
+        request_id: id,
+        status: 'ERROR',
+        error: { code: 'GENERATION_FAILED', message: 'The prompt was refused by the safety filter.' },
+      })
+    else if (kind === 'video')
+      await post(ok(id, model, outputOf({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12))
     else if (kind === 'audio') await post(ok(id, model, outputOf({ audio: { url: media('audio.mp3'), duration: 8 } }), 2))
     else {
       const pictures = Array.from({ length: kind === 'pictures' ? 4 : 1 }, (_, at) => picture(n + at))
@@ -189,7 +222,8 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
   at(70)
   await send(ok(ids['failed'] ?? '', 'aurora-image', { images: [picture(0)] }, 4))
   at(50)
-  for (const prompt of ['a lighthouse at dusk', 'a paper boat']) await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt }, metadata: { order: 4242 } } })
+  for (const prompt of ['a lighthouse at dusk', 'a paper boat'])
+    await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt }, metadata: { order: 4242 } } })
   const [parked] = await stage.sql`select id from mediadock.deliveries where parked_reason = 'not_json'`
   await call(receiver, `POST /api/deliveries/${parked?.['id']}/replay`, { body: {} })
   await call(receiver, 'POST /api/quarantine/verify', { body: {} })
@@ -203,12 +237,24 @@ const turned = '\u202e'
 /** What nobody should send: each must stay text wherever it is shown. */
 async function playHostile({ receiver, media, at, send, sql }: Stage): Promise<void> {
   at(40)
-  await send(ok(randomUUID(), `${turned}${nasty}`, { images: [{ url: 'javascript:document.title="owned"' }] }, 1), { webhookId: `wh_${nasty.replaceAll(' ', '_')}` })
+  await send(ok(randomUUID(), `${turned}${nasty}`, { images: [{ url: 'javascript:document.title="owned"' }] }, 1), {
+    webhookId: `wh_${nasty.replaceAll(' ', '_')}`,
+  })
   await send(ok(randomUUID(), nasty, { video: { url: media(`"><script>document.title='owned'<%2Fscript>/video.mp4`) } }, 1))
   await send({ request_id: randomUUID(), status: 'ERROR', error: { code: nasty, message: `${turned}${nasty}`.repeat(20) } })
   await send({ request_id: nasty, status: nasty })
-  await send({ ...ok(randomUUID(), 'large', { audio: { url: 'data:text/html,<script>document.title="owned"</script>' } }, 1), padding: `${nasty}${turned}`.repeat(20_000).slice(0, 1_000_000) })
-  await send({ request_id: nasty, padding: 'x'.repeat(1_000_000) }, { secret: missingSecret, webhookId: '"><script>document.title="owned"</script>'.replaceAll(' ', '_'), headers: { 'x-forwarded-for': nasty, 'user-agent': nasty } })
+  await send({
+    ...ok(randomUUID(), 'large', { audio: { url: 'data:text/html,<script>document.title="owned"</script>' } }, 1),
+    padding: `${nasty}${turned}`.repeat(20_000).slice(0, 1_000_000),
+  })
+  await send(
+    { request_id: nasty, padding: 'x'.repeat(1_000_000) },
+    {
+      secret: missingSecret,
+      webhookId: '"><script>document.title="owned"</script>'.replaceAll(' ', '_'),
+      headers: { 'x-forwarded-for': nasty, 'user-agent': nasty },
+    },
+  )
   const id = randomUUID()
   await sql`insert into mediadock.requests (request_id, model, key_name, tracked_at, metadata)
     values (${id}, ${`${nasty}${'m'.repeat(300)}`}, ${nasty}, now() - interval '10 minutes', ${JSON.stringify({ [nasty]: turned })}::text::jsonb)`

@@ -31,7 +31,12 @@ export type PortSetting = (typeof portSettings)[number]
 export async function openLaptop(): Promise<Laptop> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-start-'))
   const dataDir = path.join(folder, '.data')
-  const [PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT] = [await freePort(), await freePort(), await freePort(), await freePort()]
+  const [PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT] = [
+    await freePort(),
+    await freePort(),
+    await freePort(),
+    await freePort(),
+  ]
   const ports = { PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT }
   const settings = Object.fromEntries(portSettings.map((name) => [name, String(ports[name])]))
   const start: Laptop['start'] = (env = {}, what) =>

@@ -28,7 +28,8 @@ export async function copyInstallation({ home, user, script }: { home: string; u
   for (const room of ['src/runtime', 'src/laptop']) await fs.cp(path.join(root, room), path.join(home, room), { recursive: true })
   await fs.cp(path.dirname(script), path.join(home, path.relative(root, path.dirname(script))), { recursive: true })
   await fs.cp(path.join(root, 'package.json'), path.join(home, 'package.json'))
-  for (const name of packages) await fs.cp(path.join(root, 'node_modules', name), path.join(home, 'node_modules', name), { recursive: true, verbatimSymlinks: true })
+  for (const name of packages)
+    await fs.cp(path.join(root, 'node_modules', name), path.join(home, 'node_modules', name), { recursive: true, verbatimSymlinks: true })
   await chownAll(home, user)
   return { node, script: path.join(home, path.relative(root, script)) }
 }

@@ -7,9 +7,25 @@ import { createLogger, type Logger } from '../../../src/runtime/logger.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 
 /** A guarded listener with one page and one action behind the guard. */
-export type Guarded = { databaseUrl: string; token?: string; clock?: () => Date; name?: string; sessionsTable?: AccessOptions['sessionsTable']; logger?: Logger; onRefused?: (why: string) => void }
+export type Guarded = {
+  databaseUrl: string
+  token?: string
+  clock?: () => Date
+  name?: string
+  sessionsTable?: AccessOptions['sessionsTable']
+  logger?: Logger
+  onRefused?: (why: string) => void
+}
 
-export async function startGuarded({ databaseUrl, token, clock = () => new Date(), name = 'mediadock', sessionsTable = receiverSessions, onRefused = () => {}, logger = createLogger('silent') }: Guarded) {
+export async function startGuarded({
+  databaseUrl,
+  token,
+  clock = () => new Date(),
+  name = 'mediadock',
+  sessionsTable = receiverSessions,
+  onRefused = () => {},
+  logger = createLogger('silent'),
+}: Guarded) {
   const pool = createPool({ url: databaseUrl, max: 2 })
   const app = express()
   app.set('trust proxy', 'loopback')

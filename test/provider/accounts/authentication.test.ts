@@ -53,7 +53,8 @@ describe('credentials', () => {
   })
 
   it('stores neither the key nor the signing secret in the clear', async () => {
-    const [row] = await provider.database.sql`select row_to_json(k)::text as text, signing_secret from provider.api_keys k where id = ${key.id}`
+    const [row] = await provider.database
+      .sql`select row_to_json(k)::text as text, signing_secret from provider.api_keys k where id = ${key.id}`
     expect(row?.['text']).not.toContain(key.api_key)
     expect(row?.['text']).not.toContain(Buffer.from(key.signing_secret).toString('hex'))
   })
@@ -130,7 +131,12 @@ describe('guesses of API keys', () => {
     const answer = await provider.database.sql.begin(async (sql) => {
       await sql`lock table provider.api_keys in access exclusive mode`
       for (let i = 0; i < 2100; i += 1) {
-        guesses.push(provider.call('GET', '/v1/account', { key: `service_live_guess-${i}` }).then(({ status }) => refused.push(status), () => {}))
+        guesses.push(
+          provider.call('GET', '/v1/account', { key: `service_live_guess-${i}` }).then(
+            ({ status }) => refused.push(status),
+            () => {},
+          ),
+        )
       }
       await eventually(() => refused.length >= 100, 20_000)
       // Waits for the lock, as the guesses do that are looked up.

@@ -14,7 +14,11 @@ beforeAll(async () => {
 })
 afterAll(() => provider.stop())
 
-const rateHeaders = (headers: Headers) => [headers.get('ratelimit-limit'), headers.get('ratelimit-remaining'), Number(headers.get('ratelimit-reset'))]
+const rateHeaders = (headers: Headers) => [
+  headers.get('ratelimit-limit'),
+  headers.get('ratelimit-remaining'),
+  Number(headers.get('ratelimit-reset')),
+]
 
 describe('rate limits', () => {
   it('count down in the headers of every answer under /v1, errors too, then answer 429 with Retry-After', async () => {
@@ -100,7 +104,12 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
   })
 
   const ask = async (seconds: number, count: number, limits: { perKey: number; perAccount: number }, apiKey = key) => {
-    const identified = await identifyAll(open.deps.db, Array<string>(count).fill(apiKey), limits, new Date(start + Math.round(seconds * 1000)))
+    const identified = await identifyAll(
+      open.deps.db,
+      Array<string>(count).fill(apiKey),
+      limits,
+      new Date(start + Math.round(seconds * 1000)),
+    )
     return identified.map((each) => each?.rate ?? expect.fail('the key is not known'))
   }
   const granted = (rates: readonly { exceeded: boolean }[]) => rates.filter(({ exceeded }) => !exceeded).length
@@ -138,7 +147,13 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
 
   it('whatever the order of calls: never more than the limit in 60 s, and after RateLimit-Reset always one more', async () => {
     const limits = { perKey: 7, perAccount: 1000 }
-    const steps = fc.array(fc.record({ waitMs: fc.oneof(fc.integer({ min: 0, max: 900 }), fc.integer({ min: 0, max: 40_000 })), count: fc.integer({ min: 1, max: 9 }) }), { minLength: 1, maxLength: 12 })
+    const steps = fc.array(
+      fc.record({
+        waitMs: fc.oneof(fc.integer({ min: 0, max: 900 }), fc.integer({ min: 0, max: 40_000 })),
+        count: fc.integer({ min: 1, max: 9 }),
+      }),
+      { minLength: 1, maxLength: 12 },
+    )
     let runs = 0
     const property = fc.asyncProperty(steps, async (sequence) => {
       const apiKey = (await createKey(open.deps, { account: `p${(runs += 1)}`, name: 'k', environment: 'sandbox' })).api_key

@@ -4,7 +4,11 @@ import { HttpError } from '../../../src/runtime/http/http.ts'
 import { NoAnswerError } from '../../../src/runtime/postgres/errors.ts'
 import { watchedLogger } from '../../runtime/support/watched-logger.ts'
 
-const failureOf = (work: Promise<unknown>) => work.then(() => undefined, (error: unknown) => error)
+const failureOf = (work: Promise<unknown>) =>
+  work.then(
+    () => undefined,
+    (error: unknown) => error,
+  )
 const unavailable = { status: 503, code: 'unavailable', headers: { 'Retry-After': '5' } }
 
 it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as one of them has ended', async () => {
@@ -32,10 +36,15 @@ it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as on
 
 it('takes what is the fault of Postgres for 503, and nothing else', async () => {
   const available = createAvailability(watchedLogger().logger)
-  const failing = (error: unknown) => failureOf(available(async () => {
-    throw error
-  }))
-  for (const code of ['08006', '53300', '57P01', '57014', '25006', 'ECONNREFUSED']) expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject(unavailable)
+  const failing = (error: unknown) =>
+    failureOf(
+      available(async () => {
+        throw error
+      }),
+    )
+  for (const code of ['08006', '53300', '57P01', '57014', '25006', 'ECONNREFUSED'])
+    expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject(unavailable)
   expect(await failing(new NoAnswerError('x'))).toMatchObject(unavailable)
-  for (const code of ['23505', '22003', 'ERR_X']) expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject({ message: code, code })
+  for (const code of ['23505', '22003', 'ERR_X'])
+    expect(await failing(Object.assign(new Error(code), { code }))).toMatchObject({ message: code, code })
 })

@@ -26,7 +26,9 @@ beforeAll(async () => {
   const port = await freePort()
   proxyUrl = `http://127.0.0.1:${port}`
   const bin = path.resolve(import.meta.dirname, '../../../node_modules/@stoplight/prism-cli/dist/index.js')
-  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, provider.url], { stdio: 'ignore' })
+  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, provider.url], {
+    stdio: 'ignore',
+  })
   await eventually(async () => (await fetch(`${proxyUrl}/v1/account`)).status > 0, 30_000)
 })
 afterAll(async () => {
@@ -42,7 +44,8 @@ async function through(operation: string, where: string, options: CallOptions = 
   return answer
 }
 
-const submit = (slug: string, body: unknown, options: CallOptions = {}) => through('POST /v1/models/{model}', `/v1/models/${slug}`, { body, ...options })
+const submit = (slug: string, body: unknown, options: CallOptions = {}) =>
+  through('POST /v1/models/{model}', `/v1/models/${slug}`, { body, ...options })
 const status = (id: string, query = '') => through('GET /v1/requests/{request_id}/status', `/v1/requests/${id}/status${query}`)
 const result = (id: string) => through('GET /v1/requests/{request_id}', `/v1/requests/${id}`)
 
@@ -57,7 +60,8 @@ describe('through a validating proxy', () => {
     for (const { slug } of body.data) await through('GET /v1/models/{model}', `/v1/models/${slug}`)
     await through('GET /v1/models', '/v1/models?type=audio')
     await through('GET /v1/models/{model}', '/v1/models/no-such-model')
-    const estimate = (slug: string, input: unknown) => through('POST /v1/models/{model}/estimate', `/v1/models/${slug}/estimate`, { body: { input } })
+    const estimate = (slug: string, input: unknown) =>
+      through('POST /v1/models/{model}/estimate', `/v1/models/${slug}/estimate`, { body: { input } })
     await estimate('aurora-image', { prompt: 'x' })
     await estimate('no-such-model', { prompt: 'x' })
     await estimate('aurora-image', { colour: 'red' })

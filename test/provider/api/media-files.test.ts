@@ -27,9 +27,18 @@ beforeAll(async () => {
   await fs.mkdir(path.join(folder, '.scratch-1'), { recursive: true })
   await fs.writeFile(path.join(root, 'secret.png'), 'secret')
   await Promise.all(
-    ['video-0011223344556677.mp4', 'a.png', 'a.webp', 'a.jpg', 'a.mp3', 'a.wav', 'a.html', 'a.svg', '.hidden.png', '.scratch-1/layer.png'].map((name) =>
-      fs.writeFile(path.join(folder, name), bytes),
-    ),
+    [
+      'video-0011223344556677.mp4',
+      'a.png',
+      'a.webp',
+      'a.jpg',
+      'a.mp3',
+      'a.wav',
+      'a.html',
+      'a.svg',
+      '.hidden.png',
+      '.scratch-1/layer.png',
+    ].map((name) => fs.writeFile(path.join(folder, name), bytes)),
   )
 })
 

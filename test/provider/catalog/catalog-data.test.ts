@@ -20,7 +20,8 @@ describe('the catalog', () => {
 
   it('has every generation mode that the spec names', () => {
     const modes = new Set(catalog.flatMap(({ capabilities }) => capabilities))
-    for (const mode of ['text-to-image', 'image-to-image', 'text-to-video', 'image-to-video', 'text-to-audio']) expect(modes).toContain(mode)
+    for (const mode of ['text-to-image', 'image-to-image', 'text-to-video', 'image-to-video', 'text-to-audio'])
+      expect(modes).toContain(mode)
   })
 })
 
@@ -63,7 +64,8 @@ describe.each(catalog.map((model) => [model.slug, model] as const))('%s', (_slug
 })
 
 describe.each(['meridian-text-to-video', 'meridian-image-to-video'])('the newer video family: %s', (slug) => {
-  const { prompt, duration, resolution, aspect_ratio, image_urls, video_urls, audio_urls, generate_audio } = bySlug(slug)?.input_schema ?? {}
+  const { prompt, duration, resolution, aspect_ratio, image_urls, video_urls, audio_urls, generate_audio } =
+    bySlug(slug)?.input_schema ?? {}
 
   it('has the confirmed limits of the spec', () => {
     expect(prompt).toMatchObject({ type: 'string', max_length: 30_000 })

@@ -54,36 +54,55 @@ describe('validateInput', () => {
     ['generate_audio true', { prompt: 'x', generate_audio: true }, 'accepted'],
     ['generate_audio 1', { prompt: 'x', generate_audio: 1 }, 'input.generate_audio must be a boolean'],
     ['references of 2,048 characters', { prompt: 'x', image_urls: ['u', 'u'.repeat(2048)] }, 'accepted'],
-    ['a picture of 2,049 characters', { prompt: 'x', image_urls: ['u', 'u'.repeat(2049)] }, 'input.image_urls[1] must have at most 2048 characters'],
-    ['a video of 2,049 characters', { prompt: 'x', video_urls: ['u'.repeat(2049)] }, 'input.video_urls[0] must have at most 2048 characters'],
-    ['a sound of 2,049 characters', { prompt: 'x', audio_urls: ['u'.repeat(2049)] }, 'input.audio_urls[0] must have at most 2048 characters'],
+    [
+      'a picture of 2,049 characters',
+      { prompt: 'x', image_urls: ['u', 'u'.repeat(2049)] },
+      'input.image_urls[1] must have at most 2048 characters',
+    ],
+    [
+      'a video of 2,049 characters',
+      { prompt: 'x', video_urls: ['u'.repeat(2049)] },
+      'input.video_urls[0] must have at most 2048 characters',
+    ],
+    [
+      'a sound of 2,049 characters',
+      { prompt: 'x', audio_urls: ['u'.repeat(2049)] },
+      'input.audio_urls[0] must have at most 2048 characters',
+    ],
     ['a lone surrogate in a list', { prompt: 'x', image_urls: ['\udc00'] }, /^input\.image_urls\[0\]/],
   ])('of the confirmed video family: %s', (_name, input, expected) => {
     if (typeof expected === 'string') expect(refusal(video.slug, input)).toBe(expected)
     else expect(refusal(video.slug, input)).toMatch(expected)
   })
 
-  it.each(catalog.map((entry) => [entry.slug, entry] as const))('keeps no text of %s without a bound', (_slug, { input_schema: schema }) => {
-    for (const [key, { type, enum: values, items, max_items: maxItems, max_length: maxLength }] of Object.entries(schema)) {
-      if (type === 'string' && values === undefined) expect(maxLength, key).toBeGreaterThan(0)
-      if (type === 'array') expect(maxItems, key).toBeGreaterThan(0)
-      if (items?.type === 'string') expect(items.max_length, key).toBeGreaterThan(0)
-    }
-  })
+  it.each(catalog.map((entry) => [entry.slug, entry] as const))(
+    'keeps no text of %s without a bound',
+    (_slug, { input_schema: schema }) => {
+      for (const [key, { type, enum: values, items, max_items: maxItems, max_length: maxLength }] of Object.entries(schema)) {
+        if (type === 'string' && values === undefined) expect(maxLength, key).toBeGreaterThan(0)
+        if (type === 'array') expect(maxItems, key).toBeGreaterThan(0)
+        if (items?.type === 'string') expect(items.max_length, key).toBeGreaterThan(0)
+      }
+    },
+  )
 
   it('never lets anything through that the schema does not name, and never breaks', () => {
     const value = fc.oneof(fc.string(), fc.double(), fc.boolean(), fc.constant(null), fc.array(fc.anything()), fc.object())
     fc.assert(
-      fc.property(fc.constantFrom(...catalog), fc.dictionary(fc.oneof(fc.string(), fc.constantFrom('prompt', 'duration', 'seed')), value), (entry, raw) => {
-        try {
-          const input = validateInput(entry, raw)
-          expect(Object.keys(entry.input_schema)).toEqual(expect.arrayContaining(Object.keys(input)))
-          expect(Number(priceOf(entry, input))).toBeGreaterThan(0)
-        } catch (error) {
-          expect(error).toBeInstanceOf(HttpError)
-          expect(error).toMatchObject({ status: 422, code: 'model_input_invalid' })
-        }
-      }),
+      fc.property(
+        fc.constantFrom(...catalog),
+        fc.dictionary(fc.oneof(fc.string(), fc.constantFrom('prompt', 'duration', 'seed')), value),
+        (entry, raw) => {
+          try {
+            const input = validateInput(entry, raw)
+            expect(Object.keys(entry.input_schema)).toEqual(expect.arrayContaining(Object.keys(input)))
+            expect(Number(priceOf(entry, input))).toBeGreaterThan(0)
+          } catch (error) {
+            expect(error).toBeInstanceOf(HttpError)
+            expect(error).toMatchObject({ status: 422, code: 'model_input_invalid' })
+          }
+        },
+      ),
     )
   })
 })

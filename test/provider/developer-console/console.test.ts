@@ -46,7 +46,9 @@ describe('the developer console', () => {
 
   it('grants credits, shows the ledger and checks it', async () => {
     await provider.createKey({ account: 'books and co', environment: 'live' })
-    expect((await post('/accounts/books%20and%20co/credits', { credits: '12.5' })).headers.get('location')).toBe('/accounts/books%20and%20co')
+    expect((await post('/accounts/books%20and%20co/credits', { credits: '12.5' })).headers.get('location')).toBe(
+      '/accounts/books%20and%20co',
+    )
     const page = await get('/accounts/books%20and%20co')
     expect(page.body).toContain('<b>12.5</b>')
     expect(page.body).toContain('issued')
@@ -58,7 +60,10 @@ describe('the developer console', () => {
     const key = await provider.createKey({ account: 'slow' })
     expect((await post(`/keys/${key.id}/faults`, { slow_seconds: '600', failed: '' })).status).toBe(303)
     expect((await get(`/keys/${key.id}/faults`)).body).toContain('value="600"')
-    const { body } = await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: '<script>alert(1)</script>' } } })
+    const { body } = await provider.call('POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body: { input: { prompt: '<script>alert(1)</script>' } },
+    })
     const page = await get(`/requests/${body.request_id}`)
     expect(page.body).not.toContain('<script>alert')
     expect(page.body).toContain('&lt;script&gt;')
@@ -68,7 +73,9 @@ describe('the developer console', () => {
     const again = await post(`/requests/${body.request_id}/cancel`)
     expect([again.status, again.body.includes('is CANCELED already')]).toEqual([400, true])
     await post(`/keys/${key.id}/faults/clear`)
-    expect((await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } })).body.status).toBe('COMPLETED')
+    expect(
+      (await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } })).body.status,
+    ).toBe('COMPLETED')
   })
 
   it('shows the history of a delivery and sends it again with the same id and bytes', async () => {
@@ -96,14 +103,18 @@ describe('the developer console', () => {
     expect(await has()).toBe(200)
   })
 
-  it.each(['/accounts/nobody', '/requests/not-a-uuid', `/requests/${randomUUID()}`, `/deliveries/${randomUUID()}`, `/keys/${randomUUID()}/faults`, '/nowhere'])(
-    'answers %s with a page that says there is none',
-    async (path) => {
-      const answer = await get(path)
-      expect(answer.status).toBe(404)
-      expect(answer.body).toContain('role="alert"')
-    },
-  )
+  it.each([
+    '/accounts/nobody',
+    '/requests/not-a-uuid',
+    `/requests/${randomUUID()}`,
+    `/deliveries/${randomUUID()}`,
+    `/keys/${randomUUID()}/faults`,
+    '/nowhere',
+  ])('answers %s with a page that says there is none', async (path) => {
+    const answer = await get(path)
+    expect(answer.status).toBe(404)
+    expect(answer.body).toContain('role="alert"')
+  })
 
   it('runs nothing but its own files', async () => {
     const { headers } = await get('/')
@@ -118,7 +129,11 @@ describe('access', () => {
     const [answer] = await once(rebound, 'response')
     expect(answer.statusCode).toBe(403)
     answer.resume()
-    const foreign = await post('/models', { slug: 'lyra-audio', environment: 'sandbox', enabled: 'false' }, { origin: 'https://evil.example' })
+    const foreign = await post(
+      '/models',
+      { slug: 'lyra-audio', environment: 'sandbox', enabled: 'false' },
+      { origin: 'https://evil.example' },
+    )
     expect(foreign.status).toBe(403)
   })
 

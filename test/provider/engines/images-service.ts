@@ -37,5 +37,7 @@ export function sendJson(response: http.ServerResponse, body: unknown, status = 
 /** A picture of one colour, as a service would make it. */
 export async function picture(format: 'png' | 'jpeg' | 'webp' | 'svg', { width = 96, height = 64, shade = 120 } = {}): Promise<Buffer> {
   if (format === 'svg') return Buffer.from('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
-  return sharp({ create: { width, height, channels: 3, background: { r: shade, g: 40, b: 90 } } }).toFormat(format).toBuffer()
+  return sharp({ create: { width, height, channels: 3, background: { r: shade, g: 40, b: 90 } } })
+    .toFormat(format)
+    .toBuffer()
 }

@@ -34,7 +34,9 @@ describe('local-image', () => {
   })
 
   it('makes as many different pictures as were ordered, each with a lossless original', async () => {
-    const { output, mediaDir, requestId } = await runEngine(withOriginal, { input: { prompt: 'a quiet bay', num_images: 3, output_format: 'webp' } })
+    const { output, mediaDir, requestId } = await runEngine(withOriginal, {
+      input: { prompt: 'a quiet bay', num_images: 3, output_format: 'webp' },
+    })
     const images = imagesOf(output)
     expect(images).toHaveLength(3)
     expect(new Set(images.map(({ url }) => url)).size).toBe(3)

@@ -84,7 +84,13 @@ describe('local-video', () => {
 
   it('ends with the error of the report, and without the encoder, when the report fails', async () => {
     const failing = engine.run(
-      { requestId: 'lost', model: 'm', input: { prompt: 'a', duration: 30, resolution: '720p' }, mediaDir: await temporaryFolder(), mediaUrl: '' },
+      {
+        requestId: 'lost',
+        model: 'm',
+        input: { prompt: 'a', duration: 30, resolution: '720p' },
+        mediaDir: await temporaryFolder(),
+        mediaUrl: '',
+      },
       async (progress) => {
         if (progress > 25) throw new Error('the lease is lost')
       },

@@ -9,8 +9,10 @@ import { picture, sendJson, startImagesService, type Answer } from './images-ser
 
 const apiKey = 'sk-very-secret'
 
-const withPictures = (pictures: Buffer[]): Answer => ({ response }) =>
-  sendJson(response, { created: 1, data: pictures.map((bytes) => ({ b64_json: bytes.toString('base64') })) })
+const withPictures =
+  (pictures: Buffer[]): Answer =>
+  ({ response }) =>
+    sendJson(response, { created: 1, data: pictures.map((bytes) => ({ b64_json: bytes.toString('base64') })) })
 
 async function engineFor(answer: Answer, more: Record<string, unknown> = {}) {
   const service = await startImagesService(answer)
@@ -129,8 +131,16 @@ describe('openai-images fails with a clean message', () => {
     ['the answer is of another shape', 'the image service gave an answer of another shape', () => ({ data: [] })],
     ['an item is empty', 'the image service gave neither a picture nor a link to one', () => ({ data: [{}] })],
     ['the link is no link', 'the image service gave neither a picture nor a link to one', () => ({ data: [{ url: 'nonsense' }] })],
-    ['the link is plain http elsewhere', 'the image service gave a link that is neither https nor on its own host', () => ({ data: [{ url: 'http://127.0.0.1:1/a.png' }] })],
-    ['the link is a file', 'the image service gave a link that is neither https nor on its own host', () => ({ data: [{ url: 'file:///etc/hostname' }] })],
+    [
+      'the link is plain http elsewhere',
+      'the image service gave a link that is neither https nor on its own host',
+      () => ({ data: [{ url: 'http://127.0.0.1:1/a.png' }] }),
+    ],
+    [
+      'the link is a file',
+      'the image service gave a link that is neither https nor on its own host',
+      () => ({ data: [{ url: 'file:///etc/hostname' }] }),
+    ],
   ])('when %s', async (_what, message, body) => {
     const error = await failure(({ response, url }) => sendJson(response, body({ url })))
     expect(error.message).toBe(message)
@@ -147,7 +157,11 @@ describe('openai-images fails with a clean message', () => {
   })
 
   it('when the picture is cut off', async () => {
-    const noise = await sharp({ create: { width: 200, height: 200, channels: 3, background: '#000', noise: { type: 'gaussian', mean: 128, sigma: 60 } } }).jpeg().toBuffer()
+    const noise = await sharp({
+      create: { width: 200, height: 200, channels: 3, background: '#000', noise: { type: 'gaussian', mean: 128, sigma: 60 } },
+    })
+      .jpeg()
+      .toBuffer()
     const error = await failure(withPictures([noise.subarray(0, noise.length / 2)]))
     expect(error.message).toBe('the image service answered with a damaged picture')
   })

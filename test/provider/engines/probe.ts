@@ -2,7 +2,14 @@ import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
 import { locateFfmpeg } from '../../../src/provider/engines/ffmpeg.ts'
 
-export type Probed = { video: string | undefined; audio: string | undefined; width: number; height: number; seconds: number; frames: number }
+export type Probed = {
+  video: string | undefined
+  audio: string | undefined
+  width: number
+  height: number
+  seconds: number
+  frames: number
+}
 
 /** Decodes a whole media file, so that a broken one fails, and answers what is in it. */
 export async function probe(file: string): Promise<Probed> {

@@ -50,7 +50,11 @@ describe('engineSettingsSchema', () => {
 
   it.each([
     ['an unknown model', { models: { nothing: 'local-image' } }, 'models.nothing: there is no such model in the catalog'],
-    ['an engine that is not configured', { models: { 'aurora-image': 'openai-images' } }, 'models.aurora-image: the engine openai-images is not configured'],
+    [
+      'an engine that is not configured',
+      { models: { 'aurora-image': 'openai-images' } },
+      'models.aurora-image: the engine openai-images is not configured',
+    ],
     ['an engine of another type', { models: { 'lyra-audio': 'local-image' } }, 'models.lyra-audio: the engine local-image makes no audio'],
     ['a service without http', { 'openai-images': { ...service, url: 'ftp://images.example' } }, 'must be an http or https URL'],
     ['a key that nothing reads', { 'openai-image': service }, 'Unrecognized key'],

@@ -56,7 +56,14 @@ describe('credits', () => {
   })
 
   it('of a demo account are granted once, over any number of starts', async () => {
-    const demo = { account: 'demo', name: 'demo', environment: 'live' as const, apiKey: 'service_live_demo', signingSecret: 'whsec_demo', credits: 1000 }
+    const demo = {
+      account: 'demo',
+      name: 'demo',
+      environment: 'live' as const,
+      apiKey: 'service_live_demo',
+      signingSecret: 'whsec_demo',
+      credits: 1000,
+    }
     for (let i = 0; i < 3; i += 1) await importDemoKeys(provider.deps, [demo])
     const { body } = await provider.call('GET', '/v1/account', { key: demo.apiKey })
     expect(body).toMatchObject({ account_id: 'demo', balance: { credits: 1000 } })
@@ -96,7 +103,9 @@ describe('models', () => {
     expect(await commands.listModels(provider.deps)).toContainEqual(expect.objectContaining({ slug, live: false, sandbox: true }))
     await commands.setModelEnabled(provider.deps, { slug, environment: 'sandbox', enabled: false })
     expect(await listed(sandbox.api_key)).toBe(false)
-    await expect(commands.setModelEnabled(provider.deps, { slug: 'nope', environment: 'live', enabled: true })).rejects.toThrow('there is no model nope')
+    await expect(commands.setModelEnabled(provider.deps, { slug: 'nope', environment: 'live', enabled: true })).rejects.toThrow(
+      'there is no model nope',
+    )
   })
 })
 

@@ -23,7 +23,10 @@ describe('POST /v1/requests/{id}/cancel, when it is on', () => {
     expect((await cancel(last, stranger.api_key)).status).toBe(404)
     expect(await cancel(last)).toMatchObject({ status: 200, body: { request_id: last, status: 'CANCELED', queue_position: null } })
     expect(await cancel(last)).toMatchObject({ status: 409, body: { error: { type: 'invalid_request_error', code: 'not_cancelable' } } })
-    expect((await provider.call('GET', '/v1/account', { key: key.api_key })).body).toMatchObject({ balance: { credits: 84 }, usage_30d: { requests: 30 } })
+    expect((await provider.call('GET', '/v1/account', { key: key.api_key })).body).toMatchObject({
+      balance: { credits: 84 },
+      usage_30d: { requests: 30 },
+    })
     expect((await checkLedger(provider.deps)).ok).toBe(true)
     expect((await provider.call('GET', `/v1/requests/${last}/cancel`, { key: key.api_key })).status).toBe(405)
   })

@@ -23,7 +23,10 @@ async function requestOf(answer: Answer) {
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   onTestFinished(close)
   const service = await startImagesService(answer)
-  const settings = engineSettingsSchema.parse({ 'openai-images': { url: service.url, model: 'm' }, models: { 'aurora-image': 'openai-images' } })
+  const settings = engineSettingsSchema.parse({
+    'openai-images': { url: service.url, model: 'm' },
+    models: { 'aurora-image': 'openai-images' },
+  })
   const lines: string[] = []
   const logger = pino({}, { write: (line: string) => void lines.push(line) })
   const engines = createEngineHost({ settings, logger })
@@ -52,7 +55,8 @@ async function requestOf(answer: Answer) {
     now += pauseMs
     const at = new Date(now)
     const claim = { environment: 'live' as const, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
-    for (const claimed of await claimRequests(deps.db, claim)) await runJob({ ...job, clock: () => at }, claimed, new AbortController().signal)
+    for (const claimed of await claimRequests(deps.db, claim))
+      await runJob({ ...job, clock: () => at }, claimed, new AbortController().signal)
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     const [account] = await database.sql`select available from provider.accounts`
     return { ...row, balance: Number(account?.['available']) }

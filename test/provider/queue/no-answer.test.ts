@@ -21,8 +21,30 @@ import { call, testSettings } from '../support/running-provider.ts'
 const now = new Date('2026-01-01T00:00:00Z')
 const id = randomUUID()
 const scope = { accountId: 'a', environment: 'live', key: id } as const
-const request: ClaimedRequest = { id, token: id, keyId: id, environment: 'live', model: 'm', input: {}, cost: '1', webhookUrl: null, faults: null, attempt: 1 }
-const delivery = { id, token: id, accountId: 'a', keyId: id, url: 'https://x.example/', host: 'x.example', body: '{}', attempt: 1, maxAttempts: 6, faults: null }
+const request: ClaimedRequest = {
+  id,
+  token: id,
+  keyId: id,
+  environment: 'live',
+  model: 'm',
+  input: {},
+  cost: '1',
+  webhookUrl: null,
+  faults: null,
+  attempt: 1,
+}
+const delivery = {
+  id,
+  token: id,
+  accountId: 'a',
+  keyId: id,
+  url: 'https://x.example/',
+  host: 'x.example',
+  body: '{}',
+  attempt: 1,
+  maxAttempts: 6,
+  faults: null,
+}
 const attempt = { startedAt: now, durationMs: 1, ok: true, httpStatus: 200, detail: '' }
 const submission = {
   requestId: id,
@@ -49,7 +71,10 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],
   ['canceling', (db) => cancelRequest(db, id, false, now)],
   ['looking for due deliveries', (db) => findDueLanes(db, { after: firstLane, dueBy: now, limit: 1 })],
-  ['claiming deliveries', (db) => claimDue(db, { token: id, dueBy: now, leaseUntil: now, lanes: [{ accountId: 'a', host: 'h', count: 1 }] })],
+  [
+    'claiming deliveries',
+    (db) => claimDue(db, { token: id, dueBy: now, leaseUntil: now, lanes: [{ accountId: 'a', host: 'h', count: 1 }] }),
+  ],
   ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAt: undefined, now })],
   ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
   ['sending again', (db) => resendDelivery(db, id, now)],
@@ -66,7 +91,10 @@ it.each(statements)('%s tells "nothing matched" from "no answer"', async (_what,
   // A connection that is open, and knows whether it ends at Postgres itself.
   await identifyAll(pool.db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)
   dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
-  const failure: unknown = await run(pool.db).then(() => 'an answer', (error: unknown) => error)
+  const failure: unknown = await run(pool.db).then(
+    () => 'an answer',
+    (error: unknown) => error,
+  )
   expect(isNoAnswer(failure), String(failure)).toBe(true)
 })
 
@@ -79,5 +107,8 @@ it('a call whose caller could not be identified for that is 503, never 401', asy
   const url = program.urls['api'] ?? ''
   expect((await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).status).toBe(401)
   dropper.omit(messageTypes.dataRow, messageTypes.commandComplete)
-  expect(await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
+  expect(await call(url, 'GET', '/v1/account', { key: 'service_test_unknown' })).toMatchObject({
+    status: 503,
+    body: { error: { code: 'unavailable' } },
+  })
 })

@@ -12,7 +12,11 @@ const walk = { readAtMs: 0, tookMs: 1 }
 const inOrder = (a: QueueKey, b: QueueKey) => a.turn - b.turn || a.seq - b.seq
 const viewOf = (keys: readonly QueueKey[], took = walk) => {
   const sorted = keys.toSorted(inOrder)
-  return createQueueView(sorted.map(({ turn }) => turn), sorted.map(({ seq }) => seq), took)
+  return createQueueView(
+    sorted.map(({ turn }) => turn),
+    sorted.map(({ seq }) => seq),
+    took,
+  )
 }
 const queue = fc.uniqueArray(fc.record({ turn: fc.nat(5), seq: fc.nat(40) }), { selector: ({ seq }) => seq, maxLength: 30 })
 

@@ -118,7 +118,11 @@ describe('the queue', () => {
     const c = await enqueue('c', 1)
     await cancelRequest(provider.deps.db, a[2] ?? '', true, at(1))
     const positions = new Map<string, number>()
-    for (const [account, ids] of [['a', a], ['b', b], ['c', c]] as const) {
+    for (const [account, ids] of [
+      ['a', a],
+      ['b', b],
+      ['c', c],
+    ] as const) {
       for (const id of ids) {
         const where = await position(account, id)
         if (where !== null) positions.set(id, where)
@@ -135,7 +139,12 @@ describe('the queue', () => {
   it('gives each request to one of many claimants', async () => {
     const ids = await enqueue('a', 40)
     const claimed = await Promise.all(Array.from({ length: 10 }, () => claim(5)))
-    expect(claimed.flat().map(({ id }) => id).toSorted()).toEqual(ids.toSorted())
+    expect(
+      claimed
+        .flat()
+        .map(({ id }) => id)
+        .toSorted(),
+    ).toEqual(ids.toSorted())
   })
 })
 
@@ -165,7 +174,14 @@ describe('a lease', () => {
     const output = { images: [{ url: 'http://127.0.0.1/x.png', width: 1, height: 1 }] }
     expect(await recordProgress(provider.deps.db, slow, { progress: 99, logLines: [], leaseUntil: at(90) })).toBe(false)
     expect(await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: at(21), random })).toBe(false)
-    expect(await finishRequest(provider.deps.db, quick, { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } }, { now: at(22), random })).toBe(true)
+    expect(
+      await finishRequest(
+        provider.deps.db,
+        quick,
+        { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } },
+        { now: at(22), random },
+      ),
+    ).toBe(true)
     const { db } = provider.deps
     const { body } = await readResult({ db, statusReader: createStatusReader(db) }, caller('a'), { requestId: slow.id, withLogs: false })
     expect(body).toEqual({
@@ -201,7 +217,8 @@ describe('an end', () => {
       cancelRequest(db, running.id, false, at(1)),
     ])
     expect(outcomes.filter(Boolean)).toHaveLength(1)
-    const ends = await database.sql`select from provider.ledger_entries where request_id = ${running.id} and book = 'reserved' and kind <> 'reserve'`
+    const ends =
+      await database.sql`select from provider.ledger_entries where request_id = ${running.id} and book = 'reserved' and kind <> 'reserve'`
     expect(ends).toHaveLength(1)
   })
 

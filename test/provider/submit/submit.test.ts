@@ -14,7 +14,11 @@ beforeAll(async () => {
 afterAll(() => provider.stop())
 
 const submit = (body: unknown, more: { slug?: string; key?: string; headers?: Record<string, string> } = {}) =>
-  provider.call('POST', `/v1/models/${more.slug ?? 'aurora-image'}`, { key: more.key ?? key, body, ...(more.headers && { headers: more.headers }) })
+  provider.call('POST', `/v1/models/${more.slug ?? 'aurora-image'}`, {
+    key: more.key ?? key,
+    body,
+    ...(more.headers && { headers: more.headers }),
+  })
 const rawSubmit = (rawBody: string | Uint8Array, headers: Record<string, string> = {}) =>
   provider.call('POST', '/v1/models/aurora-image', { key, rawBody, headers })
 
@@ -80,7 +84,10 @@ describe('a body that is no submit', () => {
 
   it('with a webhook_url that is no string is 400 webhook_url_invalid', async () => {
     for (const url of [7, null, {}, []]) {
-      expect(await submit({ input: { prompt: 'x' }, webhook_url: url })).toMatchObject({ status: 400, body: { error: { code: 'webhook_url_invalid' } } })
+      expect(await submit({ input: { prompt: 'x' }, webhook_url: url })).toMatchObject({
+        status: 400,
+        body: { error: { code: 'webhook_url_invalid' } },
+      })
     }
   })
 })
@@ -113,7 +120,10 @@ describe('a model that cannot be used', () => {
   it('is 404 model_not_found at submit, not_found elsewhere', async () => {
     const body = { input: { prompt: 'x' } }
     for (const slug of ['no-such-model', 'vela-legacy-text-to-video', 'Aurora-Image', '__proto__', '%F0%9F%8C%8D']) {
-      expect(await submit(body, { slug })).toMatchObject({ status: 404, body: { error: { type: 'invalid_request_error', code: 'model_not_found' } } })
+      expect(await submit(body, { slug })).toMatchObject({
+        status: 404,
+        body: { error: { type: 'invalid_request_error', code: 'model_not_found' } },
+      })
       const estimate = await provider.call('POST', `/v1/models/${slug}/estimate`, { key, body })
       expect(estimate).toMatchObject({ status: 404, body: { error: { code: 'not_found' } } })
     }
@@ -130,7 +140,10 @@ describe('cost', () => {
 
   it('is 402 exactly when the balance is lower', async () => {
     const body = { input: { prompt: 'x' } }
-    expect(await submit(body, { key: live })).toMatchObject({ status: 402, body: { error: { type: 'billing_error', code: 'insufficient_credits' } } })
+    expect(await submit(body, { key: live })).toMatchObject({
+      status: 402,
+      body: { error: { type: 'billing_error', code: 'insufficient_credits' } },
+    })
     await provider.grant('payer', '3.999999')
     expect((await submit(body, { key: live })).status).toBe(402)
     await provider.grant('payer', '0.000001')
@@ -177,15 +190,23 @@ describe('an Idempotency-Key', () => {
     })
   })
 
-  it.each(['', 'abc', '00000000-0000-0000-0000-000000000000', '5f0c1c5e-3c0a-1c1c-9d5c-1c2d3e4f5a6b'])('%j is refused: no UUID v4', async (bad) => {
-    expect(await keyed(bad, { input: { prompt: 'x' } })).toMatchObject({ status: 400, body: { error: { code: 'idempotency_key_invalid' } } })
-  })
+  it.each(['', 'abc', '00000000-0000-0000-0000-000000000000', '5f0c1c5e-3c0a-1c1c-9d5c-1c2d3e4f5a6b'])(
+    '%j is refused: no UUID v4',
+    async (bad) => {
+      expect(await keyed(bad, { input: { prompt: 'x' } })).toMatchObject({
+        status: 400,
+        body: { error: { code: 'idempotency_key_invalid' } },
+      })
+    },
+  )
 
   it('in parallel makes one generation: the others get its id or request_in_progress', async () => {
     const payer = await provider.createKey({ account: 'racer', environment: 'live' })
     await provider.grant('racer', 400)
     const idempotencyKey = randomUUID()
-    const answers = await Promise.all(Array.from({ length: 20 }, () => keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: payer.api_key })))
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => keyed(idempotencyKey, { input: { prompt: 'x' } }, { key: payer.api_key })),
+    )
     const ids = new Set(answers.filter(({ status }) => status === 200).map(({ body }) => body.request_id))
     expect(ids.size).toBe(1)
     for (const { status, body } of answers) if (status !== 200) expect([status, body.error.code]).toEqual([409, 'request_in_progress'])
@@ -247,6 +268,8 @@ describe('visibility', () => {
     expect(await see(sibling.api_key)).toBe(200)
     expect(await see(ownLive.api_key)).toBe(404)
     expect(await see(key)).toBe(404)
-    expect((await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body.status).toBe('COMPLETED')
+    expect((await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body.status).toBe(
+      'COMPLETED',
+    )
   })
 })

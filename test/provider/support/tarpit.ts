@@ -8,7 +8,10 @@ export async function startTarpit() {
   const server = net.createServer((socket) => {
     accepted += 1
     sockets.add(socket)
-    socket.resume().on('error', () => {}).on('close', () => sockets.delete(socket))
+    socket
+      .resume()
+      .on('error', () => {})
+      .on('close', () => sockets.delete(socket))
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

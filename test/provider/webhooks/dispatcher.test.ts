@@ -72,7 +72,7 @@ const settled = (id: string, attempts: number) =>
   })
 
 describe('a delivery', () => {
-  it('is tried six times with the spec\'s pauses, the same id and bytes, and a fresh t', async () => {
+  it("is tried six times with the spec's pauses, the same id and bytes, and a fresh t", async () => {
     const { origin, caught } = await catcher((_one, res) => void res.writeHead(500).end('broken'))
     const id = await deliver(`${origin}/hook`)
     const { runOnce } = dispatcher([origin])
@@ -99,7 +99,9 @@ describe('a delivery', () => {
     expect(times.slice(1).map((time, index) => time - (times[index] ?? 0))).toEqual(pauses)
     for (const { headers, body } of caught) {
       const secrets = [{ name: 'k', signingSecret: key.signing_secret }]
-      expect(verify(body, String(headers['x-service-signature']), secrets, Number(headers['x-service-timestamp']))).toMatchObject({ ok: true })
+      expect(verify(body, String(headers['x-service-signature']), secrets, Number(headers['x-service-timestamp']))).toMatchObject({
+        ok: true,
+      })
       expect(headers).toMatchObject({ 'content-type': 'application/json', 'user-agent': 'test' })
     }
   })
@@ -108,11 +110,14 @@ describe('a delivery', () => {
     ['302', (res: http.ServerResponse, origin: string) => void res.writeHead(302, { location: `${origin}/elsewhere` }).end()],
     ['199-less', (res: http.ServerResponse) => void res.writeHead(404).end()],
     ['no answer', () => {}],
-    ['a body that drips for ever', (res: http.ServerResponse) => {
-      res.writeHead(200)
-      const drip = setInterval(() => res.write('.'), 20)
-      res.on('close', () => clearInterval(drip))
-    }],
+    [
+      'a body that drips for ever',
+      (res: http.ServerResponse) => {
+        res.writeHead(200)
+        const drip = setInterval(() => res.write('.'), 20)
+        res.on('close', () => clearInterval(drip))
+      },
+    ],
     ['a connection that breaks off', (res: http.ServerResponse) => void res.destroy()],
   ])('answered with %s has failed, and nothing is followed', async (_name, answer) => {
     const { origin, caught } = await catcher((_one, res) => answer(res, origin))
@@ -189,7 +194,10 @@ describe('a resend', () => {
     expect(await settled(id, 7)).toMatchObject({ state: 'delivered', ok: true })
     expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(Array(2).fill(`${id} {"n":"${id} ü"}`))
     const detail = await showDelivery(provider.deps.db, id)
-    expect(detail?.attempts.map(({ number, ok, http_status }) => [number, ok, http_status])).toEqual([[6, false, 500], [7, true, 200]])
+    expect(detail?.attempts.map(({ number, ok, http_status }) => [number, ok, http_status])).toEqual([
+      [6, false, 500],
+      [7, true, 200],
+    ])
     expect(await listDeliveries(provider.deps.db, { account: 'a', limit: 10 })).toMatchObject([{ id, state: 'delivered' }])
   })
 
@@ -207,7 +215,11 @@ describe('the guard', () => {
     onTestFinished(() => void server.close())
     const address = await eventually(() => server.address() ?? undefined)
     if (typeof address === 'string') throw new Error('no port')
-    for (const [resolved, reason] of [[['127.0.0.1'], 'not public'], [['8.8.8.8', '127.0.0.1'], 'not public'], [[], 'does not resolve']] as const) {
+    for (const [resolved, reason] of [
+      [['127.0.0.1'], 'not public'],
+      [['8.8.8.8', '127.0.0.1'], 'not public'],
+      [[], 'does not resolve'],
+    ] as const) {
       const id = await deliver(`https://rebind.example:${address.port}/`)
       const { runOnce, drain } = dispatcher([], {}, async () => [...resolved])
       await runOnce()

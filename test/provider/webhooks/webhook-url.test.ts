@@ -3,7 +3,10 @@ import { checkWebhookUrl } from '../../../src/provider/webhooks/webhook-url.ts'
 import { isPublicAddress } from '../../../src/provider/webhooks/public-address.ts'
 import { resolve } from '../../../src/provider/webhooks/resolver.ts'
 
-const resolveTo = (...addresses: string[]) => async () => addresses
+const resolveTo =
+  (...addresses: string[]) =>
+  async () =>
+    addresses
 const check = (url: string, rules: { allow?: string[]; addresses?: string[] } = {}) =>
   checkWebhookUrl(url, { allow: rules.allow ?? [], resolve: resolveTo(...(rules.addresses ?? [])) })
 
@@ -86,8 +89,12 @@ describe('a webhook_url', () => {
   })
 
   it('whose name has any address that is not public is refused', async () => {
-    await expect(check('https://rebind.example/', { addresses: ['8.8.8.8', '10.0.0.1'] })).rejects.toMatchObject({ code: 'webhook_url_invalid' })
-    await expect(check('https://rebind.example/', { addresses: ['::ffff:10.0.0.1'] })).rejects.toMatchObject({ code: 'webhook_url_invalid' })
+    await expect(check('https://rebind.example/', { addresses: ['8.8.8.8', '10.0.0.1'] })).rejects.toMatchObject({
+      code: 'webhook_url_invalid',
+    })
+    await expect(check('https://rebind.example/', { addresses: ['::ffff:10.0.0.1'] })).rejects.toMatchObject({
+      code: 'webhook_url_invalid',
+    })
   })
 
   it('whose name does not resolve is accepted', async () => {

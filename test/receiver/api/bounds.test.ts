@@ -32,7 +32,9 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
   })
 
   it.each(['/api/stats', '/', '/now', '/requests', '/requests?limit=200'])('GET %s', async (path) => {
-    const { status, text } = await call(receiver, `GET ${path}`, { headers: { accept: path.startsWith('/api') ? 'application/json' : 'text/html' } })
+    const { status, text } = await call(receiver, `GET ${path}`, {
+      headers: { accept: path.startsWith('/api') ? 'application/json' : 'text/html' },
+    })
     expect(status).toBe(200)
     expect(text.length).toBeLessThan(mebibyte)
   })
@@ -48,12 +50,15 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
   })
 
   it('the page of a request with very many media', async () => {
-    for (const path of [`/api/requests/${crowded}`, `/requests/${crowded}`]) expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(mebibyte)
+    for (const path of [`/api/requests/${crowded}`, `/requests/${crowded}`])
+      expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(mebibyte)
   })
 
   it('a replay of many stops where its changes are large, and its cursor goes on', async () => {
     const { sql } = database
-    const bodies = Array.from({ length: 12 }, () => JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'e'.repeat(900_000) } }))
+    const bodies = Array.from({ length: 12 }, () =>
+      JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'e'.repeat(900_000) } }),
+    )
     await sql`
       insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
       select gen_random_uuid(), 'wh_large', 'live', now(), now() - n * interval '1 second', '{}', convert_to(body, 'UTF8'), 'ERROR'
@@ -61,7 +66,9 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
     let [replayed, calls, changed]: [number, number, number] = [0, 0, 0]
     let cursor: string | null = null
     do {
-      const answer = await call(receiver, 'POST /api/deliveries/replay', { body: { filter: { state: 'processed' }, dry_run: true, ...(cursor !== null && { cursor }) } })
+      const answer = await call(receiver, 'POST /api/deliveries/replay', {
+        body: { filter: { state: 'processed' }, dry_run: true, ...(cursor !== null && { cursor }) },
+      })
       expect(answer.status).toBe(200)
       expect(answer.text.length).toBeLessThan(9 * mebibyte)
       expect(answer.json.count).toBe(12)
@@ -80,7 +87,12 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
     await sql`
       insert into mediadock.deliveries (id, webhook_id, request_id, key_name, signed_at, received_at, headers, body, status)
       select gen_random_uuid(), 'wh_many', ${request?.['request_id']}, 'live', now(), now(), '{}', '', 'OK' from generate_series(1, 300)`
-    for (const path of [`/api/deliveries?request_id=${request?.['request_id']}&limit=200`, `/deliveries?request_id=${request?.['request_id']}&limit=200`, `/api/deliveries.ndjson?request_id=${request?.['request_id']}`]) expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(2 * mebibyte)
+    for (const path of [
+      `/api/deliveries?request_id=${request?.['request_id']}&limit=200`,
+      `/deliveries?request_id=${request?.['request_id']}&limit=200`,
+      `/api/deliveries.ndjson?request_id=${request?.['request_id']}`,
+    ])
+      expect((await call(receiver, `GET ${path}`)).text.length).toBeLessThan(2 * mebibyte)
   })
 
   it('only a few exports run at once, and one whose reader went away makes room', async () => {

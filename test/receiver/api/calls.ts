@@ -43,7 +43,11 @@ export async function follow(receiver: TestReceiver, path: string): Promise<unkn
 }
 
 /** Delivers a webhook and waits until it is processed and its arrival is logged; answers the delivery's id. */
-export async function deliverAndSettle(to: { receiver: TestReceiver; database: TestDatabase }, { body }: Sample, delivery: Delivery & { webhookId: string }): Promise<string> {
+export async function deliverAndSettle(
+  to: { receiver: TestReceiver; database: TestDatabase },
+  { body }: Sample,
+  delivery: Delivery & { webhookId: string },
+): Promise<string> {
   const { webhookId } = delivery
   const { sql } = to.database
   const logged = async () => Number((await sql`select count(*) as n from mediadock.arrivals where webhook_id = ${webhookId}`)[0]?.['n'])

@@ -33,7 +33,9 @@ beforeAll(async () => {
   await fs.writeFile(file, (await authorized(receiver, 'GET /api/openapi.json')).text)
   const port = await freePort()
   const bin = path.resolve(import.meta.dirname, '../../../node_modules/@stoplight/prism-cli/dist/index.js')
-  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, receiver.internalUrl], { stdio: 'ignore' })
+  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, receiver.internalUrl], {
+    stdio: 'ignore',
+  })
   proxied = { ...receiver, internalUrl: `http://127.0.0.1:${port}/` }
   await eventually(async () => (await authorized(proxied, 'GET /api/stats')).status === 200, 30_000)
 })
@@ -103,12 +105,29 @@ describe('the OpenAPI document', () => {
   it('is OpenAPI 3.1 and names every call that is promised, and no other', async () => {
     const { json } = await authorized(receiver, 'GET /api/openapi.json')
     expect(json.openapi).toMatch(/^3\.1\./)
-    const named = Object.entries<object>(json.paths).flatMap(([where, item]) => Object.keys(item).map((method) => `${method.toUpperCase()} ${where}`))
+    const named = Object.entries<object>(json.paths).flatMap(([where, item]) =>
+      Object.keys(item).map((method) => `${method.toUpperCase()} ${where}`),
+    )
     expect(new Set(named)).toEqual(new Set([...promised, ...files]))
     const { parameters } = json.paths['/api/deliveries'].get
-    expect(parameters.map(({ name }: { name: string }) => name).toSorted()).toEqual(
-      ['cursor', 'ids', 'key_name', 'limit', 'min_ack_ms', 'min_arrivals', 'min_skew_seconds', 'model', 'outcome', 'q', 'reason', 'request_id', 'since', 'state', 'until', 'webhook_id'],
-    )
+    expect(parameters.map(({ name }: { name: string }) => name).toSorted()).toEqual([
+      'cursor',
+      'ids',
+      'key_name',
+      'limit',
+      'min_ack_ms',
+      'min_arrivals',
+      'min_skew_seconds',
+      'model',
+      'outcome',
+      'q',
+      'reason',
+      'request_id',
+      'since',
+      'state',
+      'until',
+      'webhook_id',
+    ])
     for (const { schema } of parameters) expect(schema).toMatchObject({ type: expect.any(String) })
     expect(json.components.schemas.DeliveryFilters.properties.state).toMatchObject({ enum: ['pending', 'processed', 'parked'] })
   })
@@ -140,13 +159,18 @@ describe('through a validating proxy', () => {
     await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_unknown' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
     await deliverAndSettle(to, { requestId: '', body: Buffer.from('no json') }, { webhookId: randomUUID() })
-    const page = await through('GET /api/deliveries', '/api/deliveries?limit=1&state=processed&outcome=landed&key_name=live&since=2026-01-01T00:00:00Z')
+    const page = await through(
+      'GET /api/deliveries',
+      '/api/deliveries?limit=1&state=processed&outcome=landed&key_name=live&since=2026-01-01T00:00:00Z',
+    )
     expect(page.json.data).toHaveLength(1)
     await through('GET /api/deliveries', '/api/deliveries?limit=1')
     await through('GET /api/deliveries/{id}', `/api/deliveries/${id}`)
     await through('GET /api/deliveries/{id}', `/api/deliveries/${randomUUID()}`)
     await through('POST /api/deliveries/{id}/replay', `/api/deliveries/${id}/replay`, { body: { dry_run: true } })
-    await through('POST /api/deliveries/replay', '/api/deliveries/replay', { body: { filter: { request_id: sample.requestId }, dry_run: true } })
+    await through('POST /api/deliveries/replay', '/api/deliveries/replay', {
+      body: { filter: { request_id: sample.requestId }, dry_run: true },
+    })
     await through('GET /api/requests', `/api/requests?status=COMPLETED&overdue=false`)
     await through('GET /api/requests/{id}', `/api/requests/${sample.requestId}`)
     await through('POST /api/requests/{id}/reconcile', `/api/requests/${sample.requestId}/reconcile`)
@@ -155,7 +179,18 @@ describe('through a validating proxy', () => {
     await through('GET /api/quarantine', '/api/quarantine')
     await through('POST /api/quarantine/verify', '/api/quarantine/verify')
     await through('POST /api/reconciler/run', '/api/reconciler/run')
-    for (const name of ['reconciler', 'reconciler/runs', 'keys', 'give-ups', 'minutes', 'problems', 'audit', 'quarantine/causes', 'parked/causes', 'stats']) {
+    for (const name of [
+      'reconciler',
+      'reconciler/runs',
+      'keys',
+      'give-ups',
+      'minutes',
+      'problems',
+      'audit',
+      'quarantine/causes',
+      'parked/causes',
+      'stats',
+    ]) {
       expect((await through(`GET /api/${name}`, `/api/${name}`)).status, name).toBe(200)
     }
     await through('GET /api/openapi.json', '/api/openapi.json')
@@ -166,18 +201,43 @@ describe('through a validating proxy', () => {
     const request_id = randomUUID()
     const body = { model: 'aurora-image', input: { prompt: 'x' }, key_name: 'live', metadata: { order: 2 } }
     stand.answer((_id, _req, res) =>
-      answerJson(res, 200, { request_id, status: 'IN_QUEUE', queue_position: 1, status_url: `${stand.url}/s`, response_url: `${stand.url}/r`, cancel_url: `${stand.url}/c`, cost: 4 }),
+      answerJson(res, 200, {
+        request_id,
+        status: 'IN_QUEUE',
+        queue_position: 1,
+        status_url: `${stand.url}/s`,
+        response_url: `${stand.url}/r`,
+        cancel_url: `${stand.url}/c`,
+        cost: 4,
+      }),
     )
     const taken = await through('POST /api/generations', '/api/generations', { body: { ...body, idempotency_key } })
     expect(taken).toMatchObject({ status: 202, json: { idempotency_key, request_id, state: 'submitted', metadata: { order: 2 } } })
-    expect(await through('GET /api/generations/{idempotency_key}', `/api/generations/${idempotency_key}`)).toMatchObject({ status: 200, json: { request_id } })
-    expect((await authorized(receiver, `GET /api/requests/${request_id}`)).json).toMatchObject({ model: 'aurora-image', metadata: { order: 2 } })
+    expect(await through('GET /api/generations/{idempotency_key}', `/api/generations/${idempotency_key}`)).toMatchObject({
+      status: 200,
+      json: { request_id },
+    })
+    expect((await authorized(receiver, `GET /api/requests/${request_id}`)).json).toMatchObject({
+      model: 'aurora-image',
+      metadata: { order: 2 },
+    })
 
-    stand.answer((_id, _req, res) => answerJson(res, 402, { error: { type: 'insufficient_credits', code: 'insufficient_credits', message: 'no' } }))
-    expect(await through('POST /api/generations', '/api/generations', { body })).toMatchObject({ status: 402, json: { error: { code: 'insufficient_credits' } } })
+    stand.answer((_id, _req, res) =>
+      answerJson(res, 402, { error: { type: 'insufficient_credits', code: 'insufficient_credits', message: 'no' } }),
+    )
+    expect(await through('POST /api/generations', '/api/generations', { body })).toMatchObject({
+      status: 402,
+      json: { error: { code: 'insufficient_credits' } },
+    })
     stand.answer((_id, _req, res) => answerJson(res, 500, {}))
-    expect(await through('POST /api/generations', '/api/generations', { body })).toMatchObject({ status: 202, json: { request_id: null, state: 'pending' } })
-    expect(await authorized(receiver, 'POST /api/generations', { body: { input: {} } })).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
+    expect(await through('POST /api/generations', '/api/generations', { body })).toMatchObject({
+      status: 202,
+      json: { request_id: null, state: 'pending' },
+    })
+    expect(await authorized(receiver, 'POST /api/generations', { body: { input: {} } })).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_body' } },
+    })
     await through('GET /api/generations/{idempotency_key}', `/api/generations/${randomUUID()}`)
     expect(await authorized(receiver, 'GET /api/generations/x')).toMatchObject({ status: 404 })
   })
@@ -198,18 +258,35 @@ describe('who may use it', () => {
 
   it('no page of another site: an action that a browser sends for it is refused', async () => {
     const foreign = { headers: { origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' } }
-    expect(await authorized(receiver, 'POST /api/quarantine/verify', foreign)).toMatchObject({ status: 403, json: { error: { code: 'cross_origin' } } })
+    expect(await authorized(receiver, 'POST /api/quarantine/verify', foreign)).toMatchObject({
+      status: 403,
+      json: { error: { code: 'cross_origin' } },
+    })
   })
 
   it('nobody sees a signature, a key, a secret or the token in any answer', async () => {
     const signature = /v1=[0-9a-f]{64}/
     const secrets = [liveKey.api_key, liveKey.signing_secret, sandboxKey.api_key, sandboxKey.signing_secret, token]
-    await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_unknown', headers: { 'x-api-key': liveKey.api_key, cookie: `s=${token}` } })
+    await deliver(receiver.webhookUrl, failed().body, {
+      secret: 'whsec_unknown',
+      headers: { 'x-api-key': liveKey.api_key, cookie: `s=${token}` },
+    })
     const sample = failed()
-    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), headers: { authorization: `Bearer ${liveKey.api_key}`, cookie: `s=${token}` } })
-    await eventually(async () => (await database.sql`select from mediadock.quarantine where headers->>'x-service-signature' like 't=%'`).length > 0)
-    const gets = promised.filter((operation) => operation.startsWith('GET')).map((operation) => operation.replace(/\{request_id\}/, sample.requestId))
-    const calls = [...gets.filter((operation) => !operation.includes('{')), `GET /api/deliveries/${id}`, `GET /api/requests/${sample.requestId}`]
+    const id = await deliverAndSettle({ receiver, database }, sample, {
+      webhookId: randomUUID(),
+      headers: { authorization: `Bearer ${liveKey.api_key}`, cookie: `s=${token}` },
+    })
+    await eventually(
+      async () => (await database.sql`select from mediadock.quarantine where headers->>'x-service-signature' like 't=%'`).length > 0,
+    )
+    const gets = promised
+      .filter((operation) => operation.startsWith('GET'))
+      .map((operation) => operation.replace(/\{request_id\}/, sample.requestId))
+    const calls = [
+      ...gets.filter((operation) => !operation.includes('{')),
+      `GET /api/deliveries/${id}`,
+      `GET /api/requests/${sample.requestId}`,
+    ]
     for (const operation of calls) {
       const { status, text } = await authorized(receiver, operation)
       expect(status, operation).toBe(200)

@@ -30,7 +30,11 @@ describe('GET /api/deliveries/{id}', () => {
     const sample = okImage()
     const webhookId = randomUUID()
     const t = nowSeconds() - 42
-    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId, t, headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' } })
+    const id = await deliverAndSettle({ receiver, database }, sample, {
+      webhookId,
+      t,
+      headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' },
+    })
     const { status, json, text } = await call(receiver, `GET /api/deliveries/${id.toUpperCase()}`)
     expect(status).toBe(200)
     expect(json).toMatchObject({
@@ -56,8 +60,17 @@ describe('GET /api/deliveries/{id}', () => {
   it('gives bytes that are no UTF-8 as base64 alone, and a byte-order mark as it is', async () => {
     const bytes = Buffer.from([0xff, 0xfe, 0x00])
     const id = await deliverAndSettle({ receiver, database }, { requestId: '', body: bytes }, { webhookId: randomUUID() })
-    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'not_utf8', body_base64: '//4A', body_text: null })
-    const marked = await deliverAndSettle({ receiver, database }, { requestId: '', body: Buffer.from('\uFEFF{}') }, { webhookId: randomUUID() })
+    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({
+      state: 'parked',
+      reason: 'not_utf8',
+      body_base64: '//4A',
+      body_text: null,
+    })
+    const marked = await deliverAndSettle(
+      { receiver, database },
+      { requestId: '', body: Buffer.from('\uFEFF{}') },
+      { webhookId: randomUUID() },
+    )
     expect((await call(receiver, `GET /api/deliveries/${marked}`)).json).toMatchObject({ body_text: '\uFEFF{}' })
   })
 
@@ -80,7 +93,10 @@ describe('POST /api/deliveries/{id}/replay', () => {
   it('shows in a dry run what would change, and changes nothing; then changes it', async () => {
     const { id, requestId } = await parkedForItsKey()
     const dry = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
-    expect(dry).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }] } })
+    expect(dry).toMatchObject({
+      status: 200,
+      json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }] },
+    })
     expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', landed_at: null })
 
     const real = await call(receiver, `POST /api/deliveries/${id}/replay`)
@@ -94,7 +110,10 @@ describe('POST /api/deliveries/{id}/replay', () => {
     expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/deliveries/x/replay')).toMatchObject({ status: 404 })
     for (const body of [{ dry_run: 'yes' }, { dryrun: true }, []]) {
-      expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`, { body })).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
+      expect(await call(receiver, `POST /api/deliveries/${randomUUID()}/replay`, { body })).toMatchObject({
+        status: 400,
+        json: { error: { code: 'invalid_body' } },
+      })
     }
   })
 })
@@ -135,7 +154,9 @@ describe('POST /api/deliveries/replay', () => {
     expect(dry.status).toBe(200)
     expect(dry.text).toMatch(/^\{"count":3,/)
     expect(dry.json).toMatchObject({ count: 3, replayed: 3, failed: [], next_cursor: null })
-    expect(new Set(dry.json.changes.map(({ request_id }: { request_id: string }) => request_id))).toEqual(new Set(some.map(({ requestId }) => requestId)))
+    expect(new Set(dry.json.changes.map(({ request_id }: { request_id: string }) => request_id))).toEqual(
+      new Set(some.map(({ requestId }) => requestId)),
+    )
     for (const { requestId } of some) expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE' })
 
     const [first] = some
@@ -153,7 +174,10 @@ describe('POST /api/deliveries/replay', () => {
     ['a limit, which is of lists', { filter: { state: 'parked', limit: '1' } }, 'invalid_filter', 'limit'],
     ['a cursor that is none', { filter: { state: 'parked' }, cursor: 'x' }, 'invalid_filter', 'cursor'],
   ])('refuses %s', async (_what, body, code, named) => {
-    expect(await replay(body)).toMatchObject({ status: 400, json: { error: { code, message: expect.stringMatching(new RegExp(`^${named}: `)) } } })
+    expect(await replay(body)).toMatchObject({
+      status: 400,
+      json: { error: { code, message: expect.stringMatching(new RegExp(`^${named}: `)) } },
+    })
   })
 })
 
@@ -168,14 +192,23 @@ describe('the quarantine', () => {
       const { json } = await call(fresh, `GET /api/quarantine?webhook_id=${webhookId}&reason=no_matching_secret`)
       return json.data.length === 1 ? json.data : undefined
     })
-    expect(item).toMatchObject({ id: expect.any(Number), reason: 'no_matching_secret', webhook_id: webhookId, bytes: sample.body.length, body_preview: sample.body.toString() })
+    expect(item).toMatchObject({
+      id: expect.any(Number),
+      reason: 'no_matching_secret',
+      webhook_id: webhookId,
+      bytes: sample.body.length,
+      body_preview: sample.body.toString(),
+    })
     expect(Object.keys(item.headers)).not.toContain('x-service-signature')
     expect((await call(fresh, `GET /api/quarantine?until=${new Date(Date.now() - 3_600_000).toISOString()}`)).json.data).toEqual([])
 
     expect((await call(fresh, 'POST /api/quarantine/verify')).json).toEqual({ checked: 1, accepted: 0, refused: 1 })
     await fresh.stop()
     // The receiver that has all keys takes over: the quarantine is in Postgres.
-    expect(await call(receiver, 'POST /api/quarantine/verify')).toMatchObject({ status: 200, json: { checked: 1, accepted: 1, refused: 0 } })
+    expect(await call(receiver, 'POST /api/quarantine/verify')).toMatchObject({
+      status: 200,
+      json: { checked: 1, accepted: 1, refused: 0 },
+    })
     await eventually(async () => (await call(receiver, `GET /api/results/${sample.requestId}`)).json.status === 'COMPLETED')
     expect((await call(receiver, `GET /api/quarantine?webhook_id=${webhookId}`)).json.data).toEqual([])
   })
@@ -186,8 +219,15 @@ describe('GET /api/stats', () => {
     await deliverAndSettle({ receiver, database }, okImage(), { webhookId: randomUUID() })
     const { status, json } = await call(receiver, 'GET /api/stats')
     expect(status).toBe(200)
-    const [counted] = await database.sql`select count(*)::int as arrivals, (select count(*)::int from mediadock.deliveries where parked_reason is not null) as parked from mediadock.arrivals`
-    expect(json).toMatchObject({ pending: 0, oldest_seconds: 0, parked: counted?.['parked'], overdue: 0, recent: { minutes: 5, arrivals: counted?.['arrivals'] } })
+    const [counted] =
+      await database.sql`select count(*)::int as arrivals, (select count(*)::int from mediadock.deliveries where parked_reason is not null) as parked from mediadock.arrivals`
+    expect(json).toMatchObject({
+      pending: 0,
+      oldest_seconds: 0,
+      parked: counted?.['parked'],
+      overdue: 0,
+      recent: { minutes: 5, arrivals: counted?.['arrivals'] },
+    })
     expect(json.recent.by_outcome).toContainEqual({ outcome: 'refused', reason: 'no_matching_secret', arrivals: 1 })
     expect(json.recent.ack_p95_ms).toBeGreaterThan(0)
     expect(json.quota_remaining.live).toBeLessThan(100_000)

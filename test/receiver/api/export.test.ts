@@ -37,7 +37,9 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     const items = lines(text).map((line) => JSON.parse(line))
     expect(new Set(items.map(({ id }) => id)).size).toBe(many)
     expect(items).toHaveLength(many)
-    expect(items.map(({ received_at }) => received_at)).toEqual(items.map(({ received_at }) => received_at).sort((a, b) => (a < b ? 1 : -1)))
+    expect(items.map(({ received_at }) => received_at)).toEqual(
+      items.map(({ received_at }) => received_at).sort((a, b) => (a < b ? 1 : -1)),
+    )
     expect(items[0]).toEqual((await call(receiver, 'GET /api/deliveries?limit=1&until=2026-02-01T00:00:00Z')).json.data[0])
   })
 
@@ -45,13 +47,18 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     const { headers, text } = await call(receiver, `GET ${base}/arrivals.csv?outcome=refused&until=2026-02-01T00:00:00Z`)
     expect(headers.get('content-type')).toBe('text/csv; charset=utf-8')
     const [head, ...rows] = lines(text)
-    expect(head).toBe('id,arrived_at,outcome,reason,status,webhook_id,delivery_id,request_id,key_name,remote,bytes,skew_seconds,ack_ms,folded')
+    expect(head).toBe(
+      'id,arrived_at,outcome,reason,status,webhook_id,delivery_id,request_id,key_name,remote,bytes,skew_seconds,ack_ms,folded',
+    )
     expect(rows).toHaveLength(many)
     expect(rows[0]).toMatch(new RegExp(`^\\d+,2026-01-01T00:41:40.000Z,refused,no_matching_secret,401,wh_${many},,,,,,,1,0$`))
   })
 
   it('refuses a filter that is wrong before it begins', async () => {
-    expect(await call(receiver, `GET ${base}/deliveries.csv?state=lost`, { headers: { accept: 'application/json' } })).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter' } } })
+    expect(await call(receiver, `GET ${base}/deliveries.csv?state=lost`, { headers: { accept: 'application/json' } })).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_filter' } },
+    })
   })
 })
 
@@ -97,14 +104,27 @@ describe('GET /api/deliveries?q=', () => {
   it('finds by the whole or the beginning of a delivery id, request id or webhook id, and answers 400 for what is too short', async () => {
     const sample = failed()
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_search_me' })
-    const found = async (q: string) => (await call(receiver, `GET /api/deliveries?q=${encodeURIComponent(q)}`)).json.data.map((delivery: { id: string }) => delivery.id)
-    for (const q of [id, id.toUpperCase(), id.slice(0, 9), id.replaceAll('-', ''), sample.requestId, sample.requestId.slice(0, 11), 'wh_search_me', 'wh_search']) {
+    const found = async (q: string) =>
+      (await call(receiver, `GET /api/deliveries?q=${encodeURIComponent(q)}`)).json.data.map((delivery: { id: string }) => delivery.id)
+    for (const q of [
+      id,
+      id.toUpperCase(),
+      id.slice(0, 9),
+      id.replaceAll('-', ''),
+      sample.requestId,
+      sample.requestId.slice(0, 11),
+      'wh_search_me',
+      'wh_search',
+    ]) {
       expect([q, await found(q)]).toEqual([q, [id]])
     }
     expect(await found('search_me')).toEqual([])
     expect(await found('WH_SEARCH')).toEqual([])
     expect(await found('wh_search%')).toEqual([])
-    expect(await call(receiver, 'GET /api/deliveries?q=wh_')).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter', message: expect.stringContaining('q: must have at least 4') } } })
+    expect(await call(receiver, 'GET /api/deliveries?q=wh_')).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_filter', message: expect.stringContaining('q: must have at least 4') } },
+    })
     const arrivals = (await call(receiver, `GET /api/arrivals?q=${sample.requestId.slice(0, 11)}`)).json.data
     expect(arrivals).toMatchObject([{ delivery_id: id }])
   })
@@ -120,13 +140,20 @@ describe('GET /api/deliveries?q=', () => {
 
   it('combines with the other filters, and with a range of time', async () => {
     const id = await deliverAndSettle({ receiver, database }, failed(), { webhookId: 'wh_both_of_it' })
-    const found = async (query: string) => (await call(receiver, `GET /api/deliveries?${query}`)).json.data.map((delivery: { id: string }) => delivery.id)
+    const found = async (query: string) =>
+      (await call(receiver, `GET /api/deliveries?${query}`)).json.data.map((delivery: { id: string }) => delivery.id)
     expect(await found('q=wh_both&state=processed&since=2026-02-01T00:00:00Z')).toEqual([id])
     expect(await found('q=wh_both&state=parked')).toEqual([])
     expect(await found('q=wh_both&until=2026-02-01T00:00:00Z')).toEqual([])
   })
 })
 
-it.each(['ids=x', `ids=${Array.from({ length: 201 }, () => randomUUID()).join(',')}`])('refuses ids that are none, or too many', async (query) => {
-  expect(await call(receiver, `GET /api/deliveries?${query}`)).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter', message: expect.stringMatching(/^ids/) } } })
-})
+it.each(['ids=x', `ids=${Array.from({ length: 201 }, () => randomUUID()).join(',')}`])(
+  'refuses ids that are none, or too many',
+  async (query) => {
+    expect(await call(receiver, `GET /api/deliveries?${query}`)).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_filter', message: expect.stringMatching(/^ids/) } },
+    })
+  },
+)

@@ -5,8 +5,38 @@ import { failed, okAudio } from '../../support/webhooks.ts'
 import { deliverAndSettle } from './calls.ts'
 import { hostileFilters } from './hostile-filters.ts'
 
-const lists = ['/api/deliveries', '/api/arrivals', '/api/requests', '/api/quarantine', '/api/audit', '/api/reconciler/runs', '/api/minutes', '/api/deliveries.csv', '/api/deliveries.ndjson', '/api/arrivals.csv', '/api/arrivals.ndjson']
-const pages = ['/', '/now/charts', '/deliveries', '/deliveries?view=arrivals', '/deliveries/replay', '/deliveries.csv', '/arrivals.ndjson', '/requests', '/parked', '/parked?view=quarantine', '/parked?view=parked', '/parked/verify', '/parked/verified', '/reconciler', '/reconciler/awaited', '/audit', '/keys']
+const lists = [
+  '/api/deliveries',
+  '/api/arrivals',
+  '/api/requests',
+  '/api/quarantine',
+  '/api/audit',
+  '/api/reconciler/runs',
+  '/api/minutes',
+  '/api/deliveries.csv',
+  '/api/deliveries.ndjson',
+  '/api/arrivals.csv',
+  '/api/arrivals.ndjson',
+]
+const pages = [
+  '/',
+  '/now/charts',
+  '/deliveries',
+  '/deliveries?view=arrivals',
+  '/deliveries/replay',
+  '/deliveries.csv',
+  '/arrivals.ndjson',
+  '/requests',
+  '/parked',
+  '/parked?view=quarantine',
+  '/parked?view=parked',
+  '/parked/verify',
+  '/parked/verified',
+  '/reconciler',
+  '/reconciler/awaited',
+  '/audit',
+  '/keys',
+]
 
 describe.each(testServers)('whatever stands behind the ?, on the %s server', (server) => {
   let database: TestDatabase
@@ -30,7 +60,8 @@ describe.each(testServers)('whatever stands behind the ?, on the %s server', (se
       const answer = await ask(`${path}?${query}`, { accept: 'application/json' })
       const text = await answer.text()
       const good = answer.status === 200 && !wrong
-      const refused = answer.status === 400 && /^\{"error":\{"type":"invalid_request_error","code":"invalid_filter","message":".+: .+"\}\}$/.test(text)
+      const refused =
+        answer.status === 400 && /^\{"error":\{"type":"invalid_request_error","code":"invalid_filter","message":".+: .+"\}\}$/.test(text)
       if (!good && !refused) amiss.push([query.slice(0, 80), answer.status, text.slice(0, 200)])
     }
     expect(amiss).toEqual([])
@@ -41,14 +72,24 @@ describe.each(testServers)('whatever stands behind the ?, on the %s server', (se
     for (const { query } of hostileFilters) {
       const answer = await ask(`${path}${path.includes('?') ? '&' : '?'}${query}`, { accept: 'text/html' })
       const text = await answer.text()
-      if (answer.status !== 200 && !(answer.status === 400 && /role="alert">|"code":"invalid_filter"/.test(text))) amiss.push([query.slice(0, 80), answer.status, text.slice(0, 200)])
+      if (answer.status !== 200 && !(answer.status === 400 && /role="alert">|"code":"invalid_filter"/.test(text)))
+        amiss.push([query.slice(0, 80), answer.status, text.slice(0, 200)])
     }
     expect(amiss).toEqual([])
   })
 
-  it.each(['x', '9'.repeat(40), Buffer.from('9999999999999999.999999999999999999').toString('base64url'), Buffer.from('1.1').toString('base64url') + '=', 'a'.repeat(200)])('a tail goes on after Last-Event-ID %s, or says that it cannot', async (id) => {
+  it.each([
+    'x',
+    '9'.repeat(40),
+    Buffer.from('9999999999999999.999999999999999999').toString('base64url'),
+    Buffer.from('1.1').toString('base64url') + '=',
+    'a'.repeat(200),
+  ])('a tail goes on after Last-Event-ID %s, or says that it cannot', async (id) => {
     const stop = new AbortController()
-    const answer = await fetch(new URL('/api/arrivals', receiver.internalUrl), { headers: { accept: 'text/event-stream', 'last-event-id': id }, signal: stop.signal })
+    const answer = await fetch(new URL('/api/arrivals', receiver.internalUrl), {
+      headers: { accept: 'text/event-stream', 'last-event-id': id },
+      signal: stop.signal,
+    })
     expect([200, 400]).toContain(answer.status)
     stop.abort()
   })
@@ -69,7 +110,11 @@ describe.each(testServers)('whatever stands behind the ?, on the %s server', (se
     ['nesting', `{"q":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
     ['a prototype', '{"__proto__":{"q":"abcd"}}'],
   ])('a filter of a replay that is %s is refused', async (_what, filter) => {
-    const answer = await fetch(new URL('/api/deliveries/replay', receiver.internalUrl), { method: 'POST', headers: { 'content-type': 'application/json' }, body: `{"dry_run":true,"filter":${typeof filter === 'string' ? filter : JSON.stringify(filter)}}` })
+    const answer = await fetch(new URL('/api/deliveries/replay', receiver.internalUrl), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: `{"dry_run":true,"filter":${typeof filter === 'string' ? filter : JSON.stringify(filter)}}`,
+    })
     expect([answer.status, await answer.text()]).toEqual([400, expect.stringContaining('"error"')])
   })
 

@@ -33,18 +33,46 @@ const times = [
     'since=2026-01-31T03:00:00Z%00',
     `since=2026-01-31T03:00:00.${'1'.repeat(5000)}Z`,
   ),
-  ...odd('since=9999-12-31T23:59:59Z', 'until=9999-12-31T23:59:59.999999999Z', 'since=2026-01-31T03:00:00%2B14:00', 'until=2026-01-31T03:00:00-12:00', 'since=2026-12-31T00:00:00Z&until=2026-01-01T00:00:00Z', 'since=2026-01-31T03:00:00.123456789Z', 'since=9999-12-31T11:59:59-12:00'),
+  ...odd(
+    'since=9999-12-31T23:59:59Z',
+    'until=9999-12-31T23:59:59.999999999Z',
+    'since=2026-01-31T03:00:00%2B14:00',
+    'until=2026-01-31T03:00:00-12:00',
+    'since=2026-12-31T00:00:00Z&until=2026-01-01T00:00:00Z',
+    'since=2026-01-31T03:00:00.123456789Z',
+    'since=9999-12-31T11:59:59-12:00',
+  ),
 ]
 
 const integers = ['min_ack_ms', 'min_skew_seconds', 'min_arrivals'].flatMap((name) => [
-  ...wrong(`${name}=0`, `${name}=-1`, `${name}=1.5`, `${name}=1e3`, `${name}=0x10`, `${name}=NaN`, `${name}=Infinity`, `${name}=9007199254740991`, `${name}=99999999999999999999`, `${name}=%20`, `${name}=١`),
+  ...wrong(
+    `${name}=0`,
+    `${name}=-1`,
+    `${name}=1.5`,
+    `${name}=1e3`,
+    `${name}=0x10`,
+    `${name}=NaN`,
+    `${name}=Infinity`,
+    `${name}=9007199254740991`,
+    `${name}=99999999999999999999`,
+    `${name}=%20`,
+    `${name}=١`,
+  ),
   ...odd(`${name}=1`, `${name}=999999999`),
 ])
 
 const texts = ['q', 'webhook_id', 'key_name', 'reason', 'model', 'actor', 'target', 'action'].flatMap((name) => [
   ...wrong(`${name}=abcd%00`, `${name}=${'x'.repeat(256)}`, `${name}=${'x'.repeat(8000)}`, `${name}[]=abcd`, `${name}[a]=abcd`),
   // What is no UTF-8, a lone surrogate included, is read as U+FFFD.
-  ...odd(`${name}=abcd%ED%A0%80`, `${name}=%FF%FE%FD%FC`, `${name}=%25_%5C'%22;--`, `${name}=%F0%9F%92%A9%F0%9F%92%A9`, `${name}=${'%F0%9F%92%A9'.repeat(127)}`, `${name}=null`, `${name}=%E2%80%AEabcd`),
+  ...odd(
+    `${name}=abcd%ED%A0%80`,
+    `${name}=%FF%FE%FD%FC`,
+    `${name}=%25_%5C'%22;--`,
+    `${name}=%F0%9F%92%A9%F0%9F%92%A9`,
+    `${name}=${'%F0%9F%92%A9'.repeat(127)}`,
+    `${name}=null`,
+    `${name}=%E2%80%AEabcd`,
+  ),
 ])
 
 const ids = wrong(
@@ -80,12 +108,48 @@ const cursors = [
     'cursor[]=1',
     'cursor=1&cursor=2',
   ),
-  ...odd(cursor(`9999999999999999.${'9'.repeat(18)}`), cursor(`9999999999999999.${uuid}`), cursor('0.0'), cursor(`0.${uuid}`), cursor('1.1'), cursor(`1700000000000000.${'0'.repeat(8)}-0000-0000-0000-${'0'.repeat(12)}`), cursor('1700000000000000.999999999999999999')),
+  ...odd(
+    cursor(`9999999999999999.${'9'.repeat(18)}`),
+    cursor(`9999999999999999.${uuid}`),
+    cursor('0.0'),
+    cursor(`0.${uuid}`),
+    cursor('1.1'),
+    cursor(`1700000000000000.${'0'.repeat(8)}-0000-0000-0000-${'0'.repeat(12)}`),
+    cursor('1700000000000000.999999999999999999'),
+  ),
 ]
 
 const rest = [
-  ...wrong('limit=0', 'limit=201', 'limit=-1', 'limit=1.5', 'limit=abc', 'limit=1&limit=2', 'limit[]=1', 'limit=99999999999999999999', 'limit=1e2', 'limit=%00'),
-  ...wrong('state=gone', 'state=pending&state=parked', 'outcome=PARKED', 'status=completed', 'overdue=yes', 'via=smoke', 'trigger=x', 'view[a]=b', 'constructor=1', '__proto__=1', '__proto__[a]=1', 'toString=1', 'colour=red', '=1', '%00=1', 'a.b=c'),
+  ...wrong(
+    'limit=0',
+    'limit=201',
+    'limit=-1',
+    'limit=1.5',
+    'limit=abc',
+    'limit=1&limit=2',
+    'limit[]=1',
+    'limit=99999999999999999999',
+    'limit=1e2',
+    'limit=%00',
+  ),
+  ...wrong(
+    'state=gone',
+    'state=pending&state=parked',
+    'outcome=PARKED',
+    'status=completed',
+    'overdue=yes',
+    'via=smoke',
+    'trigger=x',
+    'view[a]=b',
+    'constructor=1',
+    '__proto__=1',
+    '__proto__[a]=1',
+    'toString=1',
+    'colour=red',
+    '=1',
+    '%00=1',
+    'a.b=c',
+  ),
   ...odd('', '&&&', 'limit=200', '?', `limit=1&limit=1`.slice(0, 7)),
 ]
 

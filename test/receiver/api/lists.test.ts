@@ -71,7 +71,14 @@ describe('GET /api/deliveries', () => {
       arrivals: 2,
       ack_ms: expect.any(Number),
     })
-    expect(json.data[0]).toMatchObject({ state: 'parked', outcome: 'parked', reason: 'not_json', request_id: null, status: null, arrivals: 1 })
+    expect(json.data[0]).toMatchObject({
+      state: 'parked',
+      outcome: 'parked',
+      reason: 'not_json',
+      request_id: null,
+      status: null,
+      arrivals: 1,
+    })
     expect(json.data[3]).toMatchObject({ state: 'pending', outcome: 'accepted', model: 'vela', arrivals: 0, ack_ms: null })
   })
 
@@ -118,7 +125,14 @@ describe('GET /api/arrivals', () => {
   }
 
   it('shows the newest first, refused ones under the id that they claimed', async () => {
-    expect(await webhooksOf('')).toEqual([unreadWebhook, refusedWebhook, webhookIds.parked, webhookIds.audio, webhookIds.failed, webhookIds.failed])
+    expect(await webhooksOf('')).toEqual([
+      unreadWebhook,
+      refusedWebhook,
+      webhookIds.parked,
+      webhookIds.audio,
+      webhookIds.failed,
+      webhookIds.failed,
+    ])
     const { json } = await call(receiver, `GET /api/arrivals?webhook_id=${refusedWebhook}`)
     expect(json.data).toEqual([
       {
@@ -255,7 +269,8 @@ describe('a filter that cannot be applied', () => {
 
 describe('what was measured', () => {
   it('finds what was acknowledged slowly, and what was signed by a clock that is off either way', async () => {
-    const arrived = (at: string, ackMs: number, skew: number) => database.sql`
+    const arrived = (at: string, ackMs: number, skew: number) =>
+      database.sql`
       insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, skew_seconds, delivery_id)
       values (${at}, 'accepted', 200, ${ackMs}, ${skew}, ${ids['pending'] ?? ''}) returning id::int`.then(([row]) => row?.['id'])
     const slow = await arrived('2020-01-01T00:00:01Z', 2500, 0)
@@ -308,7 +323,8 @@ describe('a cursor', () => {
     const at = '2026-01-01 00:00:00'
     const model = 'microseconds'
     const rows = Array.from({ length: 5 }, (_, n) => ({ request_id: randomUUID(), model, tracked_at: `${at}.00012${n}+00` }))
-    for (const row of rows) await database.sql`insert into mediadock.requests (request_id, model, tracked_at) values (${row.request_id}, ${model}, ${row.tracked_at}::text::timestamptz)`
+    for (const row of rows)
+      await database.sql`insert into mediadock.requests (request_id, model, tracked_at) values (${row.request_id}, ${model}, ${row.tracked_at}::text::timestamptz)`
     expect(await follow(receiver, `/api/requests?model=${model}&limit=2`)).toEqual(rows.toReversed().map(({ request_id }) => request_id))
     await database.sql`delete from mediadock.requests where model = ${model}`
   })
@@ -328,9 +344,16 @@ describe('a query', () => {
       const { status, json } = await call(receiver, 'GET /api/deliveries')
       expect({ status, json }).toEqual({
         status: 503,
-        json: { error: { type: 'api_error', code: 'query_timeout', message: 'the query took longer than 5 s and was stopped: narrow it, for example by since and until' } },
+        json: {
+          error: {
+            type: 'api_error',
+            code: 'query_timeout',
+            message: 'the query took longer than 5 s and was stopped: narrow it, for example by since and until',
+          },
+        },
       })
-      const running = await database.sql`select query from pg_stat_activity where datname = current_database() and query like '%with chosen%' and state = 'active' and pid <> pg_backend_pid()`
+      const running =
+        await database.sql`select query from pg_stat_activity where datname = current_database() and query like '%with chosen%' and state = 'active' and pid <> pg_backend_pid()`
       expect([...running]).toEqual([])
     } finally {
       release.resolve()

@@ -30,7 +30,8 @@ afterAll(async () => {
 const get = async (path: string) => (await call(receiver, `GET ${path}`)).json
 const audit = async () => (await get('/api/audit')).data.map(({ id: _id, at: _at, ...entry }: Record<string, unknown>) => entry)
 const causes = async () => (await get('/api/problems')).data.map(({ cause }: { cause: string }) => cause)
-const track = (requestId: string) => database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
+const track = (requestId: string) =>
+  database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
 
 async function refuse(webhookId: string = randomUUID(), body = failed().body): Promise<void> {
   const logged = async () => (await database.sql`select from mediadock.arrivals where webhook_id = ${webhookId}`).length
@@ -53,7 +54,9 @@ describe('the audit', () => {
     await call(receiver, 'POST /api/quarantine/verify')
     await call(receiver, 'POST /api/reconciler/run')
     const key = randomUUID()
-    await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt: 'a secret plan' }, idempotency_key: key } })
+    await call(receiver, 'POST /api/generations', {
+      body: { model: 'aurora-image', input: { prompt: 'a secret plan' }, idempotency_key: key },
+    })
     const entries = await audit()
     expect(entries).toMatchObject([
       { action: 'reconcile_run', target: null, detail: { scanned: 0 } },
@@ -66,7 +69,10 @@ describe('the audit', () => {
     expect(JSON.stringify(entries)).not.toContain('a secret plan')
     expect((await get(`/api/audit?action=replay&target=${id}`)).data).toHaveLength(1)
     expect(await follow(receiver, '/api/audit?limit=2')).toHaveLength(5)
-    expect(await call(receiver, 'GET /api/audit?via=door')).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter', message: expect.stringContaining('via') } } })
+    expect(await call(receiver, 'GET /api/audit?via=door')).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_filter', message: expect.stringContaining('via') } },
+    })
   })
 
   it('has nothing of what changed nothing: a dry run, an unknown id, a body that is wrong', async () => {
@@ -93,7 +99,9 @@ describe('the audit', () => {
     } finally {
       await database.sql`alter table mediadock.quarantine_away rename to quarantine`
     }
-    expect(await audit()).toMatchObject([{ action: 'verify_quarantine', detail: { error: expect.stringContaining('mediadock.quarantine') } }])
+    expect(await audit()).toMatchObject([
+      { action: 'verify_quarantine', detail: { error: expect.stringContaining('mediadock.quarantine') } },
+    ])
   })
 })
 
@@ -112,7 +120,11 @@ describe('the reconciler', () => {
     expect(started.run.landed).toBe(1)
     expect(started.run.rate_limited).toBeGreaterThan(0)
     expect((await get('/api/reconciler/runs')).data[0]).toEqual(started.run)
-    expect(await get('/api/reconciler')).toMatchObject({ last_run: { id: started.run.id }, silent: false, backlog: { due: expect.any(Number) } })
+    expect(await get('/api/reconciler')).toMatchObject({
+      last_run: { id: started.run.id },
+      silent: false,
+      backlog: { due: expect.any(Number) },
+    })
   })
 
   it('tells how long the backlog takes, by the budget of the keys', async () => {
@@ -127,7 +139,11 @@ describe('the keys', () => {
   it('are shown with a fingerprint and never with a secret; a retired one that still matches is flagged, one that is gone too', async () => {
     const old = { name: 'old', signing_secret: 'whsec_of_an_old_key', retired: true }
     await database.sql`insert into mediadock.key_uses values ('gone', now() - interval '2 days', now() - interval '1 hour', 7), ('long gone', now() - interval '3 days', now() - interval '2 days', 7)`
-    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { keys: keysOf(liveKey, old), fetchRatePerMinute: 5 } })
+    const narrow = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { keys: keysOf(liveKey, old), fetchRatePerMinute: 5 },
+    })
     await deliver(narrow.webhookUrl, failed().body, { secret: old.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.key_uses where key_name = 'old'`).length > 0)
     const requestId = randomUUID()
@@ -138,14 +154,28 @@ describe('the keys', () => {
     await call(narrow, `POST /api/requests/${requestId}/reconcile`)
     const { json: keys, text } = await call(narrow, 'GET /api/keys')
     expect(keys.data).toMatchObject([
-      { name: 'live', configured: true, retired: false, still_matches: false, calls: 1, quota_left: 4, blocked_until: expect.any(String), blocked_reason: 'unauthorized' },
+      {
+        name: 'live',
+        configured: true,
+        retired: false,
+        still_matches: false,
+        calls: 1,
+        quota_left: 4,
+        blocked_until: expect.any(String),
+        blocked_reason: 'unauthorized',
+      },
       // The first 8 hex digits of SHA-256 of the secret.
       { name: 'old', retired: true, environment: null, matches: 1, still_matches: true, fingerprint: 'dae768f9' },
       { name: 'gone', configured: false, still_matches: true, fingerprint: null, matches: 7 },
       { name: 'long gone', configured: false, still_matches: false },
     ])
     for (const secret of [liveKey.signing_secret, liveKey.api_key, old.signing_secret]) expect(text).not.toContain(secret)
-    expect((await call(narrow, 'GET /api/problems')).json.data.map(({ cause }: { cause: string }) => cause)).toEqual(['key_refused:live', 'overdue', 'retired_key_matches:old', 'removed_key_matched:gone'])
+    expect((await call(narrow, 'GET /api/problems')).json.data.map(({ cause }: { cause: string }) => cause)).toEqual([
+      'key_refused:live',
+      'overdue',
+      'retired_key_matches:old',
+      'removed_key_matched:gone',
+    ])
     await narrow.stop()
   })
 })
@@ -158,13 +188,23 @@ describe('the give-up clock', () => {
     await refuse(webhookId, body)
     await refuse(randomUUID(), Buffer.from('no json'))
     const [of] = (await get('/api/give-ups')).data.filter((one: { id: string }) => one.id === webhookId)
-    expect(of).toMatchObject({ request_id: requestId, request_status: null, attempts_seen: 2, attempts_spent: 2, given_up: false, reason: 'no_matching_secret' })
+    expect(of).toMatchObject({
+      request_id: requestId,
+      request_status: null,
+      attempts_seen: 2,
+      attempts_spent: 2,
+      given_up: false,
+      reason: 'no_matching_secret',
+    })
     // 60, 120, 240 and 480 s after the second.
     expect(Date.parse(of.last_attempt_at) - Date.parse(of.last_seen)).toBe(900_000)
     expect(Date.parse(of.next_attempt_at) - Date.parse(of.last_seen)).toBe(60_000)
 
     receiver.setNow(new Date(Date.now() + 3_600_000))
-    expect((await get('/api/give-ups')).data).toMatchObject([{ given_up: true, request_id: null }, { given_up: true, next_attempt_at: null, attempts_spent: 6, request_id: requestId }])
+    expect((await get('/api/give-ups')).data).toMatchObject([
+      { given_up: true, request_id: null },
+      { given_up: true, next_attempt_at: null, attempts_spent: 6, request_id: requestId },
+    ])
     expect(await causes()).toContain('given_up')
     receiver.setNow(undefined)
     await deliverAndSettle({ receiver, database }, { body, requestId }, { webhookId })
@@ -181,7 +221,12 @@ describe('what is wrong', () => {
     await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)
     const { data } = await get('/api/problems')
     expect(data).toMatchObject([
-      { severity: 'critical', cause: 'refused:no_matching_secret', href: '/parked?reason=no_matching_secret', text: expect.stringMatching(/^33 % of arrivals refused .*: no secret matches\.$/) },
+      {
+        severity: 'critical',
+        cause: 'refused:no_matching_secret',
+        href: '/parked?reason=no_matching_secret',
+        text: expect.stringMatching(/^33 % of arrivals refused .*: no secret matches\.$/),
+      },
       { severity: 'warning', cause: 'refused:timestamp_too_old' },
     ])
   })
@@ -205,14 +250,26 @@ describe('the minutes', () => {
       from generate_series(date_trunc('hour', now()) - interval '48 hours', date_trunc('hour', now()) - interval '1 minute', interval '1 minute') minute`
     const hour = 3_600_000
     const until = Math.floor(Date.now() / hour) * hour
-    const between = (hours: number) => `/api/minutes?since=${new Date(until - hours * hour).toISOString()}&until=${new Date(until).toISOString()}`
+    const between = (hours: number) =>
+      `/api/minutes?since=${new Date(until - hours * hour).toISOString()}&until=${new Date(until).toISOString()}`
     const short = await get(between(2))
     expect([short.step_minutes, short.minutes.length]).toEqual([1, 120])
     const long = await get(between(48))
     expect([long.step_minutes, long.minutes.length]).toEqual([5, 576])
-    expect(long.minutes[0]).toMatchObject({ arrivals: { accepted: 10, 'refused/no_matching_secret': 5 }, ack_p95_ms: 4, landed: 15, inbox_pending: 0, overdue: null })
+    expect(long.minutes[0]).toMatchObject({
+      arrivals: { accepted: 10, 'refused/no_matching_secret': 5 },
+      ack_p95_ms: 4,
+      landed: 15,
+      inbox_pending: 0,
+      overdue: null,
+    })
     expect((await get(between(48))).minutes.every(({ minute }: { minute: string }) => Date.parse(minute) % 300_000 === 0)).toBe(true)
-    expect(await call(receiver, `GET ${between(24 * 32)}`)).toMatchObject({ status: 400, json: { error: { message: expect.stringContaining('since') } } })
-    expect(await call(receiver, `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`)).toMatchObject({ status: 400 })
+    expect(await call(receiver, `GET ${between(24 * 32)}`)).toMatchObject({
+      status: 400,
+      json: { error: { message: expect.stringContaining('since') } },
+    })
+    expect(
+      await call(receiver, `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`),
+    ).toMatchObject({ status: 400 })
   })
 })

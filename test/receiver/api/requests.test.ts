@@ -30,7 +30,10 @@ describe('POST /api/requests', () => {
     const request_id = randomUUID()
     const body = { request_id, model: 'vela', key_name: 'sandbox', metadata: { order: 7 } }
     const first = await track(body)
-    expect(first).toMatchObject({ status: 201, json: { id: request_id, ...body, status: 'IN_QUEUE', sandbox: true, landed_at: null, overdue: false } })
+    expect(first).toMatchObject({
+      status: 201,
+      json: { id: request_id, ...body, status: 'IN_QUEUE', sandbox: true, landed_at: null, overdue: false },
+    })
     const again = await track({ ...body, model: 'other', metadata: {} })
     expect(again).toMatchObject({ status: 200, json: first.json })
     expect(await database.sql`select from mediadock.requests where request_id = ${request_id}`).toHaveLength(1)
@@ -48,7 +51,10 @@ describe('POST /api/requests', () => {
     const sample = failed()
     await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
     const { status, json } = await track({ request_id: sample.requestId, model: 'vela', key_name: 'sandbox', metadata: { order: 8 } })
-    expect({ status, json }).toMatchObject({ status: 200, json: { status: 'FAILED', model: 'vela', key_name: 'sandbox', sandbox: true, metadata: { order: 8 } } })
+    expect({ status, json }).toMatchObject({
+      status: 200,
+      json: { status: 'FAILED', model: 'vela', key_name: 'sandbox', sandbox: true, metadata: { order: 8 } },
+    })
   })
 
   it('is new for exactly one of many at the same time', async () => {
@@ -67,14 +73,23 @@ describe('POST /api/requests', () => {
     ['an empty model', `{"request_id":"${randomUUID()}","model":""}`, 'model'],
   ])('refuses %s', async (_what, raw, message) => {
     const { status, json } = await call(receiver, 'POST /api/requests', { raw })
-    expect({ status, json }).toEqual({ status: 400, json: { error: { type: 'invalid_request_error', code: 'invalid_body', message: expect.stringContaining(message) } } })
+    expect({ status, json }).toEqual({
+      status: 400,
+      json: { error: { type: 'invalid_request_error', code: 'invalid_body', message: expect.stringContaining(message) } },
+    })
   })
 
   it('refuses what Postgres cannot store, a body over 1 MiB, and one that is not JSON', async () => {
     const request_id = randomUUID()
-    expect(await call(receiver, 'POST /api/requests', { raw: `{"request_id":"${request_id}","metadata":{"a":"\\u0000"}}` })).toMatchObject({ status: 422, json: { error: { code: 'not_storable' } } })
+    expect(await call(receiver, 'POST /api/requests', { raw: `{"request_id":"${request_id}","metadata":{"a":"\\u0000"}}` })).toMatchObject({
+      status: 422,
+      json: { error: { code: 'not_storable' } },
+    })
     const large = JSON.stringify({ request_id, metadata: { text: 'x'.repeat(1_048_576) } })
-    expect(await call(receiver, 'POST /api/requests', { raw: large })).toMatchObject({ status: 413, json: { error: { code: 'payload_too_large' } } })
+    expect(await call(receiver, 'POST /api/requests', { raw: large })).toMatchObject({
+      status: 413,
+      json: { error: { code: 'payload_too_large' } },
+    })
     const plain = { raw: `{"request_id":"${request_id}"}`, headers: { 'content-type': 'text/plain' } }
     expect(await call(receiver, 'POST /api/requests', plain)).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
     expect(await database.sql`select from mediadock.requests where request_id = ${request_id}`).toHaveLength(0)
@@ -97,7 +112,19 @@ describe('GET /api/requests/{id}', () => {
       { kind: 'image', position: 1, height: 480, original_url: `https://media.test/${requestId}-1-original.png` },
     ])
     const kinds = json.timeline.map(({ kind }: { kind: string }) => kind)
-    expect(kinds).toEqual(['provider_created', 'provider_completed', 'tracked', 'arrival', 'arrival', 'delivery', 'poll', 'attempt', 'landed', 'media', 'media'])
+    expect(kinds).toEqual([
+      'provider_created',
+      'provider_completed',
+      'tracked',
+      'arrival',
+      'arrival',
+      'delivery',
+      'poll',
+      'attempt',
+      'landed',
+      'media',
+      'media',
+    ])
     const times = json.timeline.map(({ at }: { at: string }) => at)
     expect(times).toEqual(times.toSorted((a: string, b: string) => a.localeCompare(b)))
     expect(json.timeline[3]).toMatchObject({ arrival: { outcome: 'refused', reason: 'no_matching_secret', delivery_id: deliveryId } })
@@ -117,7 +144,10 @@ describe('POST /api/requests/{id}/reconcile', () => {
     await track({ request_id, key_name: 'live' })
     stand.calls.length = 0
     const { status, json } = await call(receiver, `POST /api/requests/${request_id}/reconcile`)
-    expect({ status, json }).toMatchObject({ status: 200, json: { scanned: 1, landed: 1, request: { id: request_id, status: 'COMPLETED', source: 'reconciler', polls: 1 } } })
+    expect({ status, json }).toMatchObject({
+      status: 200,
+      json: { scanned: 1, landed: 1, request: { id: request_id, status: 'COMPLETED', source: 'reconciler', polls: 1 } },
+    })
     expect(stand.calls).toEqual([{ path: `/v1/requests/${request_id}`, authorization: `Bearer ${liveKey.api_key}` }])
   })
 
@@ -129,7 +159,8 @@ describe('POST /api/requests/{id}/reconcile', () => {
 
 describe('GET /api/results/{request_id}', () => {
   const land = (requestId: string) => deliver(receiver.webhookUrl, failed(requestId).body)
-  const connectionsThatListen = () => database.sql`select from pg_stat_activity where datname = current_database() and query ilike 'listen %'`
+  const connectionsThatListen = () =>
+    database.sql`select from pg_stat_activity where datname = current_database() and query ilike 'listen %'`
 
   it('answers the row of results, terminal or not', async () => {
     const request_id = randomUUID()
@@ -156,7 +187,13 @@ describe('GET /api/results/{request_id}', () => {
       const { json } = await call(receiver, `GET /api/results/${request_id}?wait=0`)
       return json.landed_at === null ? undefined : json
     })
-    expect(landed).toMatchObject({ status: 'FAILED', cost: 0, error_code: 'GENERATION_FAILED', error_message: 'the model gave up', source: 'webhook' })
+    expect(landed).toMatchObject({
+      status: 'FAILED',
+      cost: 0,
+      error_code: 'GENERATION_FAILED',
+      error_message: 'the model gave up',
+      source: 'webhook',
+    })
   })
 
   it('answers everyone who waits as soon as it lands, over one LISTEN connection', async () => {
@@ -198,7 +235,10 @@ describe('GET /api/results/{request_id}', () => {
     const request_id = randomUUID()
     await track({ request_id })
     const started = performance.now()
-    expect(await call(receiver, `GET /api/results/${request_id}?wait=1`)).toMatchObject({ status: 200, json: { status: 'IN_QUEUE', landed_at: null } })
+    expect(await call(receiver, `GET /api/results/${request_id}?wait=1`)).toMatchObject({
+      status: 200,
+      json: { status: 'IN_QUEUE', landed_at: null },
+    })
     expect(performance.now() - started).toBeGreaterThan(900)
     expect(performance.now() - started).toBeLessThan(20_000)
   })
@@ -234,7 +274,9 @@ describe('GET /api/results/{request_id}', () => {
     const stop = new AbortController()
     const { db, logger } = receiver.deps
     const waiters = createResultWaiters({ db, logger, databaseUrl: database.url, signal: stop.signal })
-    const [first, ...rest] = await Promise.all(Array.from({ length: 1000 }, (_, n) => waiters.join(`${randomUUID().slice(0, 32)}${1000 + n}`, () => {})))
+    const [first, ...rest] = await Promise.all(
+      Array.from({ length: 1000 }, (_, n) => waiters.join(`${randomUUID().slice(0, 32)}${1000 + n}`, () => {})),
+    )
     await expect(waiters.join(randomUUID(), () => {})).rejects.toMatchObject({ status: 503, code: 'too_many_waiting' })
     first?.leave()
     first?.leave()

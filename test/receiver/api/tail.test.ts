@@ -24,7 +24,10 @@ type Event = { id: string; webhookId: string }
 async function tail(query = '', headers: Record<string, string> = {}, from: TestReceiver = receiver) {
   const client = new AbortController()
   onTestFinished(() => client.abort())
-  const response = await fetch(`${from.internalUrl}api/arrivals?${query}`, { headers: { accept: 'text/event-stream', ...headers }, signal: client.signal })
+  const response = await fetch(`${from.internalUrl}api/arrivals?${query}`, {
+    headers: { accept: 'text/event-stream', ...headers },
+    signal: client.signal,
+  })
   const events: Event[] = []
   const state = { text: '', ended: false }
   const read = async () => {
@@ -107,7 +110,10 @@ describe('GET /api/arrivals as an event stream', () => {
 
   it('refuses filters, and ids of another making, before it begins', async () => {
     const accept = { accept: 'text/event-stream' }
-    expect(await call(receiver, 'GET /api/arrivals?outcome=lost', { headers: accept })).toMatchObject({ status: 400, json: { error: { code: 'invalid_filter' } } })
+    expect(await call(receiver, 'GET /api/arrivals?outcome=lost', { headers: accept })).toMatchObject({
+      status: 400,
+      json: { error: { code: 'invalid_filter' } },
+    })
     const resumed = await call(receiver, 'GET /api/arrivals', { headers: { ...accept, 'last-event-id': 'x' } })
     expect(resumed).toMatchObject({ status: 400, json: { error: { message: expect.stringMatching(/^Last-Event-ID: /) } } })
   })

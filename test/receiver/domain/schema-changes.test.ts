@@ -5,7 +5,8 @@ import { withTestDatabase } from '../../support/database.ts'
 
 const source = path.resolve(import.meta.dirname, '../../../src')
 /** What changes tables, or locks them, as it is written in a statement. */
-const changes = /\b(?:create|alter|drop|truncate|attach|detach|reindex|cluster|refresh|comment on|lock)\s+(?:or replace\s+)?(?:unlogged\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)?(?:table|index|schema|partition|function|view|sequence|type|trigger|constraint|column)\b|\btruncate\s+\w+\.|\bvacuum\s+(?:full\b|\w+\.)/i
+const changes =
+  /\b(?:create|alter|drop|truncate|attach|detach|reindex|cluster|refresh|comment on|lock)\s+(?:or replace\s+)?(?:unlogged\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)?(?:table|index|schema|partition|function|view|sequence|type|trigger|constraint|column)\b|\btruncate\s+\w+\.|\bvacuum\s+(?:full\b|\w+\.)/i
 
 /** Where a schema is made and brought up to date, each step with a limit to its waiting for locks (test/runtime/migrate.test.ts). */
 const allowed = ['runtime/postgres/migrate.ts']
@@ -35,7 +36,11 @@ describe('statements that change the schema', () => {
     expect(changing.map(({ name }) => String(name)).toSorted()).toEqual(['mediadock.drop_arrival_day', 'mediadock.make_arrival_day'])
     for (const { settings } of changing) expect(settings).toContain('lock_timeout=200ms')
     for (const { name, settings, forEveryone } of functions.filter(({ definer }) => definer)) {
-      expect({ name, settings, forEveryone }).toEqual({ name, settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']), forEveryone: false })
+      expect({ name, settings, forEveryone }).toEqual({
+        name,
+        settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']),
+        forEveryone: false,
+      })
     }
   })
 })

@@ -18,7 +18,11 @@ afterAll(async () => {
 const start = Date.parse('2026-03-01T12:00:00.400Z')
 const at = (seconds: number) => new Date(start + seconds * 1000)
 
-async function granted(keyName: string, seconds: number, { limit = 5, purpose = 'submitting' }: { limit?: number; purpose?: Purpose } = {}): Promise<boolean> {
+async function granted(
+  keyName: string,
+  seconds: number,
+  { limit = 5, purpose = 'submitting' }: { limit?: number; purpose?: Purpose } = {},
+): Promise<boolean> {
   return (await takeCall(pool.db, { keyName, limitPerMinute: limit, purpose, now: at(seconds) })).ok
 }
 
@@ -71,7 +75,11 @@ it('grants nothing before a block ends, and keeps the later of two ends', async 
   await granted('blocked', 0)
   await blockCalls(pool.db, { keyName: 'blocked', until: at(30), reason: 'rate_limited' })
   await blockCalls(pool.db, { keyName: 'blocked', until: at(5), reason: 'rate_limit_spent' })
-  expect(await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: at(29) })).toEqual({ ok: false, reason: 'rate_limited', retryAt: at(30) })
+  expect(await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: at(29) })).toEqual({
+    ok: false,
+    reason: 'rate_limited',
+    retryAt: at(30),
+  })
   expect(await granted('blocked', 31)).toBe(true)
 })
 

@@ -54,22 +54,49 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const parsed = keysOf(...keys)
   const metrics = createReceiverMetrics({ registry, db: pool.db, clock, fetchRatePerMinute: limit, stuckAfterSeconds: 120, logger })
   const client = createProviderClient({ baseUrl: url, fetch: globalThis.fetch, clock })
-  const fetch = createFetcher({ db: pool.db, client, keys: () => parsed, fetchRatePerMinute: limit, clock, logger, calls: metrics.providerCalls })
+  const fetch = createFetcher({
+    db: pool.db,
+    client,
+    keys: () => parsed,
+    fetchRatePerMinute: limit,
+    clock,
+    logger,
+    calls: metrics.providerCalls,
+  })
   const cut = new AbortController()
   const deps: ReconcilerDeps = {
-    db: pool.db, keys: () => parsed, fetch, mediaHosts: undefined, stuckAfterSeconds: 120, fetchRatePerMinute: limit, clock, logger, onLanded: () => {}, cut: cut.signal,
+    db: pool.db,
+    keys: () => parsed,
+    fetch,
+    mediaHosts: undefined,
+    stuckAfterSeconds: 120,
+    fetchRatePerMinute: limit,
+    clock,
+    logger,
+    onLanded: () => {},
+    cut: cut.signal,
   }
   const submitter = createSubmitter({
-    db: pool.db, post: createSubmitClient({ baseUrl: url, fetch: globalThis.fetch, clock }), keys: () => parsed, webhookPublicUrl: 'https://hooks.test/webhooks',
-    fetchRatePerMinute: limit, clock, logger, calls: metrics.providerCalls, cut: cut.signal,
+    db: pool.db,
+    post: createSubmitClient({ baseUrl: url, fetch: globalThis.fetch, clock }),
+    keys: () => parsed,
+    webhookPublicUrl: 'https://hooks.test/webhooks',
+    fetchRatePerMinute: limit,
+    clock,
+    logger,
+    calls: metrics.providerCalls,
+    cut: cut.signal,
   })
   return {
     submitter,
-    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) => fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
+    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
+      fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
-      const lines = (await registry.metrics()).matchAll(/^mediadock_provider_calls_total\{operation="result",outcome="(\w+)"\} ([1-9]\d*)$/gm)
+      const lines = (await registry.metrics()).matchAll(
+        /^mediadock_provider_calls_total\{operation="result",outcome="(\w+)"\} ([1-9]\d*)$/gm,
+      )
       return Object.fromEntries([...lines].map(([, outcome, count]) => [outcome, Number(count)]))
     },
   }
@@ -88,8 +115,14 @@ async function rowOf(requestId: string) {
 }
 
 const html: Respond = (_id, _req, res) => res.writeHead(200, { 'content-type': 'text/html' }).end('<html>')
-const picture = (image: object): Respond => (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [image] } })
-const status = (code: number, headers: Record<string, string> = {}): Respond => (_id, _req, res) => json(res, code, { error: { type: 'x', code: 'x', message: 'x' } }, headers)
+const picture =
+  (image: object): Respond =>
+  (id, _req, res) =>
+    json(res, 200, { ...imageResult(id), output: { images: [image] } })
+const status =
+  (code: number, headers: Record<string, string> = {}): Respond =>
+  (_id, _req, res) =>
+    json(res, code, { error: { type: 'x', code: 'x', message: 'x' } }, headers)
 
 describe('an answer of the provider', () => {
   it.each<[string, Respond, string, string]>([
@@ -101,14 +134,39 @@ describe('an answer of the provider', () => {
     ['a status that is not terminal', (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'IN_PROGRESS' }), 'invalid', 'shape'],
     ['pictures without url', picture({ width: 1, height: 1 }), 'invalid', 'shape'],
     ['no picture', (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } }), 'invalid', 'shape'],
-    ['more than 100 pictures', (id, _req, res) => json(res, 200, imageResult(id, 101)), 'invalid', 'output.images Too big: expected array to have <=100 items'],
-    ['a link without end', picture({ url: `https://media.test/${'x'.repeat(8192)}`, width: 1, height: 1 }), 'invalid', 'output.images.0.url Too big'],
+    [
+      'more than 100 pictures',
+      (id, _req, res) => json(res, 200, imageResult(id, 101)),
+      'invalid',
+      'output.images Too big: expected array to have <=100 items',
+    ],
+    [
+      'a link without end',
+      picture({ url: `https://media.test/${'x'.repeat(8192)}`, width: 1, height: 1 }),
+      'invalid',
+      'output.images.0.url Too big',
+    ],
     ['a NUL in a link', picture({ url: 'https://media.test/\0', width: 1, height: 1 }), 'invalid', 'Postgres'],
     ['a lone surrogate', picture({ url: 'https://media.test/\ud800', width: 1, height: 1 }), 'invalid', 'Postgres'],
     ['a picture wider than an integer', picture({ url: 'https://media.test/x', width: 2 ** 40, height: 1 }), 'invalid', 'Postgres'],
-    ['a time of the year 0', (id, _req, res) => json(res, 200, { ...imageResult(id), created_at: '0000-01-01T00:00:00Z' }), 'invalid', 'Postgres'],
-    ['a time zone 23 hours away', (id, _req, res) => json(res, 200, { ...imageResult(id), completed_at: '2026-01-01T00:00:00+23:00' }), 'invalid', 'Postgres'],
-    ['202 of another request', (_id, _req, res) => json(res, 202, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }), 'invalid', 'status body'],
+    [
+      'a time of the year 0',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), created_at: '0000-01-01T00:00:00Z' }),
+      'invalid',
+      'Postgres',
+    ],
+    [
+      'a time zone 23 hours away',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), completed_at: '2026-01-01T00:00:00+23:00' }),
+      'invalid',
+      'Postgres',
+    ],
+    [
+      '202 of another request',
+      (_id, _req, res) => json(res, 202, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }),
+      'invalid',
+      'status body',
+    ],
     ['302 to another place', (_id, _req, res) => res.writeHead(302, { location: `${stand.url}/v1/elsewhere` }).end(), 'invalid', '302'],
     ['307 to another host', (_id, _req, res) => res.writeHead(307, { location: 'http://169.254.169.254/' }).end(), 'invalid', '307'],
     ['400', status(400), 'invalid', '400'],
@@ -116,7 +174,12 @@ describe('an answer of the provider', () => {
     ['500', status(500), 'unreachable', '500'],
     ['503', status(503), 'unreachable', '503'],
     ['a reset', (_id, req) => req.socket.resetAndDestroy(), 'unreachable', ''],
-    ['an end in the middle of the body', (_id, _req, res) => void res.writeHead(200, { 'content-length': '100' }).write('{', () => res.destroy()), 'unreachable', ''],
+    [
+      'an end in the middle of the body',
+      (_id, _req, res) => void res.writeHead(200, { 'content-length': '100' }).write('{', () => res.destroy()),
+      'unreachable',
+      '',
+    ],
   ])('$0: polled once, no rows but right ones', async (_what, answer, outcome, detail) => {
     stand.answer(answer)
     const { reconcile, counted } = receiver()
@@ -275,7 +338,9 @@ describe('404', () => {
     stand.answer(status(404))
     const { ask, counted } = receiver({ keys: [sandboxKey, secondKey, liveKey] })
     expect(await ask()).toMatchObject({ answer: { kind: 'not_found' } })
-    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([liveKey, secondKey, sandboxKey].map((key) => `Bearer ${key.api_key}`))
+    expect(stand.calls.map(({ authorization }) => authorization)).toEqual(
+      [liveKey, secondKey, sandboxKey].map((key) => `Bearer ${key.api_key}`),
+    )
     expect(await counted()).toEqual({ not_found: 3 })
   })
 
@@ -369,11 +434,16 @@ describe('429', () => {
 
   it('is not waited for when a submit learns that the window is spent', async () => {
     const ids = { request_id: randomUUID(), status_url: 'http://x.test/', response_url: 'http://x.test/', cancel_url: 'http://x.test/' }
-    stand.answer((_id, _req, res) => json(res, 200, { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 }, { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
+    stand.answer((_id, _req, res) =>
+      json(res, 200, { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 }, { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }),
+    )
     const { submitter, ask } = receiver()
     expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'submitted' } })
     expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
-    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'pending', last_error: 'not called: rate_limit_spent' } })
+    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
+      status: 202,
+      body: { state: 'pending', last_error: 'not called: rate_limit_spent' },
+    })
     expect(stand.calls).toHaveLength(1)
   })
 

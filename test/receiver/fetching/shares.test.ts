@@ -29,11 +29,22 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
       const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
       if (req.method === 'POST') {
         const url = 'https://api.test/v1/requests/x'
-        return json(res, 200, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, status_url: url, response_url: url, cancel_url: url, cost: 4 })
+        return json(res, 200, {
+          request_id: randomUUID(),
+          status: 'IN_QUEUE',
+          queue_position: 0,
+          status_url: url,
+          response_url: url,
+          cancel_url: url,
+          cost: 4,
+        })
       }
-      return isB && id === real.requestId ? json(res, 200, imageResult(id, 2)) : json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
+      return isB && id === real.requestId
+        ? json(res, 200, imageResult(id, 2))
+        : json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
     })
-    const callsWith = (key: { api_key: string }) => stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
+    const callsWith = (key: { api_key: string }) =>
+      stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
 
     for (let n = 0; n < 110; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
@@ -48,7 +59,9 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
     const { status, body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {}, key_name: 'team-b' })
     expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
     await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
-    const landed = await eventually(async () => (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0])
+    const landed = await eventually(
+      async () => (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0],
+    )
     expect(landed).toEqual({ media_complete: true })
   })
 

@@ -31,29 +31,40 @@ function refused(at: number): Arrival {
   }
 }
 
-it('gives refused arrivals so many rows a day, and folds the rest into one for each cause and minute, counts kept', { timeout: 60_000 }, async () => {
-  const { url, sql } = await withTestDatabase()
-  const pool = createPool({ url, max: 1 })
-  onTestFinished(() => pool.close())
-  let now = midnight
-  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
-  const folded: number[] = []
-  const log = createArrivalLog({ db: pool.db, dropped, clock: () => new Date(now), wake: () => {}, onFolded: ({ arrivals }) => folded.push(arrivals) })
-  const minutes = 25
-  let own = 0
-  for (let minute = 0; minute < minutes; minute += 1) {
-    for (let n = 0; n < 6000; n += 1) own += log.record(refused((now = midnight + minute * 60_000 + n * 10))) ? 1 : 0
+it(
+  'gives refused arrivals so many rows a day, and folds the rest into one for each cause and minute, counts kept',
+  { timeout: 60_000 },
+  async () => {
+    const { url, sql } = await withTestDatabase()
+    const pool = createPool({ url, max: 1 })
+    onTestFinished(() => pool.close())
+    let now = midnight
+    const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+    const folded: number[] = []
+    const log = createArrivalLog({
+      db: pool.db,
+      dropped,
+      clock: () => new Date(now),
+      wake: () => {},
+      onFolded: ({ arrivals }) => folded.push(arrivals),
+    })
+    const minutes = 25
+    let own = 0
+    for (let minute = 0; minute < minutes; minute += 1) {
+      for (let n = 0; n < 6000; n += 1) own += log.record(refused((now = midnight + minute * 60_000 + n * 10))) ? 1 : 0
+      while ((await log.runOnce()).more);
+    }
+    log.unfold()
     while ((await log.runOnce()).more);
-  }
-  log.unfold()
-  while ((await log.runOnce()).more);
-  expect(own).toBe(100_000)
-  expect(folded.reduce((sum, n) => sum + n, 0)).toBe(minutes * 6000 - own)
-  const [row] = await sql`select count(*)::int as n, sum(1 + folded)::int as arrivals, count(*) filter (where folded > 0)::int as folds from mediadock.arrivals`
-  expect(row).toMatchObject({ arrivals: minutes * 6000, folds: folded.length })
-  expect(folded.length).toBeLessThanOrEqual(minutes)
-  expect(log.record(refused(midnight + 86_400_000))).toBe(true)
-})
+    expect(own).toBe(100_000)
+    expect(folded.reduce((sum, n) => sum + n, 0)).toBe(minutes * 6000 - own)
+    const [row] =
+      await sql`select count(*)::int as n, sum(1 + folded)::int as arrivals, count(*) filter (where folded > 0)::int as folds from mediadock.arrivals`
+    expect(row).toMatchObject({ arrivals: minutes * 6000, folds: folded.length })
+    expect(folded.length).toBeLessThanOrEqual(minutes)
+    expect(log.record(refused(midnight + 86_400_000))).toBe(true)
+  },
+)
 
 it('tells what each key has stored, by day in the log and as a metric', async () => {
   const { url, sql } = await withTestDatabase()
@@ -69,7 +80,10 @@ it('tells what each key has stored, by day in the log and as a metric', async ()
   const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/operations.md'), 'utf8')
   const [, statement = ''] = /```sql\n(select key_name[^`]*)```/.exec(page) ?? []
   const rows = await sql.unsafe(statement)
-  const stored = [{ key_name: 'live', deliveries: '2', bytes: String(body.length + 15) }, { key_name: 'sandbox', deliveries: '1', bytes: String(body.length) }]
+  const stored = [
+    { key_name: 'live', deliveries: '2', bytes: String(body.length + 15) },
+    { key_name: 'sandbox', deliveries: '1', bytes: String(body.length) },
+  ]
   expect(rows).toMatchObject(stored)
   const metrics = await eventually(async () => {
     const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()

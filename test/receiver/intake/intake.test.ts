@@ -157,7 +157,13 @@ it('large bodies that are being verified leave room for those of ordinary length
   const ends: string[] = []
   // Never released: as if verifying all of them took long.
   const server = http.createServer((req, res) => {
-    reader.read(req, res).then(({ body }) => ends.push(`${body.length} whole`), (error: unknown) => ends.push(error instanceof BodyError ? error.code : String(error))).finally(() => res.end())
+    reader
+      .read(req, res)
+      .then(
+        ({ body }) => ends.push(`${body.length} whole`),
+        (error: unknown) => ends.push(error instanceof BodyError ? error.code : String(error)),
+      )
+      .finally(() => res.end())
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')
   onTestFinished(() => void server.close())

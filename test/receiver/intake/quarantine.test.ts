@@ -18,8 +18,14 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
   const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
   const senders = createKnownSenders({ db: pool.db, clock: () => new Date() })
   const quarantine = createQuarantine({ db: pool.db, senders, dropped, maxRows, maxBytes, wake: () => {}, signal: AbortSignal.abort() })
-  const record = (reason: string, { remote = '192.0.2.1', headers = {}, body = Buffer.alloc(0) }: { remote?: string; headers?: Record<string, string>; body?: Buffer } = {}) =>
-    quarantine.record({ arrivedAt: new Date(), reason, webhookId: randomUUID(), remote, headers: () => headers, body })
+  const record = (
+    reason: string,
+    {
+      remote = '192.0.2.1',
+      headers = {},
+      body = Buffer.alloc(0),
+    }: { remote?: string; headers?: Record<string, string>; body?: Buffer } = {},
+  ) => quarantine.record({ arrivedAt: new Date(), reason, webhookId: randomUUID(), remote, headers: () => headers, body })
   const writeAll = async () => {
     while ((await quarantine.runOnce()).more);
   }
@@ -78,7 +84,8 @@ it('a stranger with 2,600 networks pushes out nobody from whom something authent
   await writeAll()
   for (let n = 0; n < 2600; n += 1) {
     for (const reason of causes) record(reason, { remote: `10.${n >> 8}.${n & 255}.1`, headers: { filler: 'x'.repeat(2000) } })
-    if (n === 1300) for (const remote of known) for (let m = 0; m < 200; m += 1) record('no_matching_secret', { remote, body: Buffer.alloc(10_000) })
+    if (n === 1300)
+      for (const remote of known) for (let m = 0; m < 200; m += 1) record('no_matching_secret', { remote, body: Buffer.alloc(10_000) })
   }
   await writeAll()
   expect([await keptOf('198.51.100.7'), await keptOf('198.51.101.7')]).toEqual([2200, 2200])
@@ -121,7 +128,8 @@ it('holds the table to its bytes, headers included', async () => {
   const { record, writeAll, sql } = await withQuarantine({ maxBytes: 100_000 })
   for (let n = 0; n < 300; n += 1) record('missing_header', { headers: { 'x-filler': 'x'.repeat(4000) } })
   await writeAll()
-  const [held] = await sql`select sum(octet_length(body) + octet_length(headers::text))::int as bytes, count(*)::int as n from mediadock.quarantine`
+  const [held] =
+    await sql`select sum(octet_length(body) + octet_length(headers::text))::int as bytes, count(*)::int as n from mediadock.quarantine`
   expect(held?.['bytes']).toBeLessThanOrEqual(100_000)
   expect(held?.['n']).toBeGreaterThan(20)
 })

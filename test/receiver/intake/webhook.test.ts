@@ -94,10 +94,32 @@ describe('an authentic delivery', () => {
     ['a request_id that is no uuid', Buffer.from('{"request_id":"42","status":"OK"}'), 'no_request_id'],
     ['an unknown status', Buffer.from(`{"request_id":"${randomUUID()}","status":"MAYBE"}`), 'unknown_status'],
     ['an OK without payload', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK"}`), 'unknown_shape'],
-    ['more than 100 pictures', Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: 'm', cost: 1, output: { images: Array.from({ length: 101 }, () => ({ url: 'https://media.test/x' })) } } })), 'unknown_shape'],
-    ['no picture in images', Buffer.from(`{"request_id":"${randomUUID()}","status":"OK","payload":{"model":"m","cost":1,"output":{"images":[]}}}`), 'unknown_shape'],
-    ['a NUL in a string', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"a\\u0000b"}}`), 'not_storable'],
-    ['a lone surrogate', Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"\\ud800"}}`), 'not_storable'],
+    [
+      'more than 100 pictures',
+      Buffer.from(
+        JSON.stringify({
+          request_id: randomUUID(),
+          status: 'OK',
+          payload: { model: 'm', cost: 1, output: { images: Array.from({ length: 101 }, () => ({ url: 'https://media.test/x' })) } },
+        }),
+      ),
+      'unknown_shape',
+    ],
+    [
+      'no picture in images',
+      Buffer.from(`{"request_id":"${randomUUID()}","status":"OK","payload":{"model":"m","cost":1,"output":{"images":[]}}}`),
+      'unknown_shape',
+    ],
+    [
+      'a NUL in a string',
+      Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"a\\u0000b"}}`),
+      'not_storable',
+    ],
+    [
+      'a lone surrogate',
+      Buffer.from(`{"request_id":"${randomUUID()}","status":"ERROR","error":{"code":"X","message":"\\ud800"}}`),
+      'not_storable',
+    ],
   ])('with %s is answered 200 parked and kept raw', async (_what, body, reason) => {
     const webhookId = randomUUID()
     const answer = await deliver(receiver.webhookUrl, body, { webhookId })
@@ -110,14 +132,21 @@ describe('an authentic delivery', () => {
     expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'parked', reason })
   })
 
-  it.each([0, 999])('is accepted with a timestamp 300 s old and 300 s ahead, %i ms after the second, and not with one of 301 s; whatever its Content-Type', async (ms) => {
-    const second = nowSeconds()
-    receiver.setNow(new Date(second * 1000 + ms))
-    onTestFinished(() => receiver.setNow(undefined))
-    const headers = { 'content-type': 'text/plain' }
-    const statuses = await Promise.all([-301, -300, 300, 301].map(async (skew) => (await deliver(receiver.webhookUrl, failed().body, { t: second + skew, headers })).status))
-    expect(statuses).toEqual([401, 200, 200, 401])
-  })
+  it.each([0, 999])(
+    'is accepted with a timestamp 300 s old and 300 s ahead, %i ms after the second, and not with one of 301 s; whatever its Content-Type',
+    async (ms) => {
+      const second = nowSeconds()
+      receiver.setNow(new Date(second * 1000 + ms))
+      onTestFinished(() => receiver.setNow(undefined))
+      const headers = { 'content-type': 'text/plain' }
+      const statuses = await Promise.all(
+        [-301, -300, 300, 301].map(
+          async (skew) => (await deliver(receiver.webhookUrl, failed().body, { t: second + skew, headers })).status,
+        ),
+      )
+      expect(statuses).toEqual([401, 200, 200, 401])
+    },
+  )
 
   it('counts an X-Service-Timestamp that differs from t and takes the delivery', async () => {
     const { body } = failed()
@@ -162,7 +191,15 @@ describe('X-Service-Webhook-Id', () => {
   it('given twice is refused', async () => {
     const { body } = failed()
     const headers = Object.entries(headersFor(body)).map(([name, value]) => `${name}: ${value}`)
-    const head = ['POST /webhooks HTTP/1.1', 'host: x', `content-length: ${body.length}`, ...headers, 'x-service-webhook-id: second', '', '']
+    const head = [
+      'POST /webhooks HTTP/1.1',
+      'host: x',
+      `content-length: ${body.length}`,
+      ...headers,
+      'x-service-webhook-id: second',
+      '',
+      '',
+    ]
     const answer = await raw(Buffer.concat([Buffer.from(head.join('\r\n')), body]), { keepOpen: true })
     expect(answer).toMatch(/^HTTP\/1.1 400 /)
     expect(answer).toContain('invalid_webhook_id')
@@ -213,14 +250,19 @@ describe('what is no delivery', () => {
     if (method !== 'HEAD') expect(await response.json()).toMatchObject({ error: { code: 'method_not_allowed' } })
   })
 
-  it.each(['/', '/webhook', '/webhooks/', '/Webhooks', '/api/stats', '/metrics', '/webhooks/x', '/%'])('another path (%s): 404', async (path) => {
-    const response = await fetch(new URL(path, receiver.webhookUrl), { method: 'POST' })
-    expect(response.status).toBe(404)
-    expect(await response.json()).toMatchObject({ error: { code: 'not_found' } })
-  })
+  it.each(['/', '/webhook', '/webhooks/', '/Webhooks', '/api/stats', '/metrics', '/webhooks/x', '/%'])(
+    'another path (%s): 404',
+    async (path) => {
+      const response = await fetch(new URL(path, receiver.webhookUrl), { method: 'POST' })
+      expect(response.status).toBe(404)
+      expect(await response.json()).toMatchObject({ error: { code: 'not_found' } })
+    },
+  )
 
   it('a body over the limit is refused with 413 at once from Content-Length', async () => {
-    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${64 * 1024 + 1}\r\n\r\nonly a little of it`, { keepOpen: true })
+    const answer = await raw(`POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${64 * 1024 + 1}\r\n\r\nonly a little of it`, {
+      keepOpen: true,
+    })
     expect(answer).toMatch(/^HTTP\/1.1 413 /)
     expect(answer).toContain('payload_too_large')
   })
@@ -308,8 +350,13 @@ it('a fault of ours on the way of a delivery is 503, counted, and in the log wit
   const answer = await deliver(faulty.webhookUrl, failed().body, { webhookId })
   expect(answer).toMatchObject({ status: 503, json: { error: { code: 'unavailable' } } })
   expect(JSON.stringify(answer.json)).not.toContain('bug')
-  const faults = () => lines().map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'a fault of ours: a delivery was not acknowledged')
-  expect(faults()).toMatchObject([{ level: 50, webhook_id: webhookId, err: { type: 'TypeError', stack: expect.stringContaining('webhook.test.ts') } }])
+  const faults = () =>
+    lines()
+      .map((line) => JSON.parse(line))
+      .filter(({ msg }) => msg === 'a fault of ours: a delivery was not acknowledged')
+  expect(faults()).toMatchObject([
+    { level: 50, webhook_id: webhookId, err: { type: 'TypeError', stack: expect.stringContaining('webhook.test.ts') } },
+  ])
   for (let n = 0; n < 12; n += 1) await Promise.all(Array.from({ length: 50 }, () => deliver(faulty.webhookUrl, failed().body)))
   expect(faults().length).toBeLessThan(500)
   const metrics = await (await fetch(`${faulty.internalUrl}metrics`)).text()

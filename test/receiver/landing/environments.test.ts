@@ -19,14 +19,19 @@ let database: TestDatabase
 let stand: ProviderStand
 let receiver: TestReceiver
 
-const notFound = (res: http.ServerResponse) => json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+const notFound = (res: http.ServerResponse) =>
+  json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
 const isLive = (req: http.IncomingMessage) => req.headers.authorization?.startsWith('Bearer service_live_') === true
 
 describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
   beforeEach(async () => {
     database = await withTestDatabase(server)
     stand = await startProviderStand()
-    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { keys: keysOf(liveKey, sandboxKey, oldKey) } })
+    receiver = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { keys: keysOf(liveKey, sandboxKey, oldKey) },
+    })
     stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res)))
   })
   afterEach(async () => {
@@ -43,12 +48,14 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, body, { webhookId, secret })
     return eventually(async () => {
-      const [row] = await database.sql`select d.id from mediadock.deliveries d where webhook_id = ${webhookId} and not exists (select from mediadock.inbox where delivery_id = d.id)`
+      const [row] =
+        await database.sql`select d.id from mediadock.deliveries d where webhook_id = ${webhookId} and not exists (select from mediadock.inbox where delivery_id = d.id)`
       return row?.['id']
     })
   }
   const stateOf = async (id: string) => (await database.sql`select flags, parked_reason from mediadock.deliveries where id = ${id}`)[0]
-  const track = (requestId: string, keyName: string | null) => database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, ${keyName})`
+  const track = (requestId: string, keyName: string | null) =>
+    database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, ${keyName})`
   const reconcile = async () => {
     receiver.setNow(new Date(Date.now() + 600_000))
     await receiver.deps.background.reconcileNow()
@@ -75,15 +82,32 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
       const forged = await settle(forge(requestId).body, sandboxKey.signing_secret)
       expect(await rowOf(requestId)).toMatchObject({ status: forgedStatus, sandbox: true })
       await settle(okVideo(requestId).body, liveKey.signing_secret)
-      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, confirmed: true, media: 3, cost: '4', media_complete: true })
-      expect(await stateOf(forged)).toEqual({ flags: forgedStatus === 'FAILED' ? ['contradiction', 'key_mismatch'] : ['key_mismatch'], parked_reason: null })
+      expect(await rowOf(requestId)).toMatchObject({
+        status: 'COMPLETED',
+        sandbox: false,
+        confirmed: true,
+        media: 3,
+        cost: '4',
+        media_complete: true,
+      })
+      expect(await stateOf(forged)).toEqual({
+        flags: forgedStatus === 'FAILED' ? ['contradiction', 'key_mismatch'] : ['key_mismatch'],
+        parked_reason: null,
+      })
     })
 
     it('lands only until the reconciler has the truth with a live key', async () => {
       const requestId = await prepare()
       const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
       await reconcile()
-      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', source: 'reconciler', sandbox: false, key_name: keyName ?? 'live', confirmed: true, media: 3 })
+      expect(await rowOf(requestId)).toMatchObject({
+        status: 'COMPLETED',
+        source: 'reconciler',
+        sandbox: false,
+        key_name: keyName ?? 'live',
+        confirmed: true,
+        media: 3,
+      })
       expect(await stateOf(forged)).toEqual({ flags: ['contradiction', 'key_mismatch'], parked_reason: null })
     })
 
@@ -159,6 +183,8 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
     await receiver.deps.background.reconcileNow()
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', key_name: 'live', sandbox: false, confirmed: true, media: 3 })
     expect(stand.calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${liveKey.api_key}`])
-    expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({ metadata: { order: 3 } })
+    expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({
+      metadata: { order: 3 },
+    })
   })
 })

@@ -34,7 +34,9 @@ describe.each(testServers)('on %s: what has to be fetched', (server) => {
     const { url } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
     const now = deps.clock()
-    const large = Array.from({ length: 16 }, () => newDelivery(Buffer.concat([okImage().body, Buffer.alloc(1_000_000, ' ')]), new Date(now.getTime() - minuteMs)))
+    const large = Array.from({ length: 16 }, () =>
+      newDelivery(Buffer.concat([okImage().body, Buffer.alloc(1_000_000, ' ')]), new Date(now.getTime() - minuteMs)),
+    )
     for (const one of large) await storeDeliveries(deps.db, [one])
     const other = { ...newDelivery(okImage().body, now), keyName: 'sandbox' }
     await storeDeliveries(deps.db, [other])
@@ -49,7 +51,9 @@ describe.each(testServers)('on %s: what has to be fetched', (server) => {
     await sql`analyze mediadock.inbox`
     const deps = createTestWorker({ databaseUrl: url, max: 1 })
     const read = async () => {
-      const [row] = await sql<{ n: number }[]>`select (seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname = 'inbox'`
+      const [row] = await sql<
+        { n: number }[]
+      >`select (seq_tup_read + idx_tup_fetch)::int as n from pg_stat_user_tables where relname = 'inbox'`
       return row?.n ?? 0
     }
     await sql`select pg_stat_force_next_flush()`

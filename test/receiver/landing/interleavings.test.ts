@@ -89,12 +89,27 @@ async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', res
   lastReceived = Math.max(Date.now(), lastReceived + 1)
   const now = new Date(lastReceived)
   const id = deliveryId(webhookId, sample.body)
-  const delivery = toDelivery({ id, webhookId, keyName, timestampSeconds: Math.floor(now.getTime() / 1000), receivedAt: now, headers: {}, body: sample.body })
+  const delivery = toDelivery({
+    id,
+    webhookId,
+    keyName,
+    timestampSeconds: Math.floor(now.getTime() / 1000),
+    receivedAt: now,
+    headers: {},
+    body: sample.body,
+  })
   await storeDeliveries(pool.db, [delivery])
   const parsed = parseNotification(sample.body)
   if (!parsed.ok) throw new Error('the sample is no notification')
   const environment = keys.byName.get(keyName)?.environment
-  const origin = { source: 'webhook' as const, keyName, environment, delivery: { id, claims: 0, ...deliveryIdRange(webhookId) }, mediaHosts: undefined, now }
+  const origin = {
+    source: 'webhook' as const,
+    keyName,
+    environment,
+    delivery: { id, claims: 0, ...deliveryIdRange(webhookId) },
+    mediaHosts: undefined,
+    now,
+  }
   const landing = result ? landingOfResult(result, origin) : landingOfNotification(parsed.notification, origin)
   return (db) => landOne(db, landing)
 }
@@ -119,8 +134,16 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
     return answered
   }
   const deps: ReconcilerDeps = {
-    db: pool.db, keys: () => keys, fetch: held, mediaHosts: undefined, stuckAfterSeconds: 1, fetchRatePerMinute: 1_000_000, clock, logger,
-    onLanded: () => {}, cut: new AbortController().signal,
+    db: pool.db,
+    keys: () => keys,
+    fetch: held,
+    mediaHosts: undefined,
+    stuckAfterSeconds: 1,
+    fetchRatePerMinute: 1_000_000,
+    clock,
+    logger,
+    onLanded: () => {},
+    cut: new AbortController().signal,
   }
   const round = reconcileOne(deps, requestId)
   await Promise.race([fetched.promise, round])
@@ -136,7 +159,9 @@ async function track(requestId: string, row: object = {}): Promise<void> {
 
 /** As docs/reading-results.md has it. */
 async function insertTracked(db: Database, requestId: string): Promise<void> {
-  await db.execute(sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 6}') on conflict do nothing`)
+  await db.execute(
+    sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 6}') on conflict do nothing`,
+  )
 }
 
 async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
@@ -164,7 +189,10 @@ async function secondWaits(first: Act, second: Act, end: 'commit' | 'rollback'):
   const waiting = second(pool.db)
   let over = false
   void waiting.finally(() => (over = true))
-  await eventually(async () => over || (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0)
+  await eventually(
+    async () =>
+      over || (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0,
+  )
   await single.db.execute(sql.raw(end))
   await waiting
 }
@@ -268,7 +296,15 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
     return { requestId, acts: [await webhook({ sample: says }), await reconciler(requestId, result(requestId))] }
   },
   end: (one, round) => {
-    const [status, media] = ([['COMPLETED', 3], ['FAILED', 0], ['CANCELED', 0], ['COMPLETED', 1]] as const)[round % 4] ?? []
+    const [status, media] =
+      (
+        [
+          ['COMPLETED', 3],
+          ['FAILED', 0],
+          ['CANCELED', 0],
+          ['COMPLETED', 1],
+        ] as const
+      )[round % 4] ?? []
     expect(one).toMatchObject({ status, media, confirmed: true, pending: 0, polled_next: null })
     const delivered = round % 8 < 4 ? 'COMPLETED' : 'FAILED'
     expect(one.flags[0]).toEqual(delivered === status ? [] : ['contradiction'])
@@ -299,7 +335,14 @@ tried('the same body under another id: two deliveries, one effect, no flag', {
     return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, flags: [[], []], parked: [null, null], notified: ['COMPLETED true'] })
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      media: 1,
+      pending: 0,
+      flags: [[], []],
+      parked: [null, null],
+      notified: ['COMPLETED true'],
+    })
   },
 })
 
@@ -322,7 +365,10 @@ tried('a key of the other environment: parked with its reason, whoever is first'
   make: async () => {
     const requestId = randomUUID()
     await track(requestId)
-    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })] }
+    return {
+      requestId,
+      acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })],
+    }
   },
   end: (one) => {
     expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, notified: ['COMPLETED true'] })
@@ -336,21 +382,24 @@ async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
   return [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })]
 }
 
-tried('keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the request is polled at once', {
-  make: async (round) => {
-    const requestId = randomUUID()
-    // Tracked by its id alone, or with the name of a key that is not configured, is as not tracked at all.
-    if (round % 3 > 0) await track(requestId, { key_name: round % 3 === 1 ? null : 'elsewhere' })
-    return { requestId, acts: await bothEnvironments(requestId) }
+tried(
+  'keys of both environments before anybody tracked: the live one stands, the sandbox one is flagged, and the request is polled at once',
+  {
+    make: async (round) => {
+      const requestId = randomUUID()
+      // Tracked by its id alone, or with the name of a key that is not configured, is as not tracked at all.
+      if (round % 3 > 0) await track(requestId, { key_name: round % 3 === 1 ? null : 'elsewhere' })
+      return { requestId, acts: await bothEnvironments(requestId) }
+    },
+    end: (one) => {
+      expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
+      const overruled = one.notified.length === 2
+      expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
+      expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
+      expect(one.parked).toEqual([null, overruled ? null : 'key_mismatch'])
+    },
   },
-  end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
-    const overruled = one.notified.length === 2
-    expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
-    expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
-    expect(one.parked).toEqual([null, overruled ? null : 'key_mismatch'])
-  },
-})
+)
 
 tried('a forged sandbox webhook and the reconciler with a live key: the provider has the last word, with exactly its media', {
   make: async () => {
@@ -360,7 +409,15 @@ tried('a forged sandbox webhook and the reconciler with a live key: the provider
     return { requestId, acts: [forged, await reconciler(requestId, imageResult(requestId, 3))] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', confirmed: true, media: 3, pending: 0, polled_next: null })
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      sandbox: false,
+      key_name: 'live',
+      confirmed: true,
+      media: 3,
+      pending: 0,
+      polled_next: null,
+    })
     expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.notified)
     expect(one.flags).toEqual([['key_mismatch']])
   },
@@ -383,32 +440,67 @@ tried('a forged sandbox webhook and tracking with a live key: the row is the tra
 })
 
 it.each([
-  ['the API', async (db: Database, requestId: string) => void (await trackRequest(db, { request_id: requestId, key_name: 'live' }, { environment: 'live', keyNames: ['live'], now: new Date() }))],
+  [
+    'the API',
+    async (db: Database, requestId: string) =>
+      void (await trackRequest(
+        db,
+        { request_id: requestId, key_name: 'live' },
+        { environment: 'live', keyNames: ['live'], now: new Date() },
+      )),
+  ],
   ["a service's own INSERT", insertTracked],
-])('a forged sandbox word, tracked by %s, is overruled by the live one that comes then, and not by another sandbox one', async (_by, tracking) => {
-  const requestId = randomUUID()
-  const [live, forged] = await bothEnvironments(requestId)
-  await forged(pool.db)
-  await tracking(pool.db, requestId)
-  await (await webhook({ sample: okVideo(requestId), keyName: 'sandbox' }))(pool.db)
-  await live(pool.db)
-  await flushNotices()
-  const [one] = await endsOf([requestId])
-  expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1, notified: ['FAILED true', 'COMPLETED true'] })
-  expect(one?.parked).toEqual([null, null, 'key_mismatch'])
-})
+])(
+  'a forged sandbox word, tracked by %s, is overruled by the live one that comes then, and not by another sandbox one',
+  async (_by, tracking) => {
+    const requestId = randomUUID()
+    const [live, forged] = await bothEnvironments(requestId)
+    await forged(pool.db)
+    await tracking(pool.db, requestId)
+    await (
+      await webhook({ sample: okVideo(requestId), keyName: 'sandbox' })
+    )(pool.db)
+    await live(pool.db)
+    await flushNotices()
+    const [one] = await endsOf([requestId])
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      sandbox: false,
+      key_name: 'live',
+      media: 1,
+      notified: ['FAILED true', 'COMPLETED true'],
+    })
+    expect(one?.parked).toEqual([null, null, 'key_mismatch'])
+  },
+)
 
 tried("the answer to a submit and the request's webhook: joined, metadata included", {
   make: async () => {
     const [requestId, idempotencyKey] = [randomUUID(), randomUUID()]
     const now = new Date()
-    const opened = await intents.open(pool.db, { idempotencyKey, model: 'lyra-audio', input: {}, keyName: 'live', metadata: { order: 5 }, now })
+    const opened = await intents.open(pool.db, {
+      idempotencyKey,
+      model: 'lyra-audio',
+      input: {},
+      keyName: 'live',
+      metadata: { order: 5 },
+      now,
+    })
     if (opened.kind !== 'ours') throw new Error('the intent is not ours')
-    const answered: Act = (db) => intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', keyNames: ['live'], now })
+    const answered: Act = (db) =>
+      intents.submitted(db, opened.generation, { requestId, cost: 2, environment: 'live', keyNames: ['live'], now })
     return { requestId, acts: [answered, await webhook({ sample: okAudio(requestId) })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', metadata: { order: 5 }, sandbox: false, media: 1, pending: 0, flags: [[]], notified: ['COMPLETED true'] })
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      metadata: { order: 5 },
+      sandbox: false,
+      media: 1,
+      pending: 0,
+      flags: [[]],
+      notified: ['COMPLETED true'],
+    })
   },
 })
 
@@ -433,6 +525,13 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
 })
 
 function resultLanding(requestId: string): Landing {
-  const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now: new Date() }
+  const origin = {
+    source: 'reconciler' as const,
+    keyName: 'live',
+    environment: 'live' as const,
+    delivery: undefined,
+    mediaHosts: undefined,
+    now: new Date(),
+  }
   return landingOfResult({ request_id: requestId, status: 'CANCELED' }, origin)
 }

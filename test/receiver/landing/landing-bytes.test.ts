@@ -47,22 +47,31 @@ describe.each(testServers)('what landing holds in memory (%s)', (server) => {
     expect(rest.every(({ claims }) => claims === 1)).toBe(true)
   }, 60_000)
 
-  it.runIf(server === testServers.at(-1))(`${failures} failures of 1 MB are landed by a process with ${heapMb} MB`, async () => {
-    const database = await withTestDatabase(server)
-    await storeFailures(database, failures, mib)
-    const child = spawn(process.execPath, [`--max-old-space-size=${heapMb}`, path.join(import.meta.dirname, 'support/land-all.ts'), database.url], { stdio: ['ignore', 'pipe', 'inherit'] })
-    onTestFinished(() => void child.kill('SIGKILL'))
-    const printed: string[] = []
-    child.stdout.setEncoding('utf8').on('data', (text: string) => printed.push(text))
-    const [code] = await once(child, 'exit')
-    expect(code).toBe(0)
-    const landed = JSON.parse(printed.join(''))
-    expect(landed).toMatchObject({ landed: failures, failed: 0, parked: 0 })
-    // Bodies lie beside the heap until they are text.
-    expect(landed.rss_mb).toBeLessThan(heapMb + 320)
-    const [row] = await database.sql`select count(*)::int as n, min(length(error_message)) as shortest from mediadock.requests where status = 'FAILED'`
-    expect(row).toMatchObject({ n: failures })
-  }, 180_000)
+  it.runIf(server === testServers.at(-1))(
+    `${failures} failures of 1 MB are landed by a process with ${heapMb} MB`,
+    async () => {
+      const database = await withTestDatabase(server)
+      await storeFailures(database, failures, mib)
+      const child = spawn(
+        process.execPath,
+        [`--max-old-space-size=${heapMb}`, path.join(import.meta.dirname, 'support/land-all.ts'), database.url],
+        { stdio: ['ignore', 'pipe', 'inherit'] },
+      )
+      onTestFinished(() => void child.kill('SIGKILL'))
+      const printed: string[] = []
+      child.stdout.setEncoding('utf8').on('data', (text: string) => printed.push(text))
+      const [code] = await once(child, 'exit')
+      expect(code).toBe(0)
+      const landed = JSON.parse(printed.join(''))
+      expect(landed).toMatchObject({ landed: failures, failed: 0, parked: 0 })
+      // Bodies lie beside the heap until they are text.
+      expect(landed.rss_mb).toBeLessThan(heapMb + 320)
+      const [row] =
+        await database.sql`select count(*)::int as n, min(length(error_message)) as shortest from mediadock.requests where status = 'FAILED'`
+      expect(row).toMatchObject({ n: failures })
+    },
+    180_000,
+  )
 })
 
 /** Pages of bodies that were read so far. */
@@ -76,7 +85,16 @@ describe('what one statement lands', () => {
   const landing = (requestId?: string) => {
     const parsed = parseNotification(okAudio(requestId).body)
     if (!parsed.ok) throw new Error('the sample is no notification')
-    return { landing: landingOfNotification(parsed.notification, { source: 'webhook', keyName: 'live', environment: 'live', delivery: undefined, mediaHosts: undefined, now: new Date() }) }
+    return {
+      landing: landingOfNotification(parsed.notification, {
+        source: 'webhook',
+        keyName: 'live',
+        environment: 'live',
+        delivery: undefined,
+        mediaHosts: undefined,
+        now: new Date(),
+      }),
+    }
   }
 
   it('is bounded in bytes, names no request twice, and keeps the order of those of one', () => {

@@ -38,17 +38,22 @@ describe.each(testServers)('landings that cross (%s)', (server) => {
       const ids = Array.from({ length: requestsPerRound }, () => randomUUID()).toSorted()
       // Of each request two of each kind: both batches hold something of nearly all of them.
       const bodies = [...ids, ...ids].flatMap((id) => [failed(id).body, okAudio(id).body])
-      await store(deps.db, bodies.toSorted(() => Math.random() - 0.5))
+      await store(
+        deps.db,
+        bodies.toSorted(() => Math.random() - 0.5),
+      )
       deps.setNow(new Date(Date.now() + 1000))
       const rows = ids.toReversed().map((request_id) => ({ request_id, key_name: 'live' }))
       const tracker = async () => {
         // A service's own transaction, which may be the one that has to give way.
-        await database.sql.begin(async (tx) => {
-          for (let at = 0; at < rows.length; at += 50) {
-            await tx`insert into mediadock.requests ${tx(rows.slice(at, at + 50))} on conflict do nothing`
-            await tx`select pg_sleep(${Math.random() * 0.03})`
-          }
-        }).catch(() => {})
+        await database.sql
+          .begin(async (tx) => {
+            for (let at = 0; at < rows.length; at += 50) {
+              await tx`insert into mediadock.requests ${tx(rows.slice(at, at + 50))} on conflict do nothing`
+              await tx`select pg_sleep(${Math.random() * 0.03})`
+            }
+          })
+          .catch(() => {})
       }
       await Promise.allSettled([worker.runOnce(deps, 'direct'), worker.runOnce(deps, 'direct'), tracker()])
       // What stood in each other's way was put back; nothing else is left.
@@ -62,13 +67,17 @@ describe.each(testServers)('landings that cross (%s)', (server) => {
 
   it('a round that Postgres ended gives back what it took', async () => {
     const deps = createTestWorker({ databaseUrl: database.url })
-    await store(deps.db, Array.from({ length: 20 }, () => failed().body))
+    await store(
+      deps.db,
+      Array.from({ length: 20 }, () => failed().body),
+    )
     deps.setNow(new Date(Date.now() + 1000))
     let statements = 0
     const db = new Proxy(deps.db, {
       get: (target, name) => {
         // The claim, then the landing, whose connection is ended under it; and so is the first try to give back.
-        if (name === 'execute' && [2, 3].includes((statements += 1))) return () => target.execute(sql`select pg_terminate_backend(pg_backend_pid())`)
+        if (name === 'execute' && [2, 3].includes((statements += 1)))
+          return () => target.execute(sql`select pg_terminate_backend(pg_backend_pid())`)
         return Reflect.get(target, name)
       },
     })

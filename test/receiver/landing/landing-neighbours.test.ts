@@ -18,7 +18,10 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     onTestFinished(() => tracker.release())
     await tracker`begin`
     await tracker`insert into mediadock.requests (request_id, model) values (${held.requestId}, 'mine') on conflict do nothing`
-    await store(deps.db, [held, ...others].map(({ body }) => body))
+    await store(
+      deps.db,
+      [held, ...others].map(({ body }) => body),
+    )
     deps.setNow(new Date(Date.now() + 1000))
     const started = performance.now()
     expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 7, failed: 1 })
@@ -28,7 +31,9 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     await tracker`commit`
     deps.setNow(new Date(Date.now() + 60_000))
     expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 1, landed: 1 })
-    expect(await sql`select status, model from mediadock.requests where request_id = ${held.requestId}`).toEqual([{ status: 'FAILED', model: 'mine' }])
+    expect(await sql`select status, model from mediadock.requests where request_id = ${held.requestId}`).toEqual([
+      { status: 'FAILED', model: 'mine' },
+    ])
   })
 
   it('hundreds of deliveries of one request take turns; what came after them lands in the next round', async () => {
@@ -36,13 +41,24 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     const deps = createTestWorker({ databaseUrl: url })
     const requestId = randomUUID()
     const before = new Date(Date.now() - 60_000)
-    const flood = Array.from({ length: 600 }, (_, n) => newDelivery(Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'X', message: String(n) } })), before))
-    await storeDeliveries(deps.db, flood.toSorted((a, b) => (a.id < b.id ? -1 : 1)))
+    const flood = Array.from({ length: 600 }, (_, n) =>
+      newDelivery(
+        Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'X', message: String(n) } })),
+        before,
+      ),
+    )
+    await storeDeliveries(
+      deps.db,
+      flood.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
+    )
     const innocent = failed()
     await store(deps.db, [innocent.body])
     deps.setNow(new Date(Date.now() + 1000))
     const rounds = [await worker.runOnce(deps, 'direct'), await worker.runOnce(deps, 'direct')]
-    expect(rounds).toMatchObject([{ claimed: 500, landed: 4, deferred: 496 }, { claimed: 101, landed: 5, deferred: 96 }])
+    expect(rounds).toMatchObject([
+      { claimed: 500, landed: 4, deferred: 496 },
+      { claimed: 101, landed: 5, deferred: 96 },
+    ])
     expect(await sql`select status from mediadock.requests where request_id = ${innocent.requestId}`).toEqual([{ status: 'FAILED' }])
     // None is lost: each has its turn, and the claim that it was put off with is no failure.
     expect(await sql`select count(*)::int as n, max(failures) as failures from mediadock.inbox`).toEqual([{ n: 592, failures: 0 }])

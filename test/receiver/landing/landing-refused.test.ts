@@ -36,16 +36,21 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     return url.href
   }
 
-  const trigger = (body: string) => database.sql.unsafe(`
+  const trigger = (body: string) =>
+    database.sql.unsafe(`
     create schema if not exists shop;
     create table if not exists shop.seen (request_id uuid);
     create or replace function public.take_result() returns trigger language plpgsql as $$ begin ${body} return null; end $$;
     create trigger take_result after insert or update of status, media_complete on mediadock.requests for each row when (new.landed_at is not null) execute function public.take_result();`)
 
   const states = async () =>
-    new Map((await database.sql`select request_id, parked_reason, i.delivery_id is not null as pending, i.failures,
+    new Map(
+      (
+        await database.sql`select request_id, parked_reason, i.delivery_id is not null as pending, i.failures,
       (select detail from mediadock.attempts a where a.delivery_id = d.id order by attempted_at desc limit 1) as detail
-      from mediadock.deliveries d left join mediadock.inbox i on i.delivery_id = d.id`).map(({ request_id, ...row }) => [String(request_id), row]))
+      from mediadock.deliveries d left join mediadock.inbox i on i.delivery_id = d.id`
+      ).map(({ request_id, ...row }) => [String(request_id), row]),
+    )
 
   /** Rounds as the loop makes them, each a minute and a half later than the one before. */
   const rounds = async (deps: TestWorker, count: number) => {
@@ -62,7 +67,10 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     const guilty = samples[17]!.requestId
     await trigger(`if new.request_id = '${guilty}' then raise exception 'shop has no order for %', new.request_id; end if;`)
     const deps = createTestWorker({ databaseUrl: asRole() })
-    await store(deps.db, samples.map(({ body }) => body))
+    await store(
+      deps.db,
+      samples.map(({ body }) => body),
+    )
     deps.setNow(new Date(Date.now() + 1000))
 
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 40, landed: 39, failed: 1 }])
@@ -88,7 +96,10 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     let statements = 0
     const deps = createTestWorker({ databaseUrl: asRole() })
     const { db } = deps
-    await store(db, samples.map(({ body }) => body))
+    await store(
+      db,
+      samples.map(({ body }) => body),
+    )
     deps.setNow(new Date(Date.now() + 1000))
     const counting = new Proxy(db, {
       get: (target, name) => {
@@ -104,7 +115,10 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     await trigger('insert into shop.seen values (new.request_id);')
     const deps = createTestWorker({ databaseUrl: asRole() })
     const samples = Array.from({ length: 25 }, () => failed())
-    await store(deps.db, samples.map(({ body }) => body))
+    await store(
+      deps.db,
+      samples.map(({ body }) => body),
+    )
     deps.setNow(new Date(Date.now() + 1000))
 
     expect((await rounds(deps, 5)).map((round) => round.failed)).toEqual([25, 25, 25, 25, 25])
@@ -117,18 +131,21 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
     expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0, more: false }])
   }, 30_000)
 
-  it.each(['P0001', '42501'])('%s from a trigger on deliveries: not acknowledged, and one statement is not made into hundreds', async (state) => {
-    await database.sql.unsafe(`
+  it.each(['P0001', '42501'])(
+    '%s from a trigger on deliveries: not acknowledged, and one statement is not made into hundreds',
+    async (state) => {
+      await database.sql.unsafe(`
       create function public.refuse() returns trigger language plpgsql as $$ begin raise exception 'no' using errcode = '${state}'; end $$;
       create trigger refuse before insert on mediadock.deliveries for each row execute function public.refuse();`)
-    const { db, logger } = createTestWorker({ databaseUrl: database.url })
-    const refused: unknown[] = []
-    const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
-    const acceptor = createAcceptor({ db, logger: noted, onStored: () => {} })
-    const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
-    expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
-    expect(refused).toMatchObject([{ deliveries: 60 }])
-  })
+      const { db, logger } = createTestWorker({ databaseUrl: database.url })
+      const refused: unknown[] = []
+      const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
+      const acceptor = createAcceptor({ db, logger: noted, onStored: () => {} })
+      const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
+      expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
+      expect(refused).toMatchObject([{ deliveries: 60 }])
+    },
+  )
 
   it('the reconciler polls it again later, and goes on with the others', async () => {
     const ids = Array.from({ length: 6 }, () => randomUUID())
@@ -142,12 +159,16 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
       fetch: async ({ requestId, keyName, onDecided }) => {
         onDecided?.()
         const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
-        return { answer: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } }, keyName }
+        return {
+          answer: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } },
+          keyName,
+        }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 6, landed: 4, failed: 2 })
     for (const id of [ids[2]!, ids[3]!]) {
-      const [row] = await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome, poll_detail from mediadock.requests where request_id = ${id}`
+      const [row] =
+        await database.sql`select next_poll_at > ${deps.clock().toISOString()}::timestamptz as later, poll_outcome, poll_detail from mediadock.requests where request_id = ${id}`
       expect(row).toEqual({ later: true, poll_outcome: 'landing_failed', poll_detail: 'not this one (P0001)' })
     }
   })

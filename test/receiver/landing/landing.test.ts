@@ -33,8 +33,10 @@ function resultOf(requestId: string) {
 }
 
 async function mediaOf(requestId: string) {
-  return [...(await database.sql`select kind, position, url, original_url, width, height, duration_seconds from mediadock.media
-    where request_id = ${requestId} order by kind, position`)]
+  return [
+    ...(await database.sql`select kind, position, url, original_url, width, height, duration_seconds from mediadock.media
+    where request_id = ${requestId} order by kind, position`),
+  ]
 }
 
 async function settled(webhookId: string) {
@@ -51,7 +53,15 @@ describe('landing', () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 3)))
     await deliver(receiver.webhookUrl, body)
     const row = await resultOf(requestId)
-    expect(row).toMatchObject({ status: 'COMPLETED', media_complete: true, cost: '4', source: 'webhook', key_name: 'live', sandbox: false, model: 'aurora-image' })
+    expect(row).toMatchObject({
+      status: 'COMPLETED',
+      media_complete: true,
+      cost: '4',
+      source: 'webhook',
+      key_name: 'live',
+      sandbox: false,
+      model: 'aurora-image',
+    })
     expect(row['output'].images).toHaveLength(3)
     expect(row['completed_at'].toISOString()).toBe('2026-01-01T00:00:09.000Z')
     expect(await mediaOf(requestId)).toEqual(
@@ -71,7 +81,10 @@ describe('landing', () => {
   it('takes width, height and duration of a video from the result endpoint', async () => {
     const { body, requestId } = okVideo()
     stand.answer((id, _req, res) =>
-      json(res, 200, { ...imageResult(id), output: { video: { url: `https://media.test/${id}.mp4`, width: 1280, height: 720, duration: 4.5 } } }),
+      json(res, 200, {
+        ...imageResult(id),
+        output: { video: { url: `https://media.test/${id}.mp4`, width: 1280, height: 720, duration: 4.5 } },
+      }),
     )
     await deliver(receiver.webhookUrl, body)
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: true })
@@ -80,7 +93,9 @@ describe('landing', () => {
 
   it('lands audio at once from the webhook, without a call, and confirms it later', async () => {
     const { body, requestId } = okAudio()
-    stand.answer((id, _req, res) => json(res, 200, { ...imageResult(id), output: { audio: { url: `https://media.test/${id}.mp3`, duration: 12 } } }))
+    stand.answer((id, _req, res) =>
+      json(res, 200, { ...imageResult(id), output: { audio: { url: `https://media.test/${id}.mp3`, duration: 12 } } }),
+    )
     await deliver(receiver.webhookUrl, body)
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: true, cost: '2', completed_at: null })
     expect(stand.calls).toEqual([])
@@ -120,7 +135,9 @@ describe('landing', () => {
     await deliver(receiver.webhookUrl, body, { webhookId: randomUUID() })
     await eventually(async () => (await database.sql`select from mediadock.attempts where outcome = 'no_effect'`).length > 0)
     await eventually(() => notices.some((item) => JSON.stringify(item).includes(requestId)))
-    expect(notices.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([{ request_id: requestId, status: 'FAILED', media_complete: true }])
+    expect(notices.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([
+      { request_id: requestId, status: 'FAILED', media_complete: true },
+    ])
     await listening.unlisten()
   })
 
@@ -153,10 +170,16 @@ describe('when the provider cannot be called', () => {
   it.each<[string, Parameters<ProviderStand['answer']>[0]]>([
     ['answers 500', (_id, _req, res) => json(res, 500, {})],
     ['answers 404', (_id, _req, res) => json(res, 404, {})],
-    ['answers 202', (id, _req, res) => json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 90, logs: [] })],
+    [
+      'answers 202',
+      (id, _req, res) => json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 90, logs: [] }),
+    ],
     ['answers HTML', (_id, _req, res) => res.writeHead(200, { 'content-type': 'text/html' }).end('<html>')],
     ['answers another request', (_id, _req, res) => json(res, 200, imageResult(randomUUID()))],
-    ['answers pictures without url', (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [{ width: 1, height: 1 }] } })],
+    [
+      'answers pictures without url',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [{ width: 1, height: 1 }] } }),
+    ],
     ['answers no picture', (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } })],
     ['redirects', (_id, _req, res) => res.writeHead(302, { location: 'http://127.0.0.1:1/' }).end()],
     ['hangs up', (_id, req) => req.socket.destroy()],
@@ -211,7 +234,9 @@ describe('order and contradiction', () => {
     expect(await settled(second)).toMatchObject({ flags: ['contradiction'] })
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
 
-    stand.answer((id, _req, res) => json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }))
+    stand.answer((id, _req, res) =>
+      json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }),
+    )
     receiver.setNow(new Date(Date.now() + 3600_000))
     await receiver.deps.background.reconcileOne(requestId)
     receiver.setNow(undefined)
@@ -223,14 +248,21 @@ describe('order and contradiction', () => {
       ['ERROR', []],
       ['OK', ['contradiction']],
     ])
-    const attempts = await database.sql`select outcome from mediadock.attempts join mediadock.deliveries on id = delivery_id where webhook_id = ${second}`
+    const attempts =
+      await database.sql`select outcome from mediadock.attempts join mediadock.deliveries on id = delivery_id where webhook_id = ${second}`
     expect(attempts.map((row) => row['outcome'])).toEqual(['contradiction'])
   })
 
   it.each(['CANCELED', 'FAILED'] as const)('an OK whose result turns out to be %s is flagged', async (status) => {
     const { body, requestId } = okImage()
     const webhookId = randomUUID()
-    stand.answer((id, _req, res) => json(res, 200, { request_id: id, status, ...(status === 'FAILED' && { error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }) }))
+    stand.answer((id, _req, res) =>
+      json(res, 200, {
+        request_id: id,
+        status,
+        ...(status === 'FAILED' && { error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }),
+      }),
+    )
     await deliver(receiver.webhookUrl, body, { webhookId })
     expect(await resultOf(requestId)).toMatchObject({ status })
     expect(await settled(webhookId)).toMatchObject({ flags: ['contradiction'] })
@@ -253,7 +285,8 @@ describe('reconciling', () => {
     await database.sql`insert into mediadock.requests ${database.sql(ids.map((request_id) => ({ request_id, key_name: 'live' })))}`
     stand.answer((id, _req, res) => {
       if (id === ids[0]) return json(res, 200, imageResult(id))
-      if (id === ids[1]) return json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 })
+      if (id === ids[1])
+        return json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 })
       return json(res, 200, { request_id: id, status: 'CANCELED' })
     })
     await receiver.deps.background.reconcileNow()

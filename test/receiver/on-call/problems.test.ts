@@ -48,30 +48,223 @@ const giveUp: GiveUp = {
 const refusedFor = (reason: string | null, arrivals: number, since: string | null = '2026-03-04T01:12:00.000Z') => ({
   recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, since }] },
 })
-const run = { id: 1, started_at: '', ended_at: '2026-03-04T02:00:00.000Z', duration_ms: 1, trigger: 'cron' as const, outcome: 'ok' as const, idle_runs: 0, scanned: 0, landed: 0, running: 0, not_found: 0, failed: 0, postponed: 0, rate_limited: 0, error: null }
+const run = {
+  id: 1,
+  started_at: '',
+  ended_at: '2026-03-04T02:00:00.000Z',
+  duration_ms: 1,
+  trigger: 'cron' as const,
+  outcome: 'ok' as const,
+  idle_runs: 0,
+  scanned: 0,
+  landed: 0,
+  running: 0,
+  not_found: 0,
+  failed: 0,
+  postponed: 0,
+  rate_limited: 0,
+  error: null,
+}
 
 type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 'text'> & { text: string }]
 
 const cases: Case[] = [
-  ['many refused for want of a secret', refusedFor('no_matching_secret', 12), { severity: 'critical', cause: 'refused:no_matching_secret', href: '/parked?reason=no_matching_secret', text: '12 % of arrivals refused since 01:12: no secret matches.' }],
-  ['few of them', refusedFor('no_matching_secret', 1), { severity: 'notice', cause: 'refused:no_matching_secret', href: '/parked?reason=no_matching_secret', text: '1 % of arrivals refused since 01:12: no secret matches.' }],
-  ['refused since yesterday', refusedFor('timestamp_too_old', 50, '2026-03-03T23:59:00.000Z'), { severity: 'warning', cause: 'refused:timestamp_too_old', href: '/parked?reason=timestamp_too_old', text: '50 % of arrivals refused since 2026-03-03 23:59: the signed time is too old.' }],
-  ['refused only just now, for a reason that has no words', refusedFor('some_new_cause', 50, null), { severity: 'warning', cause: 'refused:some_new_cause', href: '/parked?reason=some_new_cause', text: '50 % of arrivals refused in the last 5 minutes: some new cause.' }],
-  ['a reason that has to be escaped in a link', refusedFor('a&b=c', 50, null), { severity: 'warning', cause: 'refused:a&b=c', href: '/parked?reason=a%26b%3Dc', text: '50 % of arrivals refused in the last 5 minutes: a&b=c.' }],
-  ['Postgres away', { recent: { ...calm.recent, failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, since: null }], arrivals: 1000 } }, { severity: 'critical', cause: 'unavailable:postgres_failed', href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed', text: 'Less than 1 % of arrivals not acknowledged in the last 5 minutes: Postgres fails.' }],
-  ['slow acknowledgements', { recent: { ...calm.recent, ackP95Ms: 2500 } }, { severity: 'warning', cause: 'slow_acknowledgement', href: '/deliveries?view=arrivals', text: 'Acknowledging is slow: 5 % of deliveries wait longer than 2.5 s for Postgres; after 10 s the provider gives up on an answer.' }],
-  ['an old inbox', { inbox: { pending: 1, oldestSeconds: 61 } }, { severity: 'critical', cause: 'inbox_old', href: '/deliveries?state=pending', text: '1 accepted delivery waits to be processed, the oldest for 61 s.' }],
-  ['a webhook that is about to be given up', { giveUps: [giveUp] }, { severity: 'critical', cause: 'giving_up', href: '/parked', text: 'The provider is about to give up 1 webhook that failed here, the first in 5 min.' }],
-  ['webhooks that were given up', { giveUps: [{ ...giveUp, given_up: true }, { ...giveUp, given_up: true, request_status: 'IN_QUEUE' }] }, { severity: 'warning', cause: 'given_up', href: '/parked', text: 'The provider has given up 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.' }],
-  ['a silent reconciler', { reconciler: { ...calm.reconciler, silent: true, last_run: run } }, { severity: 'critical', cause: 'reconciler_silent', href: '/reconciler', text: 'The reconciler is silent since 02:00: what the webhooks miss is not polled.' }],
-  ['one that never ran', { reconciler: { ...calm.reconciler, silent: true } }, { severity: 'critical', cause: 'reconciler_silent', href: '/reconciler', text: 'The reconciler is silent for more than 5 min: what the webhooks miss is not polled.' }],
-  ['a run that failed', { reconciler: { ...calm.reconciler, last_run: { ...run, outcome: 'error', error: 'no such table' } } }, { severity: 'warning', cause: 'reconciler_failed', href: '/reconciler', text: 'The last run of the reconciler failed: no such table.' }],
-  ['a key that is not accepted', { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }] }, { severity: 'critical', cause: 'key_refused:live', href: '/keys', text: 'The API key of live is not accepted (401): it makes no calls until 03:04. Give a valid key.' }],
-  ['a key that has to wait', { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }] }, { severity: 'warning', cause: 'key_blocked:live', href: '/keys', text: 'The provider demands a pause: no calls with the key live until 03:04.' }],
-  ['a spent quota', { keys: [{ ...key, calls: 100, quota_left: 0 }] }, { severity: 'warning', cause: 'quota_spent:live', href: '/keys', text: 'The quota of the key live is used up: 100 calls in the last minute.' }],
-  ['a retired key that still matches', { keys: [{ ...key, retired: true, still_matches: true, last_match_at: '2026-03-04T02:10:00.000Z' }] }, { severity: 'notice', cause: 'retired_key_matches:live', href: '/keys', text: 'The retired key live still signs deliveries, last at 02:10: keep its secret.' }],
-  ['overdue requests', { overdue: 2, reconciler: { ...calm.reconciler, backlog: { due: 900, minutes: 12 } } }, { severity: 'warning', cause: 'overdue', href: '/requests?overdue=true', text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polling what is due takes about 12 minutes.' }],
-  ['parked deliveries', { parked: [{ reason: 'key_mismatch', count: 1, first_seen: '', last_seen: '' }] }, { severity: 'warning', cause: 'parked:key_mismatch', href: '/parked?reason=key_mismatch', text: '1 delivery parked in the last hour: key mismatch.' }],
+  [
+    'many refused for want of a secret',
+    refusedFor('no_matching_secret', 12),
+    {
+      severity: 'critical',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: '12 % of arrivals refused since 01:12: no secret matches.',
+    },
+  ],
+  [
+    'few of them',
+    refusedFor('no_matching_secret', 1),
+    {
+      severity: 'notice',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: '1 % of arrivals refused since 01:12: no secret matches.',
+    },
+  ],
+  [
+    'refused since yesterday',
+    refusedFor('timestamp_too_old', 50, '2026-03-03T23:59:00.000Z'),
+    {
+      severity: 'warning',
+      cause: 'refused:timestamp_too_old',
+      href: '/parked?reason=timestamp_too_old',
+      text: '50 % of arrivals refused since 2026-03-03 23:59: the signed time is too old.',
+    },
+  ],
+  [
+    'refused only just now, for a reason that has no words',
+    refusedFor('some_new_cause', 50, null),
+    {
+      severity: 'warning',
+      cause: 'refused:some_new_cause',
+      href: '/parked?reason=some_new_cause',
+      text: '50 % of arrivals refused in the last 5 minutes: some new cause.',
+    },
+  ],
+  [
+    'a reason that has to be escaped in a link',
+    refusedFor('a&b=c', 50, null),
+    {
+      severity: 'warning',
+      cause: 'refused:a&b=c',
+      href: '/parked?reason=a%26b%3Dc',
+      text: '50 % of arrivals refused in the last 5 minutes: a&b=c.',
+    },
+  ],
+  [
+    'Postgres away',
+    {
+      recent: {
+        ...calm.recent,
+        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, since: null }],
+        arrivals: 1000,
+      },
+    },
+    {
+      severity: 'critical',
+      cause: 'unavailable:postgres_failed',
+      href: '/deliveries?view=arrivals&outcome=unavailable&reason=postgres_failed',
+      text: 'Less than 1 % of arrivals not acknowledged in the last 5 minutes: Postgres fails.',
+    },
+  ],
+  [
+    'slow acknowledgements',
+    { recent: { ...calm.recent, ackP95Ms: 2500 } },
+    {
+      severity: 'warning',
+      cause: 'slow_acknowledgement',
+      href: '/deliveries?view=arrivals',
+      text: 'Acknowledging is slow: 5 % of deliveries wait longer than 2.5 s for Postgres; after 10 s the provider gives up on an answer.',
+    },
+  ],
+  [
+    'an old inbox',
+    { inbox: { pending: 1, oldestSeconds: 61 } },
+    {
+      severity: 'critical',
+      cause: 'inbox_old',
+      href: '/deliveries?state=pending',
+      text: '1 accepted delivery waits to be processed, the oldest for 61 s.',
+    },
+  ],
+  [
+    'a webhook that is about to be given up',
+    { giveUps: [giveUp] },
+    {
+      severity: 'critical',
+      cause: 'giving_up',
+      href: '/parked',
+      text: 'The provider is about to give up 1 webhook that failed here, the first in 5 min.',
+    },
+  ],
+  [
+    'webhooks that were given up',
+    {
+      giveUps: [
+        { ...giveUp, given_up: true },
+        { ...giveUp, given_up: true, request_status: 'IN_QUEUE' },
+      ],
+    },
+    {
+      severity: 'warning',
+      cause: 'given_up',
+      href: '/parked',
+      text: 'The provider has given up 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
+    },
+  ],
+  [
+    'a silent reconciler',
+    { reconciler: { ...calm.reconciler, silent: true, last_run: run } },
+    {
+      severity: 'critical',
+      cause: 'reconciler_silent',
+      href: '/reconciler',
+      text: 'The reconciler is silent since 02:00: what the webhooks miss is not polled.',
+    },
+  ],
+  [
+    'one that never ran',
+    { reconciler: { ...calm.reconciler, silent: true } },
+    {
+      severity: 'critical',
+      cause: 'reconciler_silent',
+      href: '/reconciler',
+      text: 'The reconciler is silent for more than 5 min: what the webhooks miss is not polled.',
+    },
+  ],
+  [
+    'a run that failed',
+    { reconciler: { ...calm.reconciler, last_run: { ...run, outcome: 'error', error: 'no such table' } } },
+    { severity: 'warning', cause: 'reconciler_failed', href: '/reconciler', text: 'The last run of the reconciler failed: no such table.' },
+  ],
+  [
+    'a key that is not accepted',
+    { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }] },
+    {
+      severity: 'critical',
+      cause: 'key_refused:live',
+      href: '/keys',
+      text: 'The API key of live is not accepted (401): it makes no calls until 03:04. Give a valid key.',
+    },
+  ],
+  [
+    'a key that has to wait',
+    { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'rate_limited' }] },
+    {
+      severity: 'warning',
+      cause: 'key_blocked:live',
+      href: '/keys',
+      text: 'The provider demands a pause: no calls with the key live until 03:04.',
+    },
+  ],
+  [
+    'a spent quota',
+    { keys: [{ ...key, calls: 100, quota_left: 0 }] },
+    {
+      severity: 'warning',
+      cause: 'quota_spent:live',
+      href: '/keys',
+      text: 'The quota of the key live is used up: 100 calls in the last minute.',
+    },
+  ],
+  [
+    'a retired key that still matches',
+    { keys: [{ ...key, retired: true, still_matches: true, last_match_at: '2026-03-04T02:10:00.000Z' }] },
+    {
+      severity: 'notice',
+      cause: 'retired_key_matches:live',
+      href: '/keys',
+      text: 'The retired key live still signs deliveries, last at 02:10: keep its secret.',
+    },
+  ],
+  [
+    'overdue requests',
+    { overdue: 2, reconciler: { ...calm.reconciler, backlog: { due: 900, minutes: 12 } } },
+    {
+      severity: 'warning',
+      cause: 'overdue',
+      href: '/requests?overdue=true',
+      text: '2 requests are overdue: neither a webhook nor a poll has brought their results. Polling what is due takes about 12 minutes.',
+    },
+  ],
+  [
+    'parked deliveries',
+    { parked: [{ reason: 'key_mismatch', count: 1, first_seen: '', last_seen: '' }] },
+    {
+      severity: 'warning',
+      cause: 'parked:key_mismatch',
+      href: '/parked?reason=key_mismatch',
+      text: '1 delivery parked in the last hour: key mismatch.',
+    },
+  ],
 ]
 
 describe('what is wrong, in words', () => {
@@ -86,7 +279,15 @@ describe('what is wrong, in words', () => {
   it.each<[string, Partial<Numbers>]>([
     ['a slow answer or two', { recent: { ...calm.recent, ackP95Ms: 1999 } }],
     ['an inbox that is just being worked on', { inbox: { pending: 500, oldestSeconds: 60 } }],
-    ['webhooks that failed here and landed by other ways', { giveUps: [{ ...giveUp, request_status: 'COMPLETED' }, { ...giveUp, given_up: true, request_status: 'FAILED' }] }],
+    [
+      'webhooks that failed here and landed by other ways',
+      {
+        giveUps: [
+          { ...giveUp, request_status: 'COMPLETED' },
+          { ...giveUp, given_up: true, request_status: 'FAILED' },
+        ],
+      },
+    ],
     ['a webhook that will still be sent for a long while', { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] }],
     ['a retired key that has no calls', { keys: [{ ...key, retired: true, quota_left: 0 }] }],
   ])('nothing for %s', (_what, numbers) => {
@@ -94,7 +295,18 @@ describe('what is wrong, in words', () => {
   })
 
   it('the worst comes first', () => {
-    const numbers = { ...calm, ...refusedFor('malformed_header', 1), overdue: 1, inbox: { pending: 1, oldestSeconds: 90 }, parked: [{ reason: 'not_json', count: 1, first_seen: '', last_seen: '' }] }
-    expect(problemsOf(numbers).map(({ severity, cause }) => `${severity} ${cause}`)).toEqual(['critical inbox_old', 'warning overdue', 'warning parked:not_json', 'notice refused:malformed_header'])
+    const numbers = {
+      ...calm,
+      ...refusedFor('malformed_header', 1),
+      overdue: 1,
+      inbox: { pending: 1, oldestSeconds: 90 },
+      parked: [{ reason: 'not_json', count: 1, first_seen: '', last_seen: '' }],
+    }
+    expect(problemsOf(numbers).map(({ severity, cause }) => `${severity} ${cause}`)).toEqual([
+      'critical inbox_old',
+      'warning overdue',
+      'warning parked:not_json',
+      'notice refused:malformed_header',
+    ])
   })
 })

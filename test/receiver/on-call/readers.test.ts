@@ -60,13 +60,30 @@ describe('what the console reads', () => {
     await writeMinutes(db, { now, stuckAfterSeconds: 120 })
 
     expect(await readKeys(db, options())).toMatchObject([
-      { name: 'live', configured: true, environment: 'live', fingerprint: expect.stringMatching(/^[0-9a-f]{8}$/), matches: 2, still_matches: false, calls: 1, quota_left: 99 },
+      {
+        name: 'live',
+        configured: true,
+        environment: 'live',
+        fingerprint: expect.stringMatching(/^[0-9a-f]{8}$/),
+        matches: 2,
+        still_matches: false,
+        calls: 1,
+        quota_left: 99,
+      },
       { name: 'sandbox', environment: 'sandbox', matches: 0, last_match_at: null, quota_left: 100 },
     ])
     expect(await readQuarantineCauses(db)).toMatchObject([{ reason: 'no_matching_secret', count: 1 }])
     expect(await readParkedCauses(db)).toMatchObject([{ reason: 'not_json', count: 1 }])
     expect(await listGiveUps(db, new Date())).toMatchObject([
-      { id: webhookId, request_id: refused.requestId, request_status: null, reason: 'no_matching_secret', attempts_seen: 1, attempts_spent: 1, given_up: false },
+      {
+        id: webhookId,
+        request_id: refused.requestId,
+        request_status: null,
+        reason: 'no_matching_secret',
+        attempts_seen: 1,
+        attempts_spent: 1,
+        given_up: false,
+      },
     ])
     const { minutes, process_starts } = await readMinutes(db, {}, new Date(now.getTime() + 60_000))
     const totals: Record<string, number> = {}
@@ -76,7 +93,9 @@ describe('what the console reads', () => {
     expect(process_starts).toMatchObject([{ pid: process.pid }])
 
     const timeline = (await readRequest(db, image.requestId, options()))?.timeline ?? []
-    expect(timeline.filter(({ kind }) => kind === 'poll')).toMatchObject([{ poll: { key_name: 'live', outcome: 'result', detail: 'COMPLETED' } }])
+    expect(timeline.filter(({ kind }) => kind === 'poll')).toMatchObject([
+      { poll: { key_name: 'live', outcome: 'result', detail: 'COMPLETED' } },
+    ])
 
     const stats = await readStats(db, options())
     expect(stats.recent).toMatchObject({ minutes: 5, arrivals: 3 })
@@ -90,8 +109,15 @@ describe('what the console reads', () => {
     await database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
     const { id, run } = await background.reconcileNow()
     expect(run).toMatchObject({ scanned: 1, landed: 1 })
-    expect((await listReconcileRuns(db, {})).data).toMatchObject([{ id, trigger: 'manual', outcome: 'ok', scanned: 1, landed: 1, error: null }])
-    expect(await readReconciler(db, options())).toMatchObject({ silent: false, last_run: { id }, last_working_run: { id }, backlog: { due: 0 } })
+    expect((await listReconcileRuns(db, {})).data).toMatchObject([
+      { id, trigger: 'manual', outcome: 'ok', scanned: 1, landed: 1, error: null },
+    ])
+    expect(await readReconciler(db, options())).toMatchObject({
+      silent: false,
+      last_run: { id },
+      last_working_run: { id },
+      backlog: { due: 0 },
+    })
     const later = { ...options(), now: new Date(Date.now() + 301_000) }
     expect(await readReconciler(db, later)).toMatchObject({ silent: true })
   })
@@ -100,9 +126,14 @@ describe('what the console reads', () => {
     const { db } = receiver.deps
     const at = new Date()
     await writeAudit(db, { via: 'cli', actor: 'me@here', action: 'replay', target: failed().requestId, detail: { replayed: 1 }, at })
-    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) }, () => Promise.reject(new Error('it \0 broke')))
+    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) }, () =>
+      Promise.reject(new Error('it \0 broke')),
+    )
     await expect(work).rejects.toThrow('it \0 broke')
-    expect((await listAudit(db, {})).data).toMatchObject([{ action: 'reconcile', detail: { error: 'it  broke' } }, { action: 'replay', detail: { replayed: 1 } }])
+    expect((await listAudit(db, {})).data).toMatchObject([
+      { action: 'reconcile', detail: { error: 'it  broke' } },
+      { action: 'replay', detail: { replayed: 1 } },
+    ])
     expect((await listAudit(db, { via: 'cli' })).data).toHaveLength(1)
     expect((await listAudit(db, { actor: 'nobody' })).data).toHaveLength(0)
   })

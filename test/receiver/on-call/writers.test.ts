@@ -31,7 +31,8 @@ const minute = new Date('2026-05-05T05:05:00Z')
 const at = (seconds: number) => new Date(minute.getTime() + seconds * 1000)
 
 describe('runs of the reconciler', () => {
-  const runs = () => database.sql`select id::int, trigger, outcome, idle_runs, scanned, error, started_at, ended_at from mediadock.reconcile_runs order by id`
+  const runs = () =>
+    database.sql`select id::int, trigger, outcome, idle_runs, scanned, error, started_at, ended_at from mediadock.reconcile_runs order by id`
   const runAt = (seconds: number, run: Partial<ReconcileRun> = {}, trigger: 'cron' | 'manual' = 'cron') =>
     recorded({ db: pool.db, clock: () => at(seconds) }, trigger, async () => ({ ...idle, ...run }))
 
@@ -56,16 +57,23 @@ describe('runs of the reconciler', () => {
   })
 
   it('one that failed says why, and fails on', async () => {
-    await expect(recorded({ db: pool.db, clock: () => minute }, 'cron', () => Promise.reject(new Error('the provider is gone')))).rejects.toThrow('the provider is gone')
+    await expect(
+      recorded({ db: pool.db, clock: () => minute }, 'cron', () => Promise.reject(new Error('the provider is gone'))),
+    ).rejects.toThrow('the provider is gone')
     expect(await runs()).toMatchObject([{ outcome: 'error', error: 'the provider is gone' }])
   })
 })
 
 describe('the minutes', () => {
-  const arrive = (seconds: number, outcome: string, { reason = null, ackMs = 10, folded = 0 }: { reason?: string | null; ackMs?: number; folded?: number } = {}) =>
+  const arrive = (
+    seconds: number,
+    outcome: string,
+    { reason = null, ackMs = 10, folded = 0 }: { reason?: string | null; ackMs?: number; folded?: number } = {},
+  ) =>
     database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, folded)
       values (${at(seconds)}, ${outcome}, ${reason}, ${outcome === 'refused' ? 401 : 200}, ${ackMs}, ${folded})`
-  const written = () => database.sql`select minute, arrivals, ack_p50_ms, landed, landing_p50_seconds, inbox_pending, overdue from mediadock.minutes order by minute`
+  const written = () =>
+    database.sql`select minute, arrivals, ack_p50_ms, landed, landing_p50_seconds, inbox_pending, overdue from mediadock.minutes order by minute`
   const write = (seconds: number) => writeMinutes(pool.db, { now: at(seconds), stuckAfterSeconds: 120 })
 
   it('count what arrived and landed in them, folded rows too, and only then', async () => {
@@ -77,14 +85,25 @@ describe('the minutes', () => {
         ('00000000-0000-4000-8000-000000000001', 'image', 0, 'https://media.test/1'), ('00000000-0000-4000-8000-000000000002', 'image', 0, 'https://media.test/2'))
       insert into mediadock.requests (request_id, status, source, tracked_at, landed_at) values
       ('00000000-0000-4000-8000-000000000001', 'COMPLETED', 'webhook', ${at(1)}, ${at(3)}), ('00000000-0000-4000-8000-000000000002', 'COMPLETED', 'reconciler', ${at(1)}, ${at(9)})`
-    for (const [id, received] of [['1', at(1)], ['2', at(2)]] as const) {
+    for (const [id, received] of [
+      ['1', at(1)],
+      ['2', at(2)],
+    ] as const) {
       await database.sql`insert into mediadock.deliveries (id, webhook_id, request_id, key_name, signed_at, received_at, headers, body)
         values (${`00000000-0000-4000-8000-00000000000${id}`}, ${id}, '00000000-0000-4000-8000-000000000001', 'live', now(), ${received}, '{}', '')`
     }
     await write(90)
     expect(await written()).toEqual([
       // The median of 10, 20 and 60 ms; from the first delivery of what a webhook landed.
-      { minute, arrivals: { accepted: 3, 'refused/no_matching_secret': 42 }, ack_p50_ms: 20, landed: 2, landing_p50_seconds: 2, inbox_pending: null, overdue: null },
+      {
+        minute,
+        arrivals: { accepted: 3, 'refused/no_matching_secret': 42 },
+        ack_p50_ms: 20,
+        landed: 2,
+        landing_p50_seconds: 2,
+        inbox_pending: null,
+        overdue: null,
+      },
       { minute: at(60), arrivals: { accepted: 1 }, ack_p50_ms: 10, landed: 0, landing_p50_seconds: null, inbox_pending: 0, overdue: 0 },
     ])
   })
@@ -104,7 +123,10 @@ describe('the minutes', () => {
     await write(50)
     await arrive(58, 'accepted')
     await write(62)
-    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({ arrivals: { accepted: 1 }, inbox_pending: 1 })
+    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({
+      arrivals: { accepted: 1 },
+      inbox_pending: 1,
+    })
     await arrive(59, 'accepted')
     await write(60 + settledAfterSeconds)
     await arrive(59.5, 'accepted')
@@ -115,7 +137,14 @@ describe('the minutes', () => {
   it('tell of the last five together with what is not written yet, each arrival once', async () => {
     for (const seconds of [-301, -300, -200, -100, -61, -60, -1, 0, 30]) await arrive(seconds, 'accepted')
     await arrive(10, 'refused', { reason: 'a/b', folded: 2 })
-    const expected = { minutes: 5, arrivals: 11, by_outcome: [{ outcome: 'accepted', reason: null, arrivals: 8 }, { outcome: 'refused', reason: 'a/b', arrivals: 3 }] }
+    const expected = {
+      minutes: 5,
+      arrivals: 11,
+      by_outcome: [
+        { outcome: 'accepted', reason: null, arrivals: 8 },
+        { outcome: 'refused', reason: 'a/b', arrivals: 3 },
+      ],
+    }
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
     // With a gap between the written ones: nobody was there to write it.
     for (const now of [-225, -105]) await write(now)
@@ -125,20 +154,39 @@ describe('the minutes', () => {
   })
 
   it('tell since when arrivals fail: a pause of more than five minutes ends it', async () => {
-    for (const [before, what] of [[60, 'refused/x'], [20, 'refused/x'], [18, 'refused/x'], [13, 'refused/x'], [12, 'accepted'], [9, 'refused/x'], [9, 'unavailable/y']] as const) {
+    for (const [before, what] of [
+      [60, 'refused/x'],
+      [20, 'refused/x'],
+      [18, 'refused/x'],
+      [13, 'refused/x'],
+      [12, 'accepted'],
+      [9, 'refused/x'],
+      [9, 'unavailable/y'],
+    ] as const) {
       await database.sql`insert into mediadock.minutes (minute, written_at, arrivals, landed) values (${at(-60 * before)}, ${at(0)}, ${database.sql.json({ [what]: 1 })}, 0)
         on conflict (minute) do update set arrivals = minutes.arrivals || excluded.arrivals`
     }
-    expect(await failingSince(pool.db, at(0))).toEqual(new Map([['refused/x', at(-20 * 60).toISOString()], ['unavailable/y', at(-9 * 60).toISOString()]]))
+    expect(await failingSince(pool.db, at(0))).toEqual(
+      new Map([
+        ['refused/x', at(-20 * 60).toISOString()],
+        ['unavailable/y', at(-9 * 60).toISOString()],
+      ]),
+    )
   })
 })
 
 describe('uses of keys', () => {
   it('sum up, whatever the order in which they come', async () => {
-    await noteKeyUses(pool.db, [{ keyName: 'live', at: at(10), matches: 2 }, { keyName: 'sandbox', at: at(5), matches: 1 }, { keyName: 'live', at: at(30), matches: 1 }])
+    await noteKeyUses(pool.db, [
+      { keyName: 'live', at: at(10), matches: 2 },
+      { keyName: 'sandbox', at: at(5), matches: 1 },
+      { keyName: 'live', at: at(30), matches: 1 },
+    ])
     await noteKeyUses(pool.db, [{ keyName: 'live', at: at(1), matches: 1 }])
     await noteKeyUses(pool.db, [])
-    expect(await database.sql`select key_name, first_match_at, last_match_at, matches::int from mediadock.key_uses order by key_name`).toEqual([
+    expect(
+      await database.sql`select key_name, first_match_at, last_match_at, matches::int from mediadock.key_uses order by key_name`,
+    ).toEqual([
       { key_name: 'live', first_match_at: at(1), last_match_at: at(30), matches: 4 },
       { key_name: 'sandbox', first_match_at: at(5), last_match_at: at(5), matches: 1 },
     ])
@@ -150,7 +198,13 @@ describe('the log of polls', () => {
     let dropped = 0
     const log = createPollLog({ db: pool.db, dropped: { inc: () => (dropped += 1) } as never, wake: () => {} })
     for (let n = 0; n < 10_002; n += 1) {
-      log.record({ requestId: '00000000-0000-4000-8000-000000000004', keyName: 'live', polledAt: at(n), outcome: 'invalid', detail: n === 0 ? 'a\0b\ud800' : undefined })
+      log.record({
+        requestId: '00000000-0000-4000-8000-000000000004',
+        keyName: 'live',
+        polledAt: at(n),
+        outcome: 'invalid',
+        detail: n === 0 ? 'a\0b\ud800' : undefined,
+      })
     }
     expect([log.waiting(), dropped]).toEqual([10_000, 2])
     while ((await log.runOnce()).more);
@@ -170,9 +224,13 @@ describe('retention', () => {
       await database.sql`insert into mediadock.process_starts values (${when}, 'h', 1, '1')`
       await database.sql`insert into mediadock.key_uses values (${String(when)}, ${when}, ${when}, 1)`
     }
-    const pruned = await pruneOnce({ db: pool.db, retentionDays: 30, clock: () => minute, logger: createLogger('silent') }, new AbortController().signal)
+    const pruned = await pruneOnce(
+      { db: pool.db, retentionDays: 30, clock: () => minute, logger: createLogger('silent') },
+      new AbortController().signal,
+    )
     expect(pruned.notes).toBe(5)
-    const [left] = await database.sql`select (select count(*) from mediadock.audit) + (select count(*) from mediadock.polls) + (select count(*) from mediadock.reconcile_runs)
+    const [left] =
+      await database.sql`select (select count(*) from mediadock.audit) + (select count(*) from mediadock.polls) + (select count(*) from mediadock.reconcile_runs)
       + (select count(*) from mediadock.minutes) + (select count(*) from mediadock.process_starts) as notes, (select count(*) from mediadock.key_uses) as keys`
     expect(left).toEqual({ notes: '5', keys: '2' })
   })

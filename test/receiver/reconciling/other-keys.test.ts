@@ -36,7 +36,9 @@ describe.each(testServers)('requests of another key (%s)', (server) => {
       fetch: async ({ keyName, onDecided }) => {
         polled.push(keyName)
         onDecided?.()
-        return keyName === 'live' ? { answer: { kind: 'not_found' }, keyName } : { answer: { kind: 'postponed', reason: 'quota', retryAt: new Date() }, keyName }
+        return keyName === 'live'
+          ? { answer: { kind: 'not_found' }, keyName }
+          : { answer: { kind: 'postponed', reason: 'quota', retryAt: new Date() }, keyName }
       },
     })
     expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 1, scanned: 17 })
@@ -46,7 +48,8 @@ describe.each(testServers)('requests of another key (%s)', (server) => {
 
 it('metadata that nobody could list is refused where it is tracked', async () => {
   const { sql } = await withTestDatabase()
-  const track = (bytes: number) => sql`insert into mediadock.requests (request_id, metadata) values (gen_random_uuid(), jsonb_build_object('text', repeat('x', ${bytes}::int)))`
+  const track = (bytes: number) =>
+    sql`insert into mediadock.requests (request_id, metadata) values (gen_random_uuid(), jsonb_build_object('text', repeat('x', ${bytes}::int)))`
   await track(1_000_000)
   await expect(track(9_000_000)).rejects.toThrow(/requests_metadata_size/)
 })

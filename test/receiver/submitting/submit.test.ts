@@ -24,7 +24,15 @@ const accept: Respond = ({ key }, res) => {
   const id = known.get(key) ?? randomUUID()
   known.set(key, id)
   const base = `http://127.0.0.1/v1/requests/${id}`
-  json(res, 200, { request_id: id, status: 'IN_QUEUE', queue_position: 0, status_url: `${base}/status`, response_url: base, cancel_url: `${base}/cancel`, cost: 4 })
+  json(res, 200, {
+    request_id: id,
+    status: 'IN_QUEUE',
+    queue_position: 0,
+    status_url: `${base}/status`,
+    response_url: base,
+    cancel_url: `${base}/cancel`,
+    cost: 4,
+  })
 }
 
 beforeAll(async () => {
@@ -32,7 +40,12 @@ beforeAll(async () => {
     let text = ''
     req.on('data', (chunk) => (text += chunk))
     req.on('end', () => {
-      const one = { path: req.url ?? '', key: String(req.headers['idempotency-key']), authorization: req.headers.authorization ?? '', body: JSON.parse(text || '{}') }
+      const one = {
+        path: req.url ?? '',
+        key: String(req.headers['idempotency-key']),
+        authorization: req.headers.authorization ?? '',
+        body: JSON.parse(text || '{}'),
+      }
       posted.push(one)
       respond(one, res)
     })
@@ -76,7 +89,12 @@ describe('submitting', () => {
     expect(answer).toMatchObject({ status: 202, body: { state: 'submitted', status: 'IN_QUEUE', cost: 4, metadata: { order: 9 } } })
     const { request_id: id, idempotency_key: key } = Object(answer.body)
     expect(posted).toEqual([
-      { path: '/v1/models/aurora-image', key, authorization: `Bearer ${liveKey.api_key}`, body: { input: body.input, webhook_url: 'https://hooks.test/webhooks' } },
+      {
+        path: '/v1/models/aurora-image',
+        key,
+        authorization: `Bearer ${liveKey.api_key}`,
+        body: { input: body.input, webhook_url: 'https://hooks.test/webhooks' },
+      },
     ])
     const [row] = await database.sql`select * from mediadock.results where request_id = ${id}`
     expect(row).toMatchObject({ status: 'IN_QUEUE', model: 'aurora-image', key_name: 'live', sandbox: false, metadata: { order: 9 } })
@@ -87,7 +105,10 @@ describe('submitting', () => {
     const [first, second] = [await submit({ idempotency_key }), await submit({ idempotency_key })]
     expect(Object(second.body).request_id).toBe(Object(first.body).request_id)
     expect(posted).toHaveLength(1)
-    await expect(submit({ idempotency_key, input: { prompt: 'another' } })).rejects.toMatchObject({ status: 409, code: 'idempotency_key_reuse' })
+    await expect(submit({ idempotency_key, input: { prompt: 'another' } })).rejects.toMatchObject({
+      status: 409,
+      code: 'idempotency_key_reuse',
+    })
   })
 
   it('passes a 4xx of the provider on, and may be sent again with the same key', async () => {
@@ -152,7 +173,11 @@ describe('submitting', () => {
       const id = randomUUID()
       known.set(one.key, id)
       void deliver(receiver.webhookUrl, failed(id).body)
-        .then(() => eventually(async () => (await database.sql`select from mediadock.results where request_id = ${id} and status = 'FAILED'`).length > 0))
+        .then(() =>
+          eventually(
+            async () => (await database.sql`select from mediadock.results where request_id = ${id} and status = 'FAILED'`).length > 0,
+          ),
+        )
         .then(() => accept(one, res))
     }
     const answer = await submit({ metadata: { order: 11 } })

@@ -42,16 +42,24 @@ async function startDump(database: TestDatabase): Promise<() => Promise<void>> {
 }
 
 const insertAt = ({ client }: Pool, at: Date) =>
-  withDeadline(client`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${at.toISOString()}::timestamptz, 'accepted', 200, 1)`, soonMs, 'an insert')
+  withDeadline(
+    client`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${at.toISOString()}::timestamptz, 'accepted', 200, 1)`,
+    soonMs,
+    'an insert',
+  )
 
 const dayOf = (at: Date) => at.toISOString().slice(0, 10).replaceAll('-', '')
 
 /** Where the rows of a day are. */
 const placesOf = async ({ sql }: TestDatabase, at: Date) =>
-  (await sql`select distinct tableoid::regclass::text as place from mediadock.arrivals where arrived_at::date = ${at}::timestamptz::date order by 1`).map(({ place }) => place)
+  (
+    await sql`select distinct tableoid::regclass::text as place from mediadock.arrivals where arrived_at::date = ${at}::timestamptz::date order by 1`
+  ).map(({ place }) => place)
 
 const days = async ({ sql }: TestDatabase) =>
-  (await sql`select inhrelid::regclass::text as name from pg_inherits where inhparent = 'mediadock.arrivals'::regclass order by 1`).map(({ name }) => name)
+  (await sql`select inhrelid::regclass::text as name from pg_inherits where inhparent = 'mediadock.arrivals'::regclass order by 1`).map(
+    ({ name }) => name,
+  )
 
 describe.each(testServers)('days of the arrival log on the %s server', (server) => {
   it('are made a week ahead, by any number at once, and once', async () => {
@@ -62,7 +70,10 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
       const rounds = await Promise.all(Array.from({ length: 4 }, () => ensurePartitions(pool.db, now)))
       return rounds.every(({ missing }) => missing === 0)
     })
-    expect(await days(database)).toEqual([...Array.from({ length: 8 }, (_, ahead) => `mediadock.arrivals_${dayOf(new Date(now.getTime() + ahead * dayMs))}`), 'mediadock.arrivals_other'])
+    expect(await days(database)).toEqual([
+      ...Array.from({ length: 8 }, (_, ahead) => `mediadock.arrivals_${dayOf(new Date(now.getTime() + ahead * dayMs))}`),
+      'mediadock.arrivals_other',
+    ])
     await insertAt(pool, now)
     await insertAt(pool, new Date(now.getTime() + 1))
     expect(await placesOf(database, now)).toEqual(['mediadock.arrivals_20310330'])
@@ -147,9 +158,12 @@ describeOnPackaged('pg_dump itself, held up in the middle by whoever reads its o
     const database = await withTestDatabase('packaged')
     const pool = await openPool(database)
     await database.sql`insert into mediadock.quarantine (arrived_at, reason, headers, body) select now(), 'x', '{}', convert_to(repeat(md5(n::text), 30000), 'utf8') from generate_series(1, 5) as n`
-    const dump = spawn(path.join(inject('packagedBinaries'), 'pg_dump'), ['--dbname', database.url], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const dump = spawn(path.join(inject('packagedBinaries'), 'pg_dump'), ['--dbname', database.url], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
     onTestFinished(() => void dump.kill('SIGKILL'))
-    const isHolding = () => database.sql`select from pg_locks where relation = 'mediadock.arrivals'::regclass and mode = 'AccessShareLock' and pid <> pg_backend_pid()`
+    const isHolding = () =>
+      database.sql`select from pg_locks where relation = 'mediadock.arrivals'::regclass and mode = 'AccessShareLock' and pid <> pg_backend_pid()`
     await eventually(async () => (await isHolding()).length > 0)
 
     const now = new Date('2031-05-01T12:00:00Z')

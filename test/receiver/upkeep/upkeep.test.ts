@@ -37,7 +37,12 @@ async function idOf(webhookId: string): Promise<string> {
 /** All that a reader or an on-call could see change. */
 async function state(): Promise<string> {
   const tables = ['requests', 'media', 'deliveries', 'inbox', 'attempts', 'quarantine']
-  const rows = await Promise.all(tables.map((table) => database.sql`select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) as sum from ${database.sql(`mediadock.${table}`)} t`))
+  const rows = await Promise.all(
+    tables.map(
+      (table) =>
+        database.sql`select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) as sum from ${database.sql(`mediadock.${table}`)} t`,
+    ),
+  )
   return rows.map(([row]) => row?.['sum']).join()
 }
 
@@ -87,7 +92,9 @@ describe('replay', () => {
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
     await deliver(receiver.webhookUrl, body, { webhookId, secret: sandboxKey.signing_secret })
     const id = await idOf(webhookId)
-    await eventually(async () => (await database.sql`select from mediadock.deliveries where id = ${id} and parked_reason = 'key_mismatch'`).length > 0)
+    await eventually(
+      async () => (await database.sql`select from mediadock.deliveries where id = ${id} and parked_reason = 'key_mismatch'`).length > 0,
+    )
     await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
     const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
     expect(done?.changes).toMatchObject([{ outcome: 'landed', request: { after: { status: 'FAILED' } } }])
@@ -142,7 +149,8 @@ describe('retention', () => {
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
     // Of days without a partition of their own: what is past, and what is not.
     const [past, ahead] = [new Date(Date.now() - 60 * day), new Date(Date.now() + 60 * day)]
-    for (const at of [past, ahead]) await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) select ${at}, 'accepted', 200, 1 from generate_series(1, 1200)`
+    for (const at of [past, ahead])
+      await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) select ${at}, 'accepted', 200, 1 from generate_series(1, 1200)`
     expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(2400)
 
     const pruned = await pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
@@ -161,7 +169,11 @@ describe('retention', () => {
     const unusable = {
       not_utf8: Buffer.from([0xff]),
       not_json: Buffer.from('nonsense'),
-      not_storable: Buffer.from(failed(requestId).body.toString().replace('"message":"', String.raw`"message":"\u0000`)),
+      not_storable: Buffer.from(
+        failed(requestId)
+          .body.toString()
+          .replace('"message":"', String.raw`"message":"\u0000`),
+      ),
       unknown_shape: Buffer.from('[]'),
       no_request_id: Buffer.from('{}'),
       unknown_status: Buffer.from(`{"request_id":"${requestId}","status":"MAYBE"}`),
@@ -178,7 +190,8 @@ describe('retention', () => {
       await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
         values (${id}, ${id}, 'live', ${old}, ${old}, '{}', '', ${reason})`
     }
-    const ofThese = () => database.sql`select webhook_id, parked_reason from mediadock.deliveries where webhook_id = any(${[...webhookIds.keys()]})`
+    const ofThese = () =>
+      database.sql`select webhook_id, parked_reason from mediadock.deliveries where webhook_id = any(${[...webhookIds.keys()]})`
     expect(new Map((await ofThese()).map((row) => [row['webhook_id'], row['parked_reason']]))).toEqual(webhookIds)
 
     // Not before they are as old as that.

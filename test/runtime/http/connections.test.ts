@@ -60,10 +60,21 @@ const backlogFile = '/proc/sys/net/core/somaxconn'
 const maxBacklog = fs.existsSync(backlogFile) ? Number(fs.readFileSync(backlogFile, 'utf8')) : 0
 
 it.skipIf(maxBacklog < 2000)('lets 1,500 that connect at once wait for their turn instead of turning them away', async () => {
-  const listener = await listen({ handler: (_req, res) => res.end(), host: '127.0.0.1', port: 0, setting: 'PORT', logger: pino({ level: 'silent' }) })
+  const listener = await listen({
+    handler: (_req, res) => res.end(),
+    host: '127.0.0.1',
+    port: 0,
+    setting: 'PORT',
+    logger: pino({ level: 'silent' }),
+  })
   onTestFinished(() => listener.close(0))
   let connected = 0
-  const sockets = Array.from({ length: 1500 }, () => net.connect(listener.port, '127.0.0.1').on('error', () => {}).once('connect', () => (connected += 1)))
+  const sockets = Array.from({ length: 1500 }, () =>
+    net
+      .connect(listener.port, '127.0.0.1')
+      .on('error', () => {})
+      .once('connect', () => (connected += 1)),
+  )
   onTestFinished(() => sockets.forEach((socket) => socket.destroy()))
   // Each turn takes in one of them; the kernel keeps the others. Who is turned away tries again after a second.
   for (let n = 0; n < 100; n += 1) await nextTurn()
@@ -71,7 +82,13 @@ it.skipIf(maxBacklog < 2000)('lets 1,500 that connect at once wait for their tur
 })
 
 it('while connections come in, what can wait has the smallest share of a turn', async () => {
-  const listener = await listen({ handler: (_req, res) => res.end(), host: '127.0.0.1', port: 0, setting: 'PORT', logger: pino({ level: 'silent' }) })
+  const listener = await listen({
+    handler: (_req, res) => res.end(),
+    host: '127.0.0.1',
+    port: 0,
+    setting: 'PORT',
+    logger: pino({ level: 'silent' }),
+  })
   onTestFinished(() => listener.close(0))
   const shares: number[] = []
   listener.server.on('connection', () => shares.push(shareOfTurn(4)))

@@ -39,7 +39,10 @@ async function startListener(more: Partial<ListenOptions> = {}): Promise<Handled
 async function connect(port: number) {
   const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true }).on('error', () => {})
   const came = { text: '', isOver: false }
-  socket.on('data', (chunk) => (came.text += chunk.toString())).on('end', () => (came.isOver = true)).on('close', () => (came.isOver = true))
+  socket
+    .on('data', (chunk) => (came.text += chunk.toString()))
+    .on('end', () => (came.isOver = true))
+    .on('close', () => (came.isOver = true))
   onTestFinished(() => void socket.destroy())
   await once(socket, 'connect')
   return { socket, came }

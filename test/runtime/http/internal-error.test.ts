@@ -21,5 +21,7 @@ it('what nobody expected is answered 500 in the envelope without a word of it, a
     500,
     { error: { type: 'api_error', code: 'internal_error', message: 'something failed on our side; the log has the details' } },
   ])
-  expect(lines().map((line) => JSON.parse(line))).toMatchObject([{ level: 50, method: 'GET', path: '/broken', err: { type: 'TypeError', stack: expect.stringContaining('internal-error.test.ts') } }])
+  expect(lines().map((line) => JSON.parse(line))).toMatchObject([
+    { level: 50, method: 'GET', path: '/broken', err: { type: 'TypeError', stack: expect.stringContaining('internal-error.test.ts') } },
+  ])
 })

@@ -1,15 +1,29 @@
 import { sql as statement } from 'drizzle-orm'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
-import { databaseCodeOf, databaseErrorOf, hadToGiveWay, isAboutTheData, isAboutTheRow, postgresMessage, untilNotGivingWay } from '../../../src/runtime/postgres/errors.ts'
+import {
+  databaseCodeOf,
+  databaseErrorOf,
+  hadToGiveWay,
+  isAboutTheData,
+  isAboutTheRow,
+  postgresMessage,
+  untilNotGivingWay,
+} from '../../../src/runtime/postgres/errors.ts'
 import { explainPostgres } from '../../../src/runtime/postgres/words.ts'
 import { withTestDatabase } from '../../support/database.ts'
 
 async function failureOf(text: string, url?: string) {
   const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 1 })
   onTestFinished(() => pool.close())
-  const plain: unknown = await pool.client.unsafe(text).then(() => undefined, (error: unknown) => error)
-  const wrapped: unknown = await pool.db.execute(statement.raw(text)).then(() => undefined, (error: unknown) => error)
+  const plain: unknown = await pool.client.unsafe(text).then(
+    () => undefined,
+    (error: unknown) => error,
+  )
+  const wrapped: unknown = await pool.db.execute(statement.raw(text)).then(
+    () => undefined,
+    (error: unknown) => error,
+  )
   return [plain, wrapped]
 }
 
@@ -19,9 +33,9 @@ describe('databaseErrorOf', () => {
   it('is what Postgres said, wrapped by drizzle or not, and anything else as it is', async () => {
     const [plain, wrapped] = await failureOf(raising('23505'))
     expect(wrapped).toMatchObject({ name: 'Error', message: expect.stringMatching(/^Failed query/) })
-    expect([plain, databaseErrorOf(plain), databaseErrorOf(wrapped)].map((error) => error instanceof Error && [error.name, error.message])).toEqual(
-      Array.from({ length: 3 }, () => ['PostgresError', 'as asked for']),
-    )
+    expect(
+      [plain, databaseErrorOf(plain), databaseErrorOf(wrapped)].map((error) => error instanceof Error && [error.name, error.message]),
+    ).toEqual(Array.from({ length: 3 }, () => ['PostgresError', 'as asked for']))
     expect([plain, wrapped].map(databaseCodeOf)).toEqual(['23505', '23505'])
     // Whatever failed because of it is another matter.
     const other = new Error('the work was not done', { cause: plain })
@@ -40,7 +54,9 @@ describe('isAboutTheRow', () => {
     ['a constraint', 'insert into mediadock.requests (request_id) values (null)'],
     ['a limit', `select ${Array.from({ length: 1700 }, () => '1').join(',')}`],
     ['a table that is not there', 'select * from nowhere'],
-    ...['P0001', '42501', '0A000', '21000', '09000', '27000', '2F002', '38000', '39000', '55000', '44000', 'ZZ001'].map((state): [string, string] => [state, raising(state)]),
+    ...['P0001', '42501', '0A000', '21000', '09000', '27000', '2F002', '38000', '39000', '55000', '44000', 'ZZ001'].map(
+      (state): [string, string] => [state, raising(state)],
+    ),
   ])('%s is', async (_what, text) => {
     expect((await failureOf(text)).map(isAboutTheRow)).toEqual([true, true])
   })
@@ -48,7 +64,9 @@ describe('isAboutTheRow', () => {
   it.each<[string, string]>([
     ['a read-only transaction', 'set transaction read only; create table x ()'],
     ['a statement that was canceled', `set statement_timeout = 10; select pg_sleep(5)`],
-    ...['08006', '25006', '40001', '40P01', '53100', '53300', '57014', '57P01', '58030', 'XX000', 'F0000'].map((state): [string, string] => [state, raising(state)]),
+    ...['08006', '25006', '40001', '40P01', '53100', '53300', '57014', '57P01', '58030', 'XX000', 'F0000'].map(
+      (state): [string, string] => [state, raising(state)],
+    ),
   ])('%s is not', async (_what, text) => {
     expect((await failureOf(text)).map(isAboutTheRow)).toEqual([false, false])
   })
@@ -59,14 +77,26 @@ describe('isAboutTheRow', () => {
     const { url } = await withTestDatabase()
     const [unknown] = await failureOf('select 1', `${url}_gone`)
     expect(unknown).toMatchObject({ code: '3D000' })
-    for (const other of [away, unknown, undefined, 'x', new Error('22000'), { code: '22000' }, Object.assign(new Error('broken'), { code: 'EPIPE' })]) {
+    for (const other of [
+      away,
+      unknown,
+      undefined,
+      'x',
+      new Error('22000'),
+      { code: '22000' },
+      Object.assign(new Error('broken'), { code: 'EPIPE' }),
+    ]) {
       expect(isAboutTheRow(other)).toBe(false)
     }
   })
 })
 
 it('only a value, a constraint or a limit is about the data', async () => {
-  for (const [text, isIt] of [[`select 'x'::int`, true], [raising('P0001'), false], [raising('42501'), false]] as const) {
+  for (const [text, isIt] of [
+    [`select 'x'::int`, true],
+    [raising('P0001'), false],
+    [raising('42501'), false],
+  ] as const) {
     expect((await failureOf(text)).map(isAboutTheData)).toEqual([isIt, isIt])
   }
 })

@@ -42,8 +42,16 @@ const isStandby = async (pool: Pool) => (await pool.client.unsafe('select pg_is_
 describeOnPackaged('several hosts', () => {
   it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
     const { primary, standby } = await withStandby()
-    for (const hosts of [[primary.url, standby.url], [standby.url, primary.url]]) {
-      for (const [attributes, expected] of [['read-write', false], ['primary', false], ['standby', true], ['read-only', true]] as const) {
+    for (const hosts of [
+      [primary.url, standby.url],
+      [standby.url, primary.url],
+    ]) {
+      for (const [attributes, expected] of [
+        ['read-write', false],
+        ['primary', false],
+        ['standby', true],
+        ['read-only', true],
+      ] as const) {
         const pool = poolOver(hosts, attributes)
         const answers = await Promise.all(Array.from({ length: 40 }, () => isStandby(pool)))
         expect(new Set(answers), attributes).toEqual(new Set([expected]))
@@ -53,9 +61,13 @@ describeOnPackaged('several hosts', () => {
 
   it('of which none is what is wanted, or none is there, fail the statement and say so', async () => {
     const server = await withPackagedPostgres()
-    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(/no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/)
+    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(
+      /no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/,
+    )
     await server.stop()
-    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({
+      code: 'ECONNREFUSED',
+    })
   }, 60_000)
 
   it('of which the first accepts and never answers gives way to the next', async () => {
@@ -85,7 +97,12 @@ describeOnPackaged('several hosts', () => {
     onTestFinished(() => admin.close())
     await admin.client.unsafe('alter system set default_transaction_read_only = on')
     await admin.client.unsafe('select pg_reload_conf()')
-    await eventually(() => pool.client.unsafe('create table refused ()').then(() => false, (error: unknown) => error instanceof Error && 'code' in error && error.code === '25006'))
+    await eventually(() =>
+      pool.client.unsafe('create table refused ()').then(
+        () => false,
+        (error: unknown) => error instanceof Error && 'code' in error && error.code === '25006',
+      ),
+    )
     expect(await eventually(portOf)).toBe(String(second.port))
   }, 60_000)
 })

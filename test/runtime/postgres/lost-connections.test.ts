@@ -30,7 +30,10 @@ const ways: Record<string, (pool: Pool) => Promise<object[]>> = {
 
 /** After every so many bytes of a connection's first answers: in its greeting, its types, before, in and after the rows. The short form takes the one way to cut or the other at each. */
 function cutPoints(bytes: number): Cut[] {
-  const points = [...Array.from({ length: 24 }, (_, at) => Math.floor((bytes * at) / 24)), ...Array.from({ length: 36 }, (_, at) => Math.max(0, bytes - at * 5))]
+  const points = [
+    ...Array.from({ length: 24 }, (_, at) => Math.floor((bytes * at) / 24)),
+    ...Array.from({ length: 36 }, (_, at) => Math.max(0, bytes - at * 5)),
+  ]
   const hows = ['reset', 'end'] as const
   return points.flatMap((after, at) => hows.filter((_how, which) => long || which === at % 2).map((how) => ({ after, how })))
 }
@@ -69,9 +72,13 @@ async function cutEverywhere(url: string): Promise<void> {
   }
 }
 
-it.each(long ? testServers : [preferredServer])('a statement whose connection is cut, wherever that is, ends with its rows or an error (%s)', async (server) => {
-  await cutEverywhere((await withTestDatabase(server)).url)
-}, 120_000)
+it.each(long ? testServers : [preferredServer])(
+  'a statement whose connection is cut, wherever that is, ends with its rows or an error (%s)',
+  async (server) => {
+    await cutEverywhere((await withTestDatabase(server)).url)
+  },
+  120_000,
+)
 
 describeOnPackaged('behind TLS', () => {
   it('a statement whose connection is cut, wherever that is, ends with its rows or an error', async () => {
@@ -79,31 +86,39 @@ describeOnPackaged('behind TLS', () => {
     await cutEverywhere(server.urlWith({ sslmode: 'require' }))
   }, 120_000)
 
-  it.each(['plain', 'tls'])('of statements under resets none ends without its own answer (%s)', async (kind) => {
-    const server = await withTlsPostgres()
-    const proxy = await startCuttingProxy(kind === 'tls' ? server.urlWith({ sslmode: 'require' }) : (await withTestDatabase('packaged')).url)
-    const pool = createPool({ url: proxy.url, max: 4 })
-    onTestFinished(() => pool.close())
-    const resets = setInterval(proxy.resetAll, 250)
-    onTestFinished(() => clearInterval(resets))
-    const count = { answered: 0, failed: 0 }
-    const until = performance.now() + (long ? 5000 : 2500)
-    const ask = async (turn: number): Promise<void> => {
-      const [end] = await Promise.allSettled([withDeadline(pool.db.execute<{ n: number }>(sql`select ${turn}::int as n`), 15_000, 'a statement')])
-      if (end.status === 'rejected') {
-        expect(end.reason).not.toMatchObject({ code: 'deadline_exceeded' })
-        count.failed += 1
-      } else {
-        expect([...end.value]).toEqual([{ n: turn }])
-        count.answered += 1
+  it.each(['plain', 'tls'])(
+    'of statements under resets none ends without its own answer (%s)',
+    async (kind) => {
+      const server = await withTlsPostgres()
+      const proxy = await startCuttingProxy(
+        kind === 'tls' ? server.urlWith({ sslmode: 'require' }) : (await withTestDatabase('packaged')).url,
+      )
+      const pool = createPool({ url: proxy.url, max: 4 })
+      onTestFinished(() => pool.close())
+      const resets = setInterval(proxy.resetAll, 250)
+      onTestFinished(() => clearInterval(resets))
+      const count = { answered: 0, failed: 0 }
+      const until = performance.now() + (long ? 5000 : 2500)
+      const ask = async (turn: number): Promise<void> => {
+        const [end] = await Promise.allSettled([
+          withDeadline(pool.db.execute<{ n: number }>(sql`select ${turn}::int as n`), 15_000, 'a statement'),
+        ])
+        if (end.status === 'rejected') {
+          expect(end.reason).not.toMatchObject({ code: 'deadline_exceeded' })
+          count.failed += 1
+        } else {
+          expect([...end.value]).toEqual([{ n: turn }])
+          count.answered += 1
+        }
       }
-    }
-    await Promise.all(
-      Array.from({ length: 16 }, async () => {
-        for (let turn = 1; performance.now() < until; turn += 1) await ask(turn)
-      }),
-    )
-    expect(count.answered).toBeGreaterThan(100)
-    expect(count.failed).toBeGreaterThan(10)
-  }, 60_000)
+      await Promise.all(
+        Array.from({ length: 16 }, async () => {
+          for (let turn = 1; performance.now() < until; turn += 1) await ask(turn)
+        }),
+      )
+      expect(count.answered).toBeGreaterThan(100)
+      expect(count.failed).toBeGreaterThan(10)
+    },
+    60_000,
+  )
 })

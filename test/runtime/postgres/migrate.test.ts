@@ -80,16 +80,22 @@ it('a later migration that fails leaves the earlier ones as they were', async ()
   expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 1 }])
 })
 
-it.each([['receiver', 'mediadock'], ['provider', 'provider']])('the %s’s own migrations change nothing when they are applied again, nor when eight apply them to a new database', async (program, name) => {
-  const database = await withTestDatabase()
-  const at = { url: database.url, schema: name, folder: path.resolve(import.meta.dirname, '../../../drizzle', program) }
-  expect(await migrate(at)).toBe(0)
-  await database.sql.unsafe(`drop schema ${name} cascade`)
-  await Promise.all(Array.from({ length: 8 }, () => migrate(at)))
-  expect(await isMigrated(database.sql, at)).toBe(true)
-  const [row] = await database.sql.unsafe(`select count(*)::int as n, count(distinct hash)::int as distinct from ${name}.migrations`)
-  expect(row?.['n']).toBe(row?.['distinct'])
-})
+it.each([
+  ['receiver', 'mediadock'],
+  ['provider', 'provider'],
+])(
+  'the %s’s own migrations change nothing when they are applied again, nor when eight apply them to a new database',
+  async (program, name) => {
+    const database = await withTestDatabase()
+    const at = { url: database.url, schema: name, folder: path.resolve(import.meta.dirname, '../../../drizzle', program) }
+    expect(await migrate(at)).toBe(0)
+    await database.sql.unsafe(`drop schema ${name} cascade`)
+    await Promise.all(Array.from({ length: 8 }, () => migrate(at)))
+    expect(await isMigrated(database.sql, at)).toBe(true)
+    const [row] = await database.sql.unsafe(`select count(*)::int as n, count(distinct hash)::int as distinct from ${name}.migrations`)
+    expect(row?.['n']).toBe(row?.['distinct'])
+  },
+)
 
 it('a dump’s lock in the way is waited for without a queue behind us: reported, tried again, and done when the dump ends', async () => {
   const database = await withTestDatabase()
@@ -133,7 +139,9 @@ it('where nothing is new, a role that may only read the history needs no more', 
   const folder = await folderOf(first)
   await migrate({ url: database.url, schema, folder })
   const role = `reader_${randomBytes(4).toString('hex')}`
-  await database.sql.unsafe(`create role ${role} login password 'x'; grant usage on schema probe to ${role}; grant select on probe.migrations to ${role}`)
+  await database.sql.unsafe(
+    `create role ${role} login password 'x'; grant usage on schema probe to ${role}; grant select on probe.migrations to ${role}`,
+  )
   onTestFinished(async () => void (await database.sql.unsafe(`drop owned by ${role}; drop role ${role}`)))
   const url = new URL(database.url)
   Object.assign(url, { username: role, password: 'x' })

@@ -26,8 +26,26 @@ const id = randomUUID()
 const now = new Date()
 const claimed = { deliveryId: id, claims: 1, failures: 0, webhookId: 'w', keyName: 'live', receivedAt: now }
 const failure = { claimed, reason: 'landing_failed', detail: 'x', now }
-const running: requests.ClaimedRequest = { id, token: id, keyId: id, environment: 'live', model: 'm', input: {}, cost: '1', webhookUrl: null, faults: null, attempt: 1 }
-const origin = { source: 'reconciler' as const, keyName: 'live', environment: 'live' as const, delivery: undefined, mediaHosts: undefined, now }
+const running: requests.ClaimedRequest = {
+  id,
+  token: id,
+  keyId: id,
+  environment: 'live',
+  model: 'm',
+  input: {},
+  cost: '1',
+  webhookUrl: null,
+  faults: null,
+  attempt: 1,
+}
+const origin = {
+  source: 'reconciler' as const,
+  keyName: 'live',
+  environment: 'live' as const,
+  delivery: undefined,
+  mediaHosts: undefined,
+  now,
+}
 const landing = landingOfResult({ request_id: id, status: 'CANCELED' }, origin)
 const at = { now, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
@@ -40,19 +58,63 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
   ['a landing is not "raced"', (db) => land(db, [landing], at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
-  ['a replay is not "there is no such delivery"', (_db, databaseUrl) => replayDelivery(createTestWorker({ databaseUrl }), id, { dryRun: false })],
+  [
+    'a replay is not "there is no such delivery"',
+    (_db, databaseUrl) => replayDelivery(createTestWorker({ databaseUrl }), id, { dryRun: false }),
+  ],
   ['a run of the reconciler is not "nothing is due"', (_db, databaseUrl) => reconciler.runOnce(createTestWorker({ databaseUrl }))],
   ['polling one request is not "nobody tracks it"', (_db, databaseUrl) => reconciler.reconcileOne(createTestWorker({ databaseUrl }), id)],
   ['counting what is overdue is not "none"', (db) => countOverdue(db, { now, stuckAfterSeconds: 1 })],
-  ['the row of a run', (db) => recorded({ db, clock: () => now }, 'manual', async () => ({ scanned: 1, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }))],
-  ['a call to the provider is not "the quota is spent"', (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'landing', now })],
+  [
+    'the row of a run',
+    (db) =>
+      recorded({ db, clock: () => now }, 'manual', async () => ({
+        scanned: 1,
+        landed: 0,
+        running: 0,
+        notFound: 0,
+        failed: 0,
+        postponed: 0,
+        rateLimited: 0,
+      })),
+  ],
+  [
+    'a call to the provider is not "the quota is spent"',
+    (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'landing', now }),
+  ],
   ['tracking is not "known already"', (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now })],
-  ['an intent is not "used with other parameters"', (db) => intents.open(db, { idempotencyKey: id, model: 'm', input: {}, keyName: 'live', metadata: undefined, now })],
+  [
+    'an intent is not "used with other parameters"',
+    (db) => intents.open(db, { idempotencyKey: id, model: 'm', input: {}, keyName: 'live', metadata: undefined, now }),
+  ],
   ['a claim of intents is not "nothing is due"', (db) => intents.claimDue(db, { limit: 1, now })],
   ['finding an intent is not "unknown"', (db) => intents.find(db, id)],
-  ['a submit is not "the balance is too low"', (db) => writeSubmission(db, { requestId: id, accountId: 'a', keyId: id, environment: 'live', model: 'm', input: {}, cost: '1', webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }, now)],
+  [
+    'a submit is not "the balance is too low"',
+    (db) =>
+      writeSubmission(
+        db,
+        {
+          requestId: id,
+          accountId: 'a',
+          keyId: id,
+          environment: 'live',
+          model: 'm',
+          input: {},
+          cost: '1',
+          webhookUrl: undefined,
+          faults: null,
+          idempotency: undefined,
+          completed: undefined,
+        },
+        now,
+      ),
+  ],
   ['an Idempotency-Key is not "never used"', (db) => idempotency.recall(db, scope, Buffer.alloc(32), now)],
-  ['a claim of requests is not "the queue is empty"', (db) => requests.claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now })],
+  [
+    'a claim of requests is not "the queue is empty"',
+    (db) => requests.claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now }),
+  ],
   ['progress is not "ours no longer"', (db) => requests.recordProgress(db, running, { progress: 1, logLines: [], leaseUntil: now })],
   ['an end is not "ended already"', (db) => requests.finishRequest(db, running, { kind: 'canceled' }, { now, random: () => 0 })],
   ['a cancel is not "ended already"', (db) => requests.cancelRequest(db, id, true, now)],
@@ -62,9 +124,13 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['revoking a key is not "there is no such key"', (db) => providerKeys.revokeKey(db, id, now)],
   ['faults of a key are not "there is no such key"', (db) => providerKeys.updateFaults(db, id, null)],
   ['a status is not "unknown"', (db) => createStatusReader(db)({ requestId: id, accountId: 'a', environment: 'live', withLogs: false })],
-])('no answer: %s', async (_what, ask) => {
-  const url = await startMutePostgres()
-  const pool = createPool({ url, max: 1 })
-  onTestFinished(() => pool.close())
-  await expect(ask(pool.db, url)).rejects.toThrow()
-}, 10_000)
+])(
+  'no answer: %s',
+  async (_what, ask) => {
+    const url = await startMutePostgres()
+    const pool = createPool({ url, max: 1 })
+    onTestFinished(() => pool.close())
+    await expect(ask(pool.db, url)).rejects.toThrow()
+  },
+  10_000,
+)

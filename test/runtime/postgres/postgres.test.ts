@@ -64,7 +64,8 @@ describe('a server that stops answering', () => {
     await Promise.all(Array.from({ length: 8 }, () => sql`select pg_sleep(0.05)`))
     proxy.swallowAfter(0)
     const statements = Array.from({ length: 4 }, () => withDeadline(sql`select 1`, 8000, 'the cut'))
-    for (const one of await Promise.allSettled(statements)) expect(one).toMatchObject({ status: 'rejected', reason: { message: expect.stringMatching(cut) } })
+    for (const one of await Promise.allSettled(statements))
+      expect(one).toMatchObject({ status: 'rejected', reason: { message: expect.stringMatching(cut) } })
     proxy.passOn()
     expect(await Promise.all(Array.from({ length: 8 }, () => sql`select 1 as n`))).toHaveLength(8)
   })
@@ -112,7 +113,11 @@ describe('withDeadline', () => {
   it('fails with a DeadlineError that says what took too long', async () => {
     const late = withDeadline(new Promise(() => {}), 20, 'asking Postgres')
     await expect(late).rejects.toBeInstanceOf(DeadlineError)
-    await expect(late).rejects.toMatchObject({ name: 'DeadlineError', code: 'deadline_exceeded', message: 'asking Postgres took longer than 20 ms' })
+    await expect(late).rejects.toMatchObject({
+      name: 'DeadlineError',
+      code: 'deadline_exceeded',
+      message: 'asking Postgres took longer than 20 ms',
+    })
   })
 
   it('leaves no unhandled rejection when the work fails later', async () => {

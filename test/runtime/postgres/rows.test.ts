@@ -58,8 +58,16 @@ it('rows are typed by the names of Postgres, null where a column may be', () => 
     body: Buffer
     flags: string[]
   }>()
-  expectTypeOf<RowOf<typeof receiver.results, 'cost' | 'created_at' | 'media_complete'>>().toEqualTypeOf<{ cost: string | null; created_at: string; media_complete: boolean }>()
-  expectTypeOf<RowOf<typeof fetching.callBudgets, 'slots' | 'slots_until' | 'blocked_until'>>().toEqualTypeOf<{ slots: number[]; slots_until: string; blocked_until: string | null }>()
+  expectTypeOf<RowOf<typeof receiver.results, 'cost' | 'created_at' | 'media_complete'>>().toEqualTypeOf<{
+    cost: string | null
+    created_at: string
+    media_complete: boolean
+  }>()
+  expectTypeOf<RowOf<typeof fetching.callBudgets, 'slots' | 'slots_until' | 'blocked_until'>>().toEqualTypeOf<{
+    slots: number[]
+    slots_until: string
+    blocked_until: string | null
+  }>()
   expectTypeOf<RowOf<typeof provider.rateWindows, 'at_ms'>>().toEqualTypeOf<{ at_ms: string[] }>()
   // @ts-expect-error There is no such column.
   expectTypeOf<RowOf<typeof receiver.deliveries, 'webhookId'>>().not.toBeAny()
@@ -72,7 +80,12 @@ it('columns stand in a statement by their names, with the alias where there is o
   const d = columnsOf(receiver.deliveries, 'd')
   const results = columnsOf(receiver.results)
   const statement = sql`select ${d.id}, ${list(d, 'webhook_id', 'body')}, ${list(deliveries, 'id')}, ${results.cost} where ${1}`
-  expect(pool.db.select({ statement }).from(sql`x`).toSQL().sql).toBe('select select d.id, d.webhook_id, d.body, id, cost where $1 from x')
+  expect(
+    pool.db
+      .select({ statement })
+      .from(sql`x`)
+      .toSQL().sql,
+  ).toBe('select select d.id, d.webhook_id, d.body, id, cost where $1 from x')
   // @ts-expect-error There is no such column.
   expect(d.webhookId).toBeUndefined()
 })

@@ -43,7 +43,9 @@ describeOnPackaged('TLS to Postgres', () => {
     expect(await at('verify-ca', '127.0.0.1')).toEqual([{ ssl: true }])
     await expect(at('verify-full', '127.0.0.1')).rejects.toThrow(/127\.0\.0\.1/)
     const elsewhere = await withTlsPostgres({ names: ['DNS:db.internal'] })
-    await expect(ask(elsewhere.urlWith({ sslmode: 'verify-full', sslrootcert: elsewhere.authority.root }, 'localhost'))).rejects.toThrow(/localhost/)
+    await expect(ask(elsewhere.urlWith({ sslmode: 'verify-full', sslrootcert: elsewhere.authority.root }, 'localhost'))).rejects.toThrow(
+      /localhost/,
+    )
   }, 60_000)
 
   it('says that a server speaks no TLS', async () => {
@@ -57,17 +59,19 @@ it('sends the name of the host in the TLS greeting, and none for an address', as
   const names: (string | false | undefined)[] = []
   // The beginning of the protocol only: the request for TLS, "S", and the greeting.
   const server = net.createServer((socket) => {
-    socket.on('error', () => {}).once('data', () => {
-      socket.write('S')
-      const secured = new tls.TLSSocket(socket, {
-        isServer: true,
-        SNICallback: (name, done) => {
-          names.push(name)
-          done(new Error('that was all'))
-        },
+    socket
+      .on('error', () => {})
+      .once('data', () => {
+        socket.write('S')
+        const secured = new tls.TLSSocket(socket, {
+          isServer: true,
+          SNICallback: (name, done) => {
+            names.push(name)
+            done(new Error('that was all'))
+          },
+        })
+        secured.on('error', () => socket.destroy())
       })
-      secured.on('error', () => socket.destroy())
-    })
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

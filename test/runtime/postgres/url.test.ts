@@ -36,7 +36,9 @@ it('a root certificate is read, and turns require into verify-ca', async () => {
 
 it('everything else stays for the server', () => {
   expect(parsePostgresUrl(`${base}?target_session_attrs=any`).url).toBe(base)
-  expect(parsePostgresUrl(`${base}?application_name=x&sslmode=require&target_session_attrs=read-write`).url).toBe(`${base}?application_name=x&target_session_attrs=read-write`)
+  expect(parsePostgresUrl(`${base}?application_name=x&sslmode=require&target_session_attrs=read-write`).url).toBe(
+    `${base}?application_name=x&target_session_attrs=read-write`,
+  )
 })
 
 it.each([

@@ -27,18 +27,28 @@ const secret = {
 }
 logger.info({ ...secret, request_id: 'seen-top' }, 'top')
 logger.info({ req: { headers: secret }, keys: [secret, { name: 'seen-list', deeper: [[{ secret }]] }] }, 'deep')
-logger.child({ ...secret, of: 'seen-parent' }).child({ req: { headers: secret } }).info({ bound: 'seen-child' }, 'child')
+logger
+  .child({ ...secret, of: 'seen-parent' })
+  .child({ req: { headers: secret } })
+  .info({ bound: 'seen-child' }, 'child')
 const circle: Record<string, unknown> = { seen: 'seen-circle', secret: hush }
 circle['self'] = circle
 logger.info(circle, 'circle')
 
 /** What a statement failed with, or nothing. */
-const failure = async (work: PromiseLike<unknown>) => Promise.resolve(work).then(() => undefined, (error: unknown) => error)
+const failure = async (work: PromiseLike<unknown>) =>
+  Promise.resolve(work).then(
+    () => undefined,
+    (error: unknown) => error,
+  )
 const values = [
   ['drizzle', await failure(pool.db.execute(sql`select ${hush}::int as drizzle`))],
   ['uuid', await failure(pool.db.execute(sql`select ${`a"${hush}"b`}::uuid as uuid`))],
   ['plain', await failure(pool.client`select ${hush}::int as plain`)],
-  ['constraint', await failure(pool.db.execute(sql`insert into mediadock.requests (request_id, model, metadata) values (null, ${hush}, null)`))],
+  [
+    'constraint',
+    await failure(pool.db.execute(sql`insert into mediadock.requests (request_id, model, metadata) values (null, ${hush}, null)`)),
+  ],
   ['missing', await failure(pool.db.execute(sql`select ${hush}::text from seen_nowhere`))],
 ] as const
 for (const [what, error] of values) {

@@ -19,25 +19,29 @@ const ready = message('Z', Buffer.from('I'))
  */
 export async function startMutePostgres(): Promise<string> {
   const sockets = new Set<net.Socket>()
-  const server = net.createServer((socket) => {
-    sockets.add(socket)
-    let pending = Buffer.alloc(0)
-    let started = false
-    socket.on('error', () => {}).on('data', (chunk: Buffer) => {
-      pending = Buffer.concat([pending, chunk])
-      for (;;) {
-        const header = started ? 1 : 0
-        if (pending.length < header + 4) return
-        const end = header + pending.readInt32BE(header)
-        if (pending.length < end) return
-        const type = started ? String.fromCharCode(pending[0] ?? 0) : 'startup'
-        pending = pending.subarray(end)
-        if (type === 'startup') socket.write(Buffer.concat([message('R', 0), message('K', 1, 2), ready]))
-        if (['Q', 'S', 'H'].includes(type)) socket.write(ready)
-        started = true
-      }
+  const server = net
+    .createServer((socket) => {
+      sockets.add(socket)
+      let pending = Buffer.alloc(0)
+      let started = false
+      socket
+        .on('error', () => {})
+        .on('data', (chunk: Buffer) => {
+          pending = Buffer.concat([pending, chunk])
+          for (;;) {
+            const header = started ? 1 : 0
+            if (pending.length < header + 4) return
+            const end = header + pending.readInt32BE(header)
+            if (pending.length < end) return
+            const type = started ? String.fromCharCode(pending[0] ?? 0) : 'startup'
+            pending = pending.subarray(end)
+            if (type === 'startup') socket.write(Buffer.concat([message('R', 0), message('K', 1, 2), ready]))
+            if (['Q', 'S', 'H'].includes(type)) socket.write(ready)
+            started = true
+          }
+        })
     })
-  }).listen(0, '127.0.0.1')
+    .listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
   if (address === null || typeof address === 'string') throw new Error('no port')

@@ -12,20 +12,24 @@ export async function startRelay(url: string, onConnection: (relayed: Relayed) =
   const target = new URL(url)
   const open = new Set<net.Socket>()
   let accepted = 0
-  const server = net.createServer((client) => {
-    accepted += 1
-    const upstream = net.connect(Number(target.port), target.hostname)
-    for (const socket of [client, upstream]) {
-      open.add(socket)
-      socket.on('error', () => {}).once('close', () => {
-        open.delete(socket)
-        client.destroy()
-        upstream.destroy()
-      })
-    }
-    client.pipe(upstream)
-    upstream.on('data', onConnection({ client, upstream }))
-  }).listen(0, '127.0.0.1')
+  const server = net
+    .createServer((client) => {
+      accepted += 1
+      const upstream = net.connect(Number(target.port), target.hostname)
+      for (const socket of [client, upstream]) {
+        open.add(socket)
+        socket
+          .on('error', () => {})
+          .once('close', () => {
+            open.delete(socket)
+            client.destroy()
+            upstream.destroy()
+          })
+      }
+      client.pipe(upstream)
+      upstream.on('data', onConnection({ client, upstream }))
+    })
+    .listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
   if (address === null || typeof address === 'string') throw new Error('no port')

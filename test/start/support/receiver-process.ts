@@ -6,7 +6,11 @@ import { withTestDatabase } from '../../support/database.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 import { openLaptop } from '../../laptop/support/laptop.ts'
 
-export const keyNamed = (name: string, signingSecret: string) => ({ name, api_key: `service_live_${name.repeat(8)}`, signing_secret: signingSecret })
+export const keyNamed = (name: string, signingSecret: string) => ({
+  name,
+  api_key: `service_live_${name.repeat(8)}`,
+  signing_secret: signingSecret,
+})
 
 /** A receiver as production starts it: every setting given, keys in a file, on a database of the test's own. */
 export async function startProductionReceiver(env: Record<string, string> = {}) {

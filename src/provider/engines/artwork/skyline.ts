@@ -10,10 +10,7 @@ export const drawSkyline: Scene = (size, palette, random) => {
   const glow = [1.9, 1.4].map((times) => circle(moon.x, moon.y, moon.radius * times, palette.light, 0.09)).join('')
   const far = row(size, random, { top: 0.34, foot: 0.62, colour: palette.land[1], opacity: 0.75, lit: undefined })
   const near = row(size, random, { top: 0.4, foot: 0.8, colour: palette.land[3], opacity: 1, lit: palette.accents })
-  return [
-    stars(size, random, { count: 90, lowest: 0.4 }) + glow + circle(moon.x, moon.y, moon.radius, palette.light, 0.96) + far,
-    near,
-  ]
+  return [stars(size, random, { count: 90, lowest: 0.4 }) + glow + circle(moon.x, moon.y, moon.radius, palette.light, 0.96) + far, near]
 }
 
 type Row = { top: number; foot: number; colour: string; opacity: number; lit: readonly [string, string, string] | undefined }
@@ -21,7 +18,7 @@ type Row = { top: number; foot: number; colour: string; opacity: number; lit: re
 function row({ width, height }: FrameSize, random: Random, { top, foot, colour, opacity, lit }: Row): string {
   const unit = Math.min(width, height) / 48
   const towers: string[] = []
-  for (let x = -unit; x < width; ) {
+  for (let x = -unit; x < width;) {
     const columns = random.whole(3, 7)
     const across = unit * columns
     const from = height * random.between(top, foot)

@@ -22,10 +22,7 @@ export function drawableText(prompt: string): string {
     .replace(/(\p{M}{2})\p{M}+/gu, '$1')
   const { has } = captionMetrics()
   const known = Array.from(clean, (character) => (has(character.codePointAt(0) ?? 0) ? character : unknownCharacter)).join('')
-  const text = known
-    .replace(unknownRuns, ' … ')
-    .replace(/ +/g, ' ')
-    .trim()
+  const text = known.replace(unknownRuns, ' … ').replace(/ +/g, ' ').trim()
   return /[^… ]/u.test(text) ? text : ''
 }
 

@@ -37,7 +37,8 @@ function motif({ x, y, tile, colour, other }: Motif, random: Random): string {
     case 2:
       return `<path d="M${at(x)} ${at(y)}h${at(tile)}L${at(x)} ${at(y + tile)}Z" fill="${colour}" transform="${turn}"/>`
     case 3: {
-      const stripe = (index: number) => `<rect x="${at(x)}" y="${at(y + (index * tile) / 3)}" width="${at(tile)}" height="${at(tile / 6)}"/>`
+      const stripe = (index: number) =>
+        `<rect x="${at(x)}" y="${at(y + (index * tile) / 3)}" width="${at(tile)}" height="${at(tile / 6)}"/>`
       return `<g fill="${colour}" transform="${turn}">${[0, 1, 2].map(stripe).join('')}</g>`
     }
     default:

@@ -8,8 +8,24 @@ const r = columnsOf(schema.requests, 'r')
 /** What is written of a request, in the order in which it is selected. */
 export const insertedRequest = list(
   requests,
-  'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message', 'created_at',
-  'completed_at', 'source', 'confirmed_at', 'key_name', 'key_source', 'sandbox', 'next_poll_at', 'tracked_at', 'landed_at',
+  'request_id',
+  'status',
+  'model',
+  'output',
+  'media_complete',
+  'cost',
+  'error_code',
+  'error_message',
+  'created_at',
+  'completed_at',
+  'source',
+  'confirmed_at',
+  'key_name',
+  'key_source',
+  'sandbox',
+  'next_poll_at',
+  'tracked_at',
+  'landed_at',
 )
 
 /**

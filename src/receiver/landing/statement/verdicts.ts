@@ -19,8 +19,17 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
     before as (
       select ${list(
         requests,
-        'request_id', 'status', 'landed_at', 'confirmed_at', 'next_poll_at', 'media_complete', 'cost', 'source', 'key_name',
-        'key_source', 'sandbox',
+        'request_id',
+        'status',
+        'landed_at',
+        'confirmed_at',
+        'next_poll_at',
+        'media_complete',
+        'cost',
+        'source',
+        'key_name',
+        'key_source',
+        'sandbox',
       )}, coalesce(${requests.signed_sandbox}, ${requests.sandbox}) as word,
              case when ${requests.key_name} = any(${sql.param([...live])}::text[]) then false
                   when ${requests.key_name} = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox

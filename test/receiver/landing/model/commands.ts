@@ -19,7 +19,19 @@ export type Webhook = {
   ageSeconds: number
 }
 
-export type Flaw = '500' | '404' | '429' | '429 with Retry-After' | '401' | '403' | 'html' | 'another request' | 'no url' | 'NUL' | 'too wide' | 'reset'
+export type Flaw =
+  | '500'
+  | '404'
+  | '429'
+  | '429 with Retry-After'
+  | '401'
+  | '403'
+  | 'html'
+  | 'another request'
+  | 'no url'
+  | 'NUL'
+  | 'too wide'
+  | 'reset'
 
 export type Command =
   | Webhook
@@ -41,15 +53,35 @@ export type Command =
 
 const request = fc.nat(requestCount - 1)
 const lane = fc.constantFrom('direct' as const, 'fetch' as const)
-const flaws: Flaw[] = ['500', '404', '429', '429 with Retry-After', '401', '403', 'html', 'another request', 'no url', 'NUL', 'too wide', 'reset']
+const flaws: Flaw[] = [
+  '500',
+  '404',
+  '429',
+  '429 with Retry-After',
+  '401',
+  '403',
+  'html',
+  'another request',
+  'no url',
+  'NUL',
+  'too wide',
+  'reset',
+]
 
 const webhook: fc.Arbitrary<Command> = fc.record({
   do: fc.constant('webhook' as const),
   request,
-  says: fc.oneof({ weight: 6, arbitrary: fc.constant('OK' as const) }, { weight: 3, arbitrary: fc.constant('ERROR' as const) }, { weight: 1, arbitrary: fc.constant('garbage' as const) }),
+  says: fc.oneof(
+    { weight: 6, arbitrary: fc.constant('OK' as const) },
+    { weight: 3, arbitrary: fc.constant('ERROR' as const) },
+    { weight: 1, arbitrary: fc.constant('garbage' as const) },
+  ),
   variant: fc.nat(1),
   id: fc.nat(3),
-  signer: fc.oneof({ weight: 7, arbitrary: fc.constant<Signer>('owner') }, { weight: 3, arbitrary: fc.constantFrom<Signer>('live', 'sandbox', 'late', 'forger') }),
+  signer: fc.oneof(
+    { weight: 7, arbitrary: fc.constant<Signer>('owner') },
+    { weight: 3, arbitrary: fc.constantFrom<Signer>('live', 'sandbox', 'late', 'forger') },
+  ),
   ageSeconds: fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constantFrom(299, 300, 301, 900, -300, -302) }),
 })
 
@@ -65,18 +97,38 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
   const command = fc.oneof(
     { weight: 12, arbitrary: webhook },
     { weight: 5, arbitrary: finish },
-    { weight: 3, arbitrary: fc.record({ do: fc.constant('track' as const), request, keyNamed: fc.boolean(), by: fc.constantFrom('insert' as const, 'api' as const) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({
+        do: fc.constant('track' as const),
+        request,
+        keyNamed: fc.boolean(),
+        by: fc.constantFrom('insert' as const, 'api' as const),
+      }),
+    },
     { weight: 5, arbitrary: fc.record({ do: fc.constant('work' as const), lane }) },
     { weight: 3, arbitrary: fc.constant<Command>({ do: 'reconcile' }) },
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
     { weight: 2, arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }) },
     { weight: 1, arbitrary: fc.constant<Command>({ do: 'verify quarantine' }) },
     { weight: 4, arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 20, 46, 55, 62, 125, 310, 1200) }) },
-    { weight: trouble, arbitrary: fc.record({ do: fc.constant('falter' as const), flaw: fc.constantFrom(...flaws), calls: fc.integer({ min: 1, max: 4 }) }) },
-    { weight: trouble, arbitrary: fc.record({ do: fc.constant('crash' as const), lane, after: fc.constantFrom('claim' as const, 'fetch' as const) }) },
-    { weight: trouble, arbitrary: fc.record({ do: fc.constant('stall' as const), role: fc.constantFrom('fetch' as const, 'reconciler' as const) }) },
+    {
+      weight: trouble,
+      arbitrary: fc.record({ do: fc.constant('falter' as const), flaw: fc.constantFrom(...flaws), calls: fc.integer({ min: 1, max: 4 }) }),
+    },
+    {
+      weight: trouble,
+      arbitrary: fc.record({ do: fc.constant('crash' as const), lane, after: fc.constantFrom('claim' as const, 'fetch' as const) }),
+    },
+    {
+      weight: trouble,
+      arbitrary: fc.record({ do: fc.constant('stall' as const), role: fc.constantFrom('fetch' as const, 'reconciler' as const) }),
+    },
     { weight: trouble, arbitrary: fc.constant<Command>({ do: 'unstall' }) },
-    { weight: trouble, arbitrary: fc.record({ do: fc.constant('clock jumps back' as const), seconds: fc.constantFrom(1, 2, 30, 61, 400, 3600) }) },
+    {
+      weight: trouble,
+      arbitrary: fc.record({ do: fc.constant('clock jumps back' as const), seconds: fc.constantFrom(1, 2, 30, 61, 400, 3600) }),
+    },
   )
   return fc.array(command, { minLength: 3, maxLength: 16, size: 'max' })
 }

@@ -11,7 +11,10 @@ export type Notice = { request_id: string; status: string; media_complete: boole
 export type Acknowledged = Map<string, { webhookId: string; sha: string }>
 
 /** Holds after every command, whatever it was. */
-export function holdAlways(state: Snapshot, { requests, acknowledged }: { requests: readonly Request[]; acknowledged: Acknowledged }): void {
+export function holdAlways(
+  state: Snapshot,
+  { requests, acknowledged }: { requests: readonly Request[]; acknowledged: Acknowledged },
+): void {
   for (const [id, { webhookId, sha }] of acknowledged) {
     const row = state.deliveries.find((delivery) => delivery.id === id)
     assert.ok(row, `acknowledged ${webhookId} is not stored`)
@@ -25,11 +28,18 @@ export function holdAlways(state: Snapshot, { requests, acknowledged }: { reques
 
   assert.equal(new Set(state.requests.map((row) => row.request_id)).size, state.requests.length, 'a request has two rows')
   for (const row of state.requests) {
-    assert.ok(requests.some(({ id }) => id === row.request_id), 'a row of a request that nobody named')
+    assert.ok(
+      requests.some(({ id }) => id === row.request_id),
+      'a row of a request that nobody named',
+    )
     holdMedia(row, state)
     assert.equal(row.landed_at !== null, terminal.has(row.status), `landed_at does not go with ${row.status}`)
   }
-  for (const item of state.media) assert.ok(state.requests.some((row) => row.request_id === item.request_id), 'media of no request')
+  for (const item of state.media)
+    assert.ok(
+      state.requests.some((row) => row.request_id === item.request_id),
+      'media of no request',
+    )
 }
 
 /** One row per output, of the same kind, in its place; none where there is no output. */
@@ -87,7 +97,9 @@ export function holdNotices(before: Snapshot, after: Snapshot, notices: readonly
     const steps = notices.filter((one) => one.request_id === row.request_id).map(key)
     let known = old && old.landed_at !== null ? key(old) : 'not terminal'
     // The same state again, of the other environment, is another result.
-    const otherEnvironment = after.deliveries.some((delivery) => delivery.request_id === row.request_id && delivery.flags.includes('key_mismatch'))
+    const otherEnvironment = after.deliveries.some(
+      (delivery) => delivery.request_id === row.request_id && delivery.flags.includes('key_mismatch'),
+    )
     for (const step of steps) {
       assert.ok(step !== known || otherEnvironment, 'readers got a notice of what they knew')
       known = step
@@ -121,7 +133,11 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
     const mismatched = all.some((delivery) => delivery.parked_reason === 'key_mismatch')
     if (row.confirmed_at !== null) holdTruth(row, request, state)
     // Only an ERROR that nothing contradicts is taken at its word, and not that of a sandbox key alone.
-    else assert.ok(row.status === 'FAILED' && !contradicted && !doubted && !mismatched, `${row.status} stands and nobody polled: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`)
+    else
+      assert.ok(
+        row.status === 'FAILED' && !contradicted && !doubted && !mismatched,
+        `${row.status} stands and nobody polled: ${JSON.stringify({ row, deliveries: state.deliveries.filter((d) => d.request_id === row.request_id), request })}`,
+      )
 
     for (const { status, key_name: signer, parked_reason: reason, flags } of all) {
       const foreign = status !== null && row.sandbox !== (environments[signer] === 'sandbox')
@@ -132,13 +148,17 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
       const flagged = delivery.flags.includes('contradiction')
       const ends = new Set(all.flatMap(({ status }) => status ?? []))
       // Until the provider decides, each may be the one that was flagged; then it is whoever had another end.
-      assert.ok(endBy(delivery.status) === row.status ? !flagged || (ends.size > 1 && row.confirmed_at === null) : flagged, `${delivery.status} against ${row.status}: ${delivery.flags}`)
+      assert.ok(
+        endBy(delivery.status) === row.status ? !flagged || (ends.size > 1 && row.confirmed_at === null) : flagged,
+        `${delivery.status} against ${row.status}: ${delivery.flags}`,
+      )
     }
   }
   for (const delivery of state.deliveries) {
     const sameId = state.deliveries.filter((other) => other.webhook_id === delivery.webhook_id && other.id !== delivery.id)
     if (delivery.flags.includes('id_reused')) assert.ok(sameId.length > 0, 'flagged as reused and is not')
-    if (delivery.parked_reason === 'key_mismatch') assert.ok(delivery.flags.includes('key_mismatch'), 'parked for a key mismatch and not flagged')
+    if (delivery.parked_reason === 'key_mismatch')
+      assert.ok(delivery.flags.includes('key_mismatch'), 'parked for a key mismatch and not flagged')
   }
 }
 

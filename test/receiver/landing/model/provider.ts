@@ -4,11 +4,7 @@ import type { Flaw } from './commands.ts'
 export type Kind = 'image' | 'video' | 'audio'
 export type KeyName = 'live' | 'sandbox' | 'late'
 
-export type Truth =
-  | { is: 'running' }
-  | { is: 'completed'; outputs: number }
-  | { is: 'failed' }
-  | { is: 'canceled' }
+export type Truth = { is: 'running' } | { is: 'completed'; outputs: number } | { is: 'failed' } | { is: 'canceled' }
 
 /** A request as the provider knows it. */
 export type Request = { id: string; kind: Kind; owner: KeyName; truth: Truth }
@@ -53,7 +49,10 @@ export function createProvider(requests: readonly Request[], trueNow: () => numb
       case 'NUL':
         return Response.json({ ...completed({ id, kind: 'image' }, 1), model: 'a\0b' })
       case 'too wide':
-        return Response.json({ ...completed({ id, kind: 'image' }, 1), output: { images: [{ url: 'https://media.test/x.png', width: 2 ** 40, height: 1 }] } })
+        return Response.json({
+          ...completed({ id, kind: 'image' }, 1),
+          output: { images: [{ url: 'https://media.test/x.png', width: 2 ** 40, height: 1 }] },
+        })
       case 'reset':
         throw new TypeError('fetch failed', { cause: new Error('read ECONNRESET') })
       default:
@@ -110,5 +109,13 @@ function completed({ id, kind }: { id: string; kind: Kind }, outputs: number) {
     video: { video: { url: linkOf(id, 'video'), ...size, duration: 4 } },
     audio: { audio: { url: linkOf(id, 'audio'), duration: 9 } },
   }[kind]
-  return { request_id: id, status: 'COMPLETED', model: `a-${kind}`, output, cost: 7, created_at: '2026-01-01T00:00:00Z', completed_at: '2026-01-01T00:00:09Z' }
+  return {
+    request_id: id,
+    status: 'COMPLETED',
+    model: `a-${kind}`,
+    output,
+    cost: 7,
+    created_at: '2026-01-01T00:00:00Z',
+    completed_at: '2026-01-01T00:00:09Z',
+  }
 }

@@ -41,7 +41,11 @@ export async function runSequence(world: World, commands: readonly Command[]): P
 
 function startSequence(world: World) {
   const { receiver, quarantine } = world
-  const requests: Request[] = Array.from({ length: requestCount }, (_, at) => ({ id: randomUUID(), ...(shapes[at] ?? shapes[0]!), truth: { is: 'running' } }))
+  const requests: Request[] = Array.from({ length: requestCount }, (_, at) => ({
+    id: randomUUID(),
+    ...(shapes[at] ?? shapes[0]!),
+    truth: { is: 'running' },
+  }))
   const webhookIds = Array.from({ length: 4 }, () => randomUUID())
   let trueMs = Date.now()
   let offsetMs = 0
@@ -112,7 +116,11 @@ function startSequence(world: World) {
     if (by === 'api') {
       const environment = keyNamed ? receiver.keys().byName.get(owner)?.environment : undefined
       const keyNames = environment === undefined ? [] : environmentsOf(receiver.keys())[environment]
-      await trackRequest(receiver.db, { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) }, { environment, keyNames, now: now() })
+      await trackRequest(
+        receiver.db,
+        { request_id: id, model: 'tracked', ...(keyNamed && { key_name: owner }) },
+        { environment, keyNames, now: now() },
+      )
       return
     }
     await world.sql`insert into mediadock.requests (request_id, model, key_name) values (${id}, 'tracked', ${keyNamed ? owner : null})
@@ -126,7 +134,8 @@ function startSequence(world: World) {
       case 'finish': {
         const request = requests[command.request]!
         // What has ended at the provider has ended for good.
-        if (request.truth.is === 'running') request.truth = command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
+        if (request.truth.is === 'running')
+          request.truth = command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
         return undefined
       }
       case 'falter':
@@ -151,7 +160,12 @@ function startSequence(world: World) {
         return Promise.all(rounds.map(({ letGo }) => letGo()))
       }
       case 'everything at once':
-        return Promise.all([worker.runOnce(receiver, 'direct'), worker.runOnce(receiver, 'fetch'), reconciler.runOnce(receiver), worker.runOnce(receiver, 'fetch')])
+        return Promise.all([
+          worker.runOnce(receiver, 'direct'),
+          worker.runOnce(receiver, 'fetch'),
+          reconciler.runOnce(receiver),
+          worker.runOnce(receiver, 'fetch'),
+        ])
       case 'replay':
         return replay(command.delivery, command.dryRun)
       case 'verify quarantine':
@@ -206,7 +220,9 @@ function bodyOf(request: Request, { says, variant }: Webhook): Buffer {
   const { id, kind } = request
   switch (says) {
     case 'ERROR':
-      return Buffer.from(JSON.stringify({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `no ${variant}` } }))
+      return Buffer.from(
+        JSON.stringify({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `no ${variant}` } }),
+      )
     case 'OK': {
       const media = { url: linkOf(id, kind) }
       const output = { image: { images: [media] }, video: { video: media }, audio: { audio: media } }[kind]

@@ -21,7 +21,16 @@ export type RequestRow = {
 export type Snapshot = {
   requests: RequestRow[]
   media: { request_id: string; kind: string; position: number; url: string }[]
-  deliveries: { id: string; webhook_id: string; request_id: string | null; status: string | null; key_name: KeyName; sha: string; flags: string[]; parked_reason: string | null }[]
+  deliveries: {
+    id: string
+    webhook_id: string
+    request_id: string | null
+    status: string | null
+    key_name: KeyName
+    sha: string
+    flags: string[]
+    parked_reason: string | null
+  }[]
   inbox: { delivery_id: string }[]
   attempts: { delivery_id: string; outcome: string }[]
   quarantine: { id: number }[]

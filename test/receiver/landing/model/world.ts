@@ -52,7 +52,15 @@ export async function createWorld(database: TestDatabase) {
   const clock = () => setting.now()
   const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
   const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
-  const quarantine = createQuarantine({ db, senders: createKnownSenders({ db, clock }), dropped: counter(), maxRows: 1000, maxBytes: 1_000_000, wake: () => {}, signal: AbortSignal.timeout(600_000) })
+  const quarantine = createQuarantine({
+    db,
+    senders: createKnownSenders({ db, clock }),
+    dropped: counter(),
+    maxRows: 1000,
+    maxBytes: 1_000_000,
+    wake: () => {},
+    signal: AbortSignal.timeout(600_000),
+  })
   const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,
@@ -68,7 +76,17 @@ export async function createWorld(database: TestDatabase) {
   }
 
   const app = express()
-  mountWebhooks(app, { keys, acceptor, maxBodyBytes: 65_536, clock, onArrival: () => {}, onFault: (error) => { throw error }, onRefused: quarantine.record })
+  mountWebhooks(app, {
+    keys,
+    acceptor,
+    maxBodyBytes: 65_536,
+    clock,
+    onArrival: () => {},
+    onFault: (error) => {
+      throw error
+    },
+    onRefused: quarantine.record,
+  })
   const server = http.createServer(app).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
@@ -76,7 +94,14 @@ export async function createWorld(database: TestDatabase) {
 
   /** Answers the outcome of a delivery: `accepted`, `duplicate`, `parked`, or the code of the refusal. */
   const post = async (body: Buffer, headers: Record<string, string>): Promise<string> => {
-    const req = http.request({ port, host: '127.0.0.1', path: '/webhooks', method: 'POST', agent, headers: { ...headers, 'content-length': body.length } })
+    const req = http.request({
+      port,
+      host: '127.0.0.1',
+      path: '/webhooks',
+      method: 'POST',
+      agent,
+      headers: { ...headers, 'content-length': body.length },
+    })
     req.end(body)
     const [res] = (await once(req, 'response')) as [http.IncomingMessage]
     const answer = JSON.parse(Buffer.concat(await res.toArray()).toString())
