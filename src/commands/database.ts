@@ -1,7 +1,7 @@
 import { isProduction, readDatabaseUrl, type Program } from '../config/config.ts'
-import { dataDir, openLocal } from '../laptop/local.ts'
 import { migrationsOf } from '../config/migrations.ts'
 import { findEmbeddedPostgres } from '../laptop/embedded-postgres.ts'
+import { dataDir, openLocal } from '../laptop/local.ts'
 import { createLogger } from '../runtime/logger.ts'
 import { migrate } from '../runtime/postgres/migrate.ts'
 import { isGiven, type ProcessEnvironment } from '../runtime/settings.ts'

@@ -1,13 +1,13 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
+import type { Markup } from '../pages/console-page.ts'
+import { readingOptions } from '../receiver/on-call/reading.ts'
 import { readKeys, type KeyState } from '../receiver/queries/keys.ts'
 import { checkQuarantine } from '../receiver/queries/quarantined.ts'
-import { readingOptions } from '../receiver/on-call/reading.ts'
-import type { Markup } from '../pages/console-page.ts'
+import { addedSecretHint } from './parked/verify-pages.ts'
 import { badge, card, duration, foreign, number, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo } from './parts/url.ts'
-import { addedSecretHint } from './parked/verify-pages.ts'
 
 export function keysRoutes(console: ConsoleDeps): Router {
   const { db, keys, settings } = console

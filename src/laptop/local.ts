@@ -4,10 +4,10 @@ import path from 'node:path'
 import { z } from 'zod'
 import { isProduction, needsEmbeddedPostgres, type LocalDefaults, type Program } from '../config/config.ts'
 import type { DemoKey } from '../provider/program.ts'
-import { lockDataDir } from './data-lock.ts'
-import { startEmbeddedPostgres } from './embedded-postgres.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
+import { lockDataDir } from './data-lock.ts'
+import { startEmbeddedPostgres } from './embedded-postgres.ts'
 
 export const dataDir = path.resolve('.data')
 

@@ -1,14 +1,14 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { Router, type Request, type RequestHandler, type Response } from 'express'
 import { html } from 'hono/html'
-import { page, sendPage } from './console-page.ts'
-import { readForm } from './form.ts'
-import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
 import { HttpError, sendError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
-import { createSessions, sessionSeconds, type Session, type Sessions, type SessionsTable } from './sessions.ts'
 import { isLoopback } from '../runtime/settings.ts'
+import { page, sendPage } from './console-page.ts'
+import { readForm } from './form.ts'
+import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
+import { createSessions, sessionSeconds, type Session, type Sessions, type SessionsTable } from './sessions.ts'
 
 export type AccessOptions = {
   /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */

@@ -1,5 +1,5 @@
-import path from 'node:path'
 import { createRequire } from 'node:module'
+import path from 'node:path'
 import express, { Router, type RequestHandler, type Response } from 'express'
 import helmet from 'helmet'
 import { html } from 'hono/html'

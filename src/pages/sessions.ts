@@ -1,13 +1,13 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql, type SQL, type Table } from 'drizzle-orm'
+import { withDeadline } from '../runtime/deadline.ts'
 import { HttpError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
 import { columnsOf, list } from '../runtime/postgres/columns.ts'
-import type { RowOf } from '../runtime/postgres/rows.ts'
-import { withDeadline } from '../runtime/deadline.ts'
 import { answered } from '../runtime/postgres/errors.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
+import type { RowOf } from '../runtime/postgres/rows.ts'
 
 export const sessionSeconds = 12 * 3600
 

@@ -1,11 +1,11 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { withDeadline } from '../runtime/deadline.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { type Database } from '../runtime/postgres/postgres.ts'
-import { withDeadline } from '../runtime/deadline.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/inbox.ts'
-import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 import { countOverdue } from './reconciling/due.ts'
+import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 
 export type ReceiverMetrics = ReturnType<typeof createReceiverMetrics>
 

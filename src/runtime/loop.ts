@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from './logger.ts'
 import { withDeadline } from './deadline.ts'
+import type { Logger } from './logger.ts'
 
 export type Loop = {
   /** Runs the next round now instead of at the end of the pause. */

@@ -11,8 +11,8 @@ import { eventually } from '../support/eventually.ts'
 import { json } from '../support/provider-stand.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
-import { completed, startWorld } from './support/request-world.ts'
 import { openPage, shoot } from './support/console.ts'
+import { completed, startWorld } from './support/request-world.ts'
 
 // What the on-call is woken for, from the first look to the all-clear, through
 // the console alone. What an operator does outside of it is marked so.

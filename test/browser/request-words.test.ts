@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { linkPolicy } from '../../src/console/parts/media-links.ts'
 import { endOf, manualPollWords, parseEnd } from '../../src/console/requests/manual-poll.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf } from '../../src/console/requests/request-words.ts'
-import { linkPolicy } from '../../src/console/parts/media-links.ts'
 import type { Request } from '../../src/receiver/queries/requests.ts'
 
 const now = new Date('2026-01-01T01:00:00.000Z')

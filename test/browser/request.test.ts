@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { call, deliverAndSettle } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
-import { call, deliverAndSettle } from '../receiver/api/calls.ts'
-import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
 let browser: Browser
 let database: TestDatabase

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { freePort } from '../provider/support/free-port.ts'
+import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keysOf, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
-import { freePort } from '../provider/support/free-port.ts'
-import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
 import { long } from './length.ts'
 
 const requests = long ? 1000 : 240

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import http from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { deliverAndSettle } from '../receiver/api/calls.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { failed, okImage } from '../support/webhooks.ts'
-import { deliverAndSettle } from '../receiver/api/calls.ts'
 
 const browser = { accept: 'text/html', 'sec-fetch-site': 'same-origin', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document' }
 

@@ -4,11 +4,11 @@ import path from 'node:path'
 import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
 import { locateBinaries } from '../../src/laptop/postgres-binaries.ts'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { isAlive, processesIn, startProcess } from '../runtime/support/processes.ts'
 import { eventually } from '../support/eventually.ts'
 import { copyInstallation, ordinaryUser } from './support/ordinary-user.ts'
-import { isAlive, processesIn, startProcess } from '../runtime/support/processes.ts'
 
 const logger = createLogger('silent')
 const holderScript = path.join(import.meta.dirname, 'support/postgres-holder.ts')

@@ -1,8 +1,8 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { eventually } from '../support/eventually.ts'
 import { isAlive, type TestProcess } from '../runtime/support/processes.ts'
+import { eventually } from '../support/eventually.ts'
 import { openLaptop, printedRequest, type Laptop } from './support/laptop.ts'
 
 // One folder for the whole story, as on the machine of somebody who tries it out.

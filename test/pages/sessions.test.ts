@@ -1,13 +1,13 @@
-import { createLogger } from '../../src/runtime/logger.ts'
-import { createPool } from '../../src/runtime/postgres/postgres.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { createSessions } from '../../src/pages/sessions.ts'
 import { sessions as providerSessionsTable } from '../../src/provider/domain/sessions-schema.ts'
 import { sessions as sessionsTable } from '../../src/receiver/domain/on-call-schema.ts'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../src/runtime/logger.ts'
+import { createPool } from '../../src/runtime/postgres/postgres.ts'
+import { watchedLogger } from '../runtime/support/watched-logger.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startGuarded } from './support/access-server.ts'
-import { watchedLogger } from '../runtime/support/watched-logger.ts'
 
 const token = 'a-token-of-at-least-32-characters-aaaa'
 

@@ -1,6 +1,6 @@
-import { describe, expect, it, onTestFinished } from 'vitest'
 import path from 'node:path'
 import { pino } from 'pino'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { watchReadiness } from '../../src/runtime/http/readiness.ts'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'

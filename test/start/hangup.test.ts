@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { openLaptop } from '../laptop/support/laptop.ts'
 import { isAlive, startProcess } from '../runtime/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { openLaptop } from '../laptop/support/laptop.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const main = path.resolve(import.meta.dirname, '../../src/main.ts')

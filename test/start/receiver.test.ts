@@ -1,10 +1,10 @@
+import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import net from 'node:net'
-import { once } from 'node:events'
 import { expect, it, onTestFinished } from 'vitest'
+import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { createTestDatabase, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { openLaptop, type PortSetting } from '../laptop/support/laptop.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
 
 const first = 'whsec_first_secret'

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { describeOnPackaged } from './own-packaged-postgres.ts'
 import { testServers, withTestDatabase } from './database.ts'
+import { describeOnPackaged } from './own-packaged-postgres.ts'
 
 describeOnPackaged('the packaged server', () => {
   it('has JIT on, as people have it', async () => {

@@ -1,5 +1,6 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
+import type { Markup } from '../../pages/console-page.ts'
 import { exportedFiles, sendExport } from '../../receiver/api/export.ts'
 import { listArrivals } from '../../receiver/queries/arrivals.ts'
 import { listDeliveries } from '../../receiver/queries/deliveries.ts'
@@ -12,14 +13,13 @@ import {
   deliveryStates,
   parseFilters,
 } from '../../receiver/queries/filters.ts'
-import type { Markup } from '../../pages/console-page.ts'
-import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import { pager, table, tabs } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { parkReasons, refusalReasons } from '../parts/words.ts'
+import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
 
 const path = '/deliveries'
 

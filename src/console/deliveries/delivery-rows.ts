@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
+import type { Markup } from '../../pages/console-page.ts'
 import type { ArrivalEntry } from '../../receiver/queries/arrivals.ts'
 import type { DeliveryEntry } from '../../receiver/queries/deliveries.ts'
-import type { Markup } from '../../pages/console-page.ts'
 import { badge, code, foreign, number, shortId, time, type Column, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 

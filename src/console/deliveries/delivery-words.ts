@@ -1,8 +1,8 @@
 import { html } from 'hono/html'
-import type { Keys } from '../../receiver/domain/keys.ts'
-import type { DeliveryDetail } from '../../receiver/queries/delivery-detail.ts'
 import type { Markup } from '../../pages/console-page.ts'
+import type { Keys } from '../../receiver/domain/keys.ts'
 import { wordsOf, type CauseWords } from '../../receiver/on-call/cause-words.ts'
+import type { DeliveryDetail } from '../../receiver/queries/delivery-detail.ts'
 import { badge, foreign, number, time } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
 

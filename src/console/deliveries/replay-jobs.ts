@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { asHttpError } from '../../receiver/api/operation.ts'
-import { replayMany } from '../../receiver/on-call/replay-many.ts'
-import { audited } from '../../receiver/upkeep/audit.ts'
 import type { Change } from '../../receiver/landing/land.ts'
+import { replayMany } from '../../receiver/on-call/replay-many.ts'
 import type { ReceiverDeps } from '../../receiver/program.ts'
 import type { DeliveryFilters } from '../../receiver/queries/filters.ts'
+import { audited } from '../../receiver/upkeep/audit.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 
 /** One replay of many, as far as it is: kept in memory, for the page that shows it. */

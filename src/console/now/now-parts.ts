@@ -1,12 +1,12 @@
 import { html } from 'hono/html'
+import type { Markup } from '../../pages/console-page.ts'
+import { causeWords } from '../../receiver/on-call/cause-words.ts'
+import type { Now } from '../../receiver/on-call/now.ts'
 import { slowAckMs, type Problem } from '../../receiver/on-call/problems.ts'
 import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
-import type { Now } from '../../receiver/on-call/now.ts'
-import type { Markup } from '../../pages/console-page.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
-import { causeWords } from '../../receiver/on-call/cause-words.ts'
 
 /** What to press, by the kind of problem: its first word, or the whole cause. */
 const acts: Record<string, string> = {

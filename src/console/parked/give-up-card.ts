@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
+import type { Markup } from '../../pages/console-page.ts'
 import { maxAttempts } from '../../receiver/queries/give-up.ts'
 import type { GiveUp } from '../../receiver/queries/give-ups.ts'
-import type { Markup } from '../../pages/console-page.ts'
 import { badge, card, code, duration, foreign, shortId, table, time, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
-import type { Change } from '../../receiver/landing/land.ts'
 import type { Markup } from '../../pages/console-page.ts'
+import type { Change } from '../../receiver/landing/land.ts'
 import { badge, foreign, shortId } from './parts.ts'
 
 type Values = Readonly<Record<string, unknown>>

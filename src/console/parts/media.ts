@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
-import type { Media } from '../../receiver/queries/request-detail.ts'
 import type { Markup } from '../../pages/console-page.ts'
+import type { Media } from '../../receiver/queries/request-detail.ts'
 import type { LinkPolicy } from './media-links.ts'
 import { foreign, number } from './parts.ts'
 

@@ -1,7 +1,7 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
-import type { ReceiverDeps } from '../../receiver/program.ts'
 import { page, sendPage, type Markup } from '../../pages/console-page.ts'
+import type { ReceiverDeps } from '../../receiver/program.ts'
 import type { LinkPolicy } from './media-links.ts'
 
 /** What the pages of the console may use. */

@@ -1,5 +1,5 @@
-import type { ReconcileRun } from '../../receiver/reconciling/reconciler.ts'
 import type { Request } from '../../receiver/queries/requests.ts'
+import type { ReconcileRun } from '../../receiver/reconciling/reconciler.ts'
 import { pollSummaryOf, wholeMedia } from './request-words.ts'
 
 // What came of a poll by hand: it stands in the address, so that it can be shown and sent on.

@@ -1,6 +1,6 @@
 import { html } from 'hono/html'
-import type { RequestDetail, TimelineEntry } from '../../receiver/queries/request-detail.ts'
 import type { Markup } from '../../pages/console-page.ts'
+import type { RequestDetail, TimelineEntry } from '../../receiver/queries/request-detail.ts'
 import { badge, code, duration, foreign, number, shortId, time } from '../parts/parts.ts'
 import { mediaCounts, postponedBecause } from './request-words.ts'
 

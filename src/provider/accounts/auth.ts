@@ -1,11 +1,11 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { HttpError } from '../../runtime/http/http.ts'
+import { createNaturalBatch } from '../../runtime/natural-batch.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { sha256 } from '../domain/secret-box.ts'
 import { type Identified, identifyAll } from './identify.ts'
 import { isKeyShaped } from './keys.ts'
-import { createNaturalBatch } from '../../runtime/natural-batch.ts'
 import type { RateLimits } from './rate-limit.ts'
-import { sha256 } from '../domain/secret-box.ts'
 
 const authorizationPattern = /^(?:Bearer|Key) +(\S+) *$/i
 const maxKeyLength = 200

@@ -1,7 +1,7 @@
-import { insertKey } from './keys.ts'
-import { grant } from './ledger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Environment } from '../domain/schema.ts'
+import { insertKey } from './keys.ts'
+import { grant } from './ledger.ts'
 
 /** A key that a laptop starts with, known beforehand to whoever uses it. */
 export type DemoKey = {

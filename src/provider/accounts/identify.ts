@@ -1,15 +1,15 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { NoAnswerError } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
+import type { Environment } from '../domain/schema.ts'
+import * as schema from '../domain/schema.ts'
+import { sha256 } from '../domain/secret-box.ts'
 import type { Scope } from './keys.ts'
 import { narrower, type RateLimits, type RateWindow, takeCalls, type Taken, windowAfter } from './rate-limit.ts'
-import type { Environment } from '../domain/schema.ts'
-import { sha256 } from '../domain/secret-box.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
 
 const k = columnsOf(schema.apiKeys, 'k')
 const m = columnsOf(schema.modelActivations, 'm')

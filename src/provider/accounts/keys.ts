@@ -1,14 +1,14 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { Faults } from '../domain/faults.ts'
-import { openAccount } from './ledger.ts'
-import type { Environment } from '../domain/schema.ts'
-import { seal, sha256, unseal } from '../domain/secret-box.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { Faults } from '../domain/faults.ts'
+import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
+import { seal, sha256, unseal } from '../domain/secret-box.ts'
+import { openAccount } from './ledger.ts'
 
 const apiKeys = columnsOf(schema.apiKeys)
 

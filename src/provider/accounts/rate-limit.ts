@@ -1,9 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
 import type { Response } from 'express'
-import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 
 const rateWindows = columnsOf(schema.rateWindows)

@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
 import type { z } from 'zod'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { accountSchema } from '../../wire/schemas.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { accountSchema } from '../../wire/schemas.ts'
 import * as schema from '../domain/schema.ts'
 
 const a = columnsOf(schema.accounts, 'a')

@@ -1,7 +1,7 @@
-import { isOutage } from '../../runtime/postgres/errors.ts'
+import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
+import { isOutage } from '../../runtime/postgres/errors.ts'
 
 /** Requests that may be worked on at the same time; more would only wait in memory for a connection. */
 const maxInFlight = 2000

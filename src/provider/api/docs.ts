@@ -1,7 +1,7 @@
-import { fileURLToPath } from 'node:url'
 import path from 'node:path'
-import { html } from 'hono/html'
+import { fileURLToPath } from 'node:url'
 import { Router } from 'express'
+import { html } from 'hono/html'
 import { methodNotAllowed } from '../../runtime/http/http.ts'
 import { openApiDocument } from './openapi.ts'
 

@@ -1,5 +1,5 @@
-import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
 import type { z } from 'zod'
+import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
 import packageJson from '../../../package.json' with { type: 'json' }
 import {
   accountSchema,

@@ -1,14 +1,14 @@
 import { sql } from 'drizzle-orm'
-import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { requestIdSchema, type Result, type StatusBody } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { iso } from '../accounts/keys.ts'
-import type { StatusReader } from '../queue/status-reader.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
+import type { StatusReader } from '../queue/status-reader.ts'
 
 const requests = columnsOf(schema.requests)
 

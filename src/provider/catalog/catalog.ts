@@ -1,6 +1,6 @@
+import type { z } from 'zod'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
-import type { z } from 'zod'
 import type { Caller } from '../accounts/identify.ts'
 import { catalog } from './catalog-data.ts'
 import type { CatalogModel } from './catalog-model.ts'

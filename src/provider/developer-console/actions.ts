@@ -4,10 +4,10 @@ import { readForm } from '../../pages/form.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import * as commands from '../operating/commands.ts'
-import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { type CreatedKey, scopes } from '../accounts/keys.ts'
+import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments } from '../domain/schema.ts'
+import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
 
 export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; logger: Logger }

@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import { iso } from '../accounts/keys.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
 
 const accounts = columnsOf(schema.accounts)

@@ -3,8 +3,8 @@ import { fileURLToPath } from 'node:url'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { type Order, reportSchema } from './engine-messages.ts'
-import { type EngineJob, EngineError, type Report } from './engine.ts'
 import type { EngineSettings } from './engine-settings.ts'
+import { type EngineJob, EngineError, type Report } from './engine.ts'
 
 const script = fileURLToPath(import.meta.resolve('./engine-process.ts'))
 

@@ -1,6 +1,6 @@
 import type { CatalogModel } from '../catalog/catalog-model.ts'
-import type { Engine } from './engine.ts'
 import type { EngineSettings } from './engine-settings.ts'
+import type { Engine } from './engine.ts'
 import { createLocalAudioEngine } from './local-audio.ts'
 import { createLocalImageEngine } from './local-image.ts'
 import { createLocalVideoEngine } from './local-video.ts'

@@ -19,19 +19,19 @@
  */
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { createPool, type Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
+import * as keys from '../accounts/keys.ts'
+import * as ledger from '../accounts/ledger.ts'
 import { catalog } from '../catalog/catalog-data.ts'
 import { findModel } from '../catalog/catalog.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
-import * as keys from '../accounts/keys.ts'
-import * as ledger from '../accounts/ledger.ts'
-import * as requests from '../queue/requests.ts'
 import { environments, type Environment } from '../domain/schema.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
+import * as requests from '../queue/requests.ts'
 
 const modelActivations = columnsOf(schema.modelActivations)
 const request = columnsOf(schema.requests)

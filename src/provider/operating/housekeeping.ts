@@ -1,6 +1,6 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { pruneExpiredKeys } from '../submit/idempotency.ts'
 import { pruneIdleWindows } from '../accounts/rate-limit.ts'
+import { pruneExpiredKeys } from '../submit/idempotency.ts'
 
 /** Rows that one statement removes. */
 const batch = 1000

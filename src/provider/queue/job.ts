@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { Output } from '../../wire/schemas.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Output } from '../../wire/schemas.ts'
 import { findModel } from '../catalog/catalog.ts'
+import { strikes } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
 import { EngineError } from '../engines/engine.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
-import { strikes } from '../domain/faults.ts'
-import { createJobProgress } from './job-progress.ts'
 import type { Ending } from '../webhooks/notification.ts'
+import { createJobProgress } from './job-progress.ts'
 import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.ts'
 
 /** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
+import { environments, type Environment } from '../domain/schema.ts'
 import { type JobDeps, runJob } from './job.ts'
 import { claimRequests } from './requests.ts'
-import { environments, type Environment } from '../domain/schema.ts'
 
 export type WorkerDeps = JobDeps & {
   /** Requests that run at the same time in this process. Sandbox requests only wait, so they have slots of their own. */

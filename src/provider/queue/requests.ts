@@ -1,16 +1,16 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
-import type { Faults } from '../domain/faults.ts'
-import type { Input } from '../catalog/input.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
+import type { Input } from '../catalog/input.ts'
+import type { Faults } from '../domain/faults.ts'
+import type { Environment } from '../domain/schema.ts'
+import * as schema from '../domain/schema.ts'
 import { type Ending, type NewDelivery, notificationOf } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
-import type { Environment } from '../domain/schema.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
 
 const accounts = columnsOf(schema.accounts)
 const a = columnsOf(schema.accounts, 'a')

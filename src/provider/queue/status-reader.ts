@@ -1,13 +1,13 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { createNaturalBatch } from '../../runtime/natural-batch.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { StatusBody } from '../../wire/schemas.ts'
-import { createNaturalBatch } from '../../runtime/natural-batch.ts'
-import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
-import type { Environment } from '../domain/schema.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { StatusBody } from '../../wire/schemas.ts'
+import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
+import { amend, createQueueView, placeOf, type QueueKey, type QueueView } from './queue-view.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'drizzle-orm'
-import { answered } from '../../runtime/postgres/errors.ts'
 import { HttpError } from '../../runtime/http/http.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { Environment } from '../domain/schema.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
 const idempotencyKeys = columnsOf(schema.idempotencyKeys)

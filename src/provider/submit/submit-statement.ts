@@ -1,16 +1,16 @@
 import { sql, type SQL, type StringChunk } from 'drizzle-orm'
 import postgres from 'postgres'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
-import type { Faults } from '../domain/faults.ts'
-import type { Input } from '../catalog/input.ts'
 import { reserveEntries } from '../accounts/ledger.ts'
+import type { Input } from '../catalog/input.ts'
+import type { Faults } from '../domain/faults.ts'
+import type { Environment } from '../domain/schema.ts'
+import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from '../webhooks/notification.ts'
 import { insertDelivery } from '../webhooks/outbox.ts'
-import type { Environment } from '../domain/schema.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
 
 const accounts = columnsOf(schema.accounts)
 const a = columnsOf(schema.accounts, 'a')

@@ -3,11 +3,11 @@ import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import { sign } from '../../wire/signature.ts'
-import { strikes } from '../domain/faults.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
+import { strikes } from '../domain/faults.ts'
 import { createFairLanes } from './fair-lanes.ts'
-import { failAbandoned, settleAttempt } from './outbox.ts'
 import { claimDue, type ClaimedDelivery, findDueLanes, firstLane, type Lane } from './outbox-claims.ts'
+import { failAbandoned, settleAttempt } from './outbox.ts'
 import type { Poster } from './webhook-post.ts'
 
 /** Lanes that one statement looks at: some hundredths of a second. */

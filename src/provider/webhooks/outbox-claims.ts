@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { Faults } from '../domain/faults.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { Faults } from '../domain/faults.ts'
 import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)

@@ -1,10 +1,10 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from './notification.ts'
 import type { ClaimedDelivery } from './outbox-claims.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)

@@ -4,9 +4,9 @@ import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { arrivalsSince, type TailedArrival } from '../queries/arrivals.ts'
-import { writeTo } from './slow-reader.ts'
 import { InvalidFilterError, type ArrivalFilters } from '../queries/filters.ts'
 import { decodeCursor, type Place } from '../queries/page.ts'
+import { writeTo } from './slow-reader.ts'
 
 export type ArrivalTailDeps = { db: Database; clock: () => Date; logger: Logger; signal: AbortSignal }
 

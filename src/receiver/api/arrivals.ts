@@ -1,12 +1,12 @@
+import { z } from 'zod'
+import { verifyQuarantine } from '../intake/quarantine.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { arrivalListSchema, parseFilters, quarantineListSchema } from '../queries/filters.ts'
 import { pageSchema } from '../queries/page.ts'
 import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
-import { verifyQuarantine } from '../intake/quarantine.ts'
-import { z } from 'zod'
-import { auditedCall } from './audited-call.ts'
 import { createArrivalTail } from './arrival-tail.ts'
+import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })

@@ -1,17 +1,17 @@
 import { z } from 'zod'
-import { filtersAsTarget, type Detail } from '../upkeep/audit.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { replayDelivery, type Replay } from '../landing/replay.ts'
+import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { countDeliveries, deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { deliveryDetailSchema, findDelivery } from '../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, deliveryListSchema, InvalidFilterError, parseFilters } from '../queries/filters.ts'
 import { decodeCursor, pageSchema } from '../queries/page.ts'
-import { replayDelivery, type Replay } from '../landing/replay.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { filtersAsTarget, type Detail } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
-import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
 const maxReplays = 1000

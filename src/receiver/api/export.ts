@@ -1,13 +1,13 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
 import { arrivalFiltersSchema, deliveryFiltersSchema, parseFilters, type Paging } from '../queries/filters.ts'
 import type { Page } from '../queries/page.ts'
-import { writeTo } from './slow-reader.ts'
-import { HttpError } from '../../runtime/http/http.ts'
 import { gone, responses, type Operation } from './operation.ts'
+import { writeTo } from './slow-reader.ts'
 
 /** Rows of one query: what is in memory at a time, however many match. */
 const rowsAtOnce = 1000

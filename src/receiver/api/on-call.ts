@@ -1,4 +1,6 @@
 import { z } from 'zod'
+import { problemSchema, readProblems } from '../on-call/read-problems.ts'
+import { readingOptions } from '../on-call/reading.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
 import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
@@ -7,8 +9,6 @@ import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { pageSchema } from '../queries/page.ts'
-import { problemSchema, readProblems } from '../on-call/read-problems.ts'
-import { readingOptions } from '../on-call/reading.ts'
 import { responses, type Operation } from './operation.ts'
 
 /** What somebody who has been woken asks first. */

@@ -1,7 +1,7 @@
+import { withDeadline } from '../../runtime/deadline.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { createPool, type Database, type Pool } from '../../runtime/postgres/postgres.ts'
-import { withDeadline } from '../../runtime/deadline.ts'
 import { terminalOf } from '../queries/results.ts'
 
 export type ResultWaitersDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }

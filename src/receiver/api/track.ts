@@ -1,11 +1,11 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Environment } from '../domain/keys.ts'
-import { joinTracked, requeueParked } from '../submitting/tracking.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { joinTracked, requeueParked } from '../submitting/tracking.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')

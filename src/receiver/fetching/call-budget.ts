@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 

@@ -1,10 +1,10 @@
 import type { Counter } from 'prom-client'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { blockCalls, takeCall, type Purpose } from './call-budget.ts'
 import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
-import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
+import { blockCalls, takeCall, type Purpose } from './call-budget.ts'
 import type { PollRecord } from './poll-log.ts'
+import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
 import type { FetchOutcome, ProviderClient } from './provider-client.ts'
 
 export type FetcherDeps = {

@@ -1,8 +1,8 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const columns = columnsOf(onCall.polls)

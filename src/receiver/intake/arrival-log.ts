@@ -1,11 +1,11 @@
 import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { createWriteBehind } from '../../runtime/write-behind.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
-import { createWriteBehind } from '../../runtime/write-behind.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 

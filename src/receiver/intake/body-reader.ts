@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import getRawBody from 'raw-body'
-import { waitForTurn } from './read-turns.ts'
 import { largeBodyBytes } from './large-bodies.ts'
+import { waitForTurn } from './read-turns.ts'
 
 /** Bodies being received or verified, over all connections. */
 const maxHeldBytes = 64 * 1024 * 1024

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const keyUses = columnsOf(onCall.keyUses)

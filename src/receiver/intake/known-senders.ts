@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { sourceOf } from './refused-source.ts'
 

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import { networkIn } from './refused-source.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
+import { networkIn } from './refused-source.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 const known = columnsOf(arriving.knownSenders)

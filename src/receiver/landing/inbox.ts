@@ -1,10 +1,10 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
 
 const attempts = columnsOf(schema.attempts)

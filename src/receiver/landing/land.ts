@@ -1,9 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
 import postgres from 'postgres'
 import { z } from 'zod'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Environments } from '../domain/keys.ts'
+import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
 import { flags } from './statement/flags.ts'
 import { items } from './statement/items.ts'
@@ -12,8 +14,6 @@ import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
 import { notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
 
 const r = columnsOf(schema.results, 'r')
 

@@ -1,5 +1,5 @@
-import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/keys.ts'
 
 export type MediaItem = {

@@ -1,12 +1,12 @@
 import { sql } from 'drizzle-orm'
-import { environmentsOf } from '../domain/keys.ts'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { parseNotification } from '../domain/delivery.ts'
+import { environmentsOf } from '../domain/keys.ts'
+import * as schema from '../domain/schema.ts'
 import { landExplained, type Change } from './land.ts'
 import { landingOf, type Identified, type WorkerDeps } from './worker.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 

@@ -1,5 +1,5 @@
-import type { ParkReason } from '../domain/delivery.ts'
 import type { RefusalCause } from '../../wire/signature.ts'
+import type { ParkReason } from '../domain/delivery.ts'
 
 export type CauseWords = {
   title: string

@@ -1,13 +1,13 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { countParked } from '../landing/inbox.ts'
-import { problemsOf, type Problem } from './problems.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { readWithin } from '../queries/deadline.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
-import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 import { calmSince, type Recent } from '../queries/recent.ts'
 import { latestResults, type Stats } from '../queries/stats.ts'
+import { problemsOf, type Problem } from './problems.ts'
+import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 
 export type Now = {
   at: Date

@@ -1,9 +1,9 @@
-import { oldSeconds } from '../upkeep/minutes.ts'
-import { causeClause } from './cause-words.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
+import { oldSeconds } from '../upkeep/minutes.ts'
+import { causeClause } from './cause-words.ts'
 
 export const severities = ['critical', 'warning', 'notice'] as const
 

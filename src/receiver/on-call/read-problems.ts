@@ -1,14 +1,14 @@
 import { z } from 'zod'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
-import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
-import { countOverdue } from '../reconciling/due.ts'
 import { parkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { giveUps, maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
+import { countOverdue } from '../reconciling/due.ts'
+import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
 
 export const problemSchema = z
   .object({

@@ -1,9 +1,9 @@
 import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
-import { listDeliveryPlaces } from '../queries/deliveries.ts'
 import type { Change } from '../landing/land.ts'
-import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
+import { listDeliveryPlaces } from '../queries/deliveries.ts'
+import { maxLimit, type DeliveryFilters } from '../queries/filters.ts'
 
 export type ReplayMany = {
   filters: DeliveryFilters

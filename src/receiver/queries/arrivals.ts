@@ -1,7 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
+import * as schema from '../domain/schema.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
@@ -21,10 +25,6 @@ import {
   type Place,
 } from './page.ts'
 import { arrivalFound, arrivalMeasured, isAmong } from './search.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(arriving.arrivals, 'a')

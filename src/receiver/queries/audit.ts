@@ -1,13 +1,13 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import { auditChannels } from '../upkeep/audit.ts'
 import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const a = columnsOf(onCall.audit, 'a')
 

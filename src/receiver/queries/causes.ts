@@ -1,11 +1,11 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { readWithin } from './deadline.ts'
-import { isoAlways } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
+import { readWithin } from './deadline.ts'
+import { isoAlways } from './page.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const quarantine = columnsOf(arriving.quarantine)

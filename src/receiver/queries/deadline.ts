@@ -1,8 +1,8 @@
 import type { SQLWrapper } from 'drizzle-orm'
 import type postgres from 'postgres'
-import { clientOf, type Database, databaseOn, type Executor } from '../../runtime/postgres/postgres.ts'
-import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../runtime/postgres/errors.ts'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
+import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../runtime/postgres/errors.ts'
+import { clientOf, type Database, databaseOn, type Executor } from '../../runtime/postgres/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000

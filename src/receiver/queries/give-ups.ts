@@ -1,14 +1,14 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { isInIdRange } from '../domain/delivery.ts'
-import { giveUpClock, maxAttempts } from './give-up.ts'
-import { readWithin } from './deadline.ts'
-import { isoAlways } from './page.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
+import { isInIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
+import { readWithin } from './deadline.ts'
+import { giveUpClock, maxAttempts } from './give-up.ts'
+import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const d = columnsOf(schema.deliveries, 'd')

@@ -1,14 +1,14 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { callBudgets } from '../fetching/call-budget.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import { callBudgets } from '../fetching/call-budget.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways } from './page.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const keyUses = columnsOf(onCall.keyUses)
 

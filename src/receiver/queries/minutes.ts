@@ -1,12 +1,12 @@
 import { sql, type StringChunk } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
 import { isoAlways } from './page.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const minutes = columnsOf(onCall.minutes)
 const processStarts = columnsOf(onCall.processStarts)

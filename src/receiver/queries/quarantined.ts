@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
 import { readWithin } from './deadline.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 

@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
-import type { Executor } from '../../runtime/postgres/postgres.ts'
-import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
-import { isoAlways } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
+import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(arriving.arrivals, 'a')

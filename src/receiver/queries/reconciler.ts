@@ -1,14 +1,14 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const r = columnsOf(onCall.reconcileRuns, 'r')
 

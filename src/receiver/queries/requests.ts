@@ -1,8 +1,12 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import { pollOutcomes } from '../domain/schema.ts'
+import * as schema from '../domain/schema.ts'
 import { isOverdue, type StuckAfter } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, RequestFilters } from './filters.ts'
@@ -21,10 +25,6 @@ import {
   type Page,
 } from './page.ts'
 import { uuidRange } from './search.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as schema from '../domain/schema.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
 const m = columnsOf(schema.media, 'm')

@@ -1,9 +1,9 @@
 import { sql, type SQL } from 'drizzle-orm'
-import { deliveryIdRange } from '../domain/delivery.ts'
-import { within } from './page.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
+import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
+import { within } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(arriving.arrivals, 'a')

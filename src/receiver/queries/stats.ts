@@ -1,17 +1,17 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { readBacklog } from '../reconciling/backlog.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
+import * as schema from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/inbox.ts'
+import { readBacklog } from '../reconciling/backlog.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const media = columnsOf(schema.media)

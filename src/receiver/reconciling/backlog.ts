@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
 import { callsFor } from '../fetching/call-budget.ts'
 import { isDue, type StuckAfter } from './due.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import * as schema from '../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
 

@@ -1,10 +1,10 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { ReconcileRun } from './reconciler.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import type { ReconcileRun } from './reconciler.ts'
 
 const reconcileRuns = columnsOf(onCall.reconcileRuns)
 

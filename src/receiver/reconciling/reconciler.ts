@@ -1,15 +1,15 @@
 import { sql } from 'drizzle-orm'
-import { claimDue, claimWhere, endPolling, giveBack, lineOf, reschedule, type Due } from './poll-claims.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
-import type { Result } from '../../wire/schemas.ts'
-import { land, type LandingOutcome } from '../landing/land.ts'
-import type { Fetcher } from '../fetching/fetcher.ts'
-import { environmentsOf, type Keys } from '../domain/keys.ts'
-import { landingOfResult, type Landing } from '../landing/landing.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Result } from '../../wire/schemas.ts'
+import { environmentsOf, type Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import type { Fetcher } from '../fetching/fetcher.ts'
+import { land, type LandingOutcome } from '../landing/land.ts'
+import { landingOfResult, type Landing } from '../landing/landing.ts'
+import { claimDue, claimWhere, endPolling, giveBack, lineOf, reschedule, type Due } from './poll-claims.ts'
 
 const requests = columnsOf(schema.requests)
 

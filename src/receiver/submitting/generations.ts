@@ -1,13 +1,13 @@
 import { sql } from 'drizzle-orm'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { ErrorEnvelope } from '../../wire/schemas.ts'
-import type { Environment } from '../domain/keys.ts'
-import { joinTracked, requeueParked } from './tracking.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
+import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { joinTracked, requeueParked } from './tracking.ts'
 
 const generations = columnsOf(submitting.generations)
 const g = columnsOf(submitting.generations, 'g')

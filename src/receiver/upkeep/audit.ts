@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm'
-import { type Database } from '../../runtime/postgres/postgres.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { type Database } from '../../runtime/postgres/postgres.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const audit = columnsOf(onCall.audit)

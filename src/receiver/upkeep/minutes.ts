@@ -1,13 +1,13 @@
 import os from 'node:os'
 import { sql, type StringChunk } from 'drizzle-orm'
 import packageJson from '../../../package.json' with { type: 'json' }
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
 import { depth } from '../landing/inbox.ts'
 import { countOverdue } from '../reconciling/due.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
-import * as onCall from '../domain/on-call-schema.ts'
 
 const a = columnsOf(arriving.arrivals, 'a')
 const d = columnsOf(schema.deliveries, 'd')

@@ -1,13 +1,13 @@
 import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import { dropDaysBefore } from './arrival-partitions.ts'
-import { parkReasons } from '../domain/delivery.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import * as schema from '../domain/schema.ts'
+import { parkReasons } from '../domain/delivery.ts'
 import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { dropDaysBefore } from './arrival-partitions.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(schema.attempts, 'a')

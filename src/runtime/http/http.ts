@@ -2,9 +2,9 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
-import { boundConnections, createRequestTurns } from './connections.ts'
 import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
+import { boundConnections, createRequestTurns } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 
 /** The spec's error envelope (Errors): one shape for every answer that is not a success. */

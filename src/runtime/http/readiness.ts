@@ -1,8 +1,8 @@
 import type http from 'node:http'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
+import { withDeadline } from '../deadline.ts'
 import type { Logger } from '../logger.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
-import { withDeadline } from '../deadline.ts'
 
 const everyMs = 1000
 /** With the pause, an answer is never older than `validMs` while Postgres answers. */

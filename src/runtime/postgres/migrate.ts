@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import postgres from 'postgres'
+import { withDeadline } from '../deadline.ts'
 import { metALock } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
-import { withDeadline } from '../deadline.ts'
 
 export type Migrations = { url: string; schema: string; folder: string }
 

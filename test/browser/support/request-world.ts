@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 import type { TestDatabase } from '../../support/database.ts'
+import { json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 
 export type Answer = { status: number; body: object; headers?: Record<string, string> }
 

@@ -2,11 +2,11 @@ import { randomUUID } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type postgres from 'postgres'
+import { call } from '../../receiver/api/calls.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, type Delivery } from '../../support/webhooks.ts'
-import { call } from '../../receiver/api/calls.ts'
 import { completed, running, type Answer } from './request-world.ts'
 
 // An hour at the receiver with a little of everything, as the pages and the

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { errorEnvelopeSchema } from '../../../src/wire/schemas.ts'
 import { revokeKey } from '../../../src/provider/operating/commands.ts'
+import { errorEnvelopeSchema } from '../../../src/wire/schemas.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 

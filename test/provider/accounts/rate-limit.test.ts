@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createIdentify } from '../../../src/provider/accounts/auth.ts'
-import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
-import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
+import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { createTestDatabase, type TestDatabase, testServers, withTestDatabase } from '../../support/database.ts'
+import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
 beforeAll(async () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { clearFaults, setFaults } from '../../../src/provider/operating/commands.ts'
 import type { Faults } from '../../../src/provider/domain/faults.ts'
+import { clearFaults, setFaults } from '../../../src/provider/operating/commands.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 import { startWebhookCatcher } from '../support/webhook-catcher.ts'

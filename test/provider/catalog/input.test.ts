@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { catalogEntry } from '../../../src/provider/catalog/catalog.ts'
 import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import { catalogEntry } from '../../../src/provider/catalog/catalog.ts'
 import { validateInput } from '../../../src/provider/catalog/input.ts'
 import { priceOf } from '../../../src/provider/catalog/pricing.ts'
 import { HttpError } from '../../../src/runtime/http/http.ts'

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
+import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { runHousekeepingOnce } from '../../../src/provider/operating/housekeeping.ts'
-import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 
 it.each(testServers)(

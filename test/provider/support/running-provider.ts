@@ -7,8 +7,8 @@ import { createKey, grantCredits, type CommandDeps, type WantedKey, openProvider
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
-import { freePort } from './free-port.ts'
 import { createTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
+import { freePort } from './free-port.ts'
 
 export type Answer = {
   status: number

@@ -1,7 +1,7 @@
-import { deliver, type Delivery, type Sample } from '../../support/webhooks.ts'
-import { eventually } from '../../support/eventually.ts'
 import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
+import { deliver, type Delivery, type Sample } from '../../support/webhooks.ts'
 
 export type Answer = {
   status: number

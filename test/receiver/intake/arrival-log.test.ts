@@ -7,9 +7,9 @@ import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
 import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { sandboxKey, startTestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
-import { eventually } from '../../support/eventually.ts'
 
 const midnight = Date.parse('2026-03-01T00:00:00Z')
 

@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import http from 'node:http'
 import net from 'node:net'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor } from '../../support/webhooks.ts'
-import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
 
 const mebibyte = 1_048_576
 let database: TestDatabase

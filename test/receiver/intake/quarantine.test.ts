@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import { Counter } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
+import { createKnownSenders } from '../../../src/receiver/intake/known-senders.ts'
 import { createQuarantine, verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
-import { createKnownSenders } from '../../../src/receiver/intake/known-senders.ts'
 
 const causes = ['missing_header', 'malformed_header', 'no_matching_secret', 'timestamp_too_old']
 

@@ -4,11 +4,11 @@ import net from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { sign } from '../../../src/wire/signature.ts'
+import { watchedLogger } from '../../runtime/support/watched-logger.ts'
 import { createTestDatabase, type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
-import { watchedLogger } from '../../runtime/support/watched-logger.ts'
 
 let database: TestDatabase
 let receiver: TestReceiver

@@ -1,11 +1,11 @@
 import { expect, it, describe } from 'vitest'
-import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
 import type { ResultLookup } from '../../../src/receiver/fetching/fetcher.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
 import { claim } from '../../../src/receiver/landing/inbox.ts'
 import * as worker from '../../../src/receiver/landing/worker.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
-import { createTestWorker, newDelivery } from '../../support/worker.ts'
 import { okImage } from '../../support/webhooks.ts'
+import { createTestWorker, newDelivery } from '../../support/worker.ts'
 
 const minuteMs = 60_000
 

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import * as worker from '../../../src/receiver/landing/worker.ts'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
-import { createTestWorker, store } from '../../support/worker.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
+import { createTestWorker, store } from '../../support/worker.ts'
 
 /* Who crosses whom in Postgres: nobody is left to a lease that need not be. The clock stands still, so no lease ends. */
 

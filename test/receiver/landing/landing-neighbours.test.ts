@@ -3,8 +3,8 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
 import * as worker from '../../../src/receiver/landing/worker.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
-import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 import { failed } from '../../support/webhooks.ts'
+import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* One request that cannot be landed now, or has far too many deliveries: who else waits for it. */
 

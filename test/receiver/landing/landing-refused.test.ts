@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
-import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as worker from '../../../src/receiver/landing/worker.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
-import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
 import { failed } from '../../support/webhooks.ts'
+import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
 

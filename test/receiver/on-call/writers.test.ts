@@ -1,13 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
-import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
+import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
 import { failingSince, readRecent } from '../../../src/receiver/queries/recent.ts'
 import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
+import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
+import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 let database: TestDatabase

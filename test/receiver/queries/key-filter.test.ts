@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { listArrivals } from '../../../src/receiver/queries/arrivals.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
+import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import * as worker from '../../../src/receiver/landing/worker.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
-import { createTestWorker, store } from '../../support/worker.ts'
 import { failed } from '../../support/webhooks.ts'
+import { createTestWorker, store } from '../../support/worker.ts'
 
 /* What the holder of one key, or whoever may track, can do to the requests of another. */
 

@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto'
-import http from 'node:http'
 import { once } from 'node:events'
+import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { json } from '../../support/provider-stand.ts'
+import { liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 
 type Posted = { path: string; key: string; authorization: string; body: { input: object; webhook_url: string } }

@@ -1,6 +1,5 @@
 import { sql as statement } from 'drizzle-orm'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import {
   databaseCodeOf,
   databaseErrorOf,
@@ -10,6 +9,7 @@ import {
   postgresMessage,
   untilNotGivingWay,
 } from '../../../src/runtime/postgres/errors.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { explainPostgres } from '../../../src/runtime/postgres/words.ts'
 import { withTestDatabase } from '../../support/database.ts'
 

@@ -1,14 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql } from 'drizzle-orm'
 import { expect, it, onTestFinished } from 'vitest'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { withDeadline } from '../../../src/runtime/deadline.ts'
+import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { executePrepared } from '../../../src/runtime/postgres/prepared.ts'
+import { long } from '../../chaos/length.ts'
 import { preferredServer, testServers, withTestDatabase } from '../../support/database.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { withTlsPostgres } from '../../support/tls-postgres.ts'
 import { type Cut, startCuttingProxy } from '../support/cutting-proxy.ts'
-import { long } from '../../chaos/length.ts'
 
 const abreast = 20
 const whole = [{ n: 1 }, { n: 2 }, { n: 3 }, { n: 4 }, { n: 5 }]

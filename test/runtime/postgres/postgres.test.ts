@@ -1,13 +1,13 @@
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { DeadlineError, withDeadline } from '../../../src/runtime/deadline.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { childEnv } from '../../support/child-env.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startProcess } from '../support/processes.ts'
 import { startPostgresProxy } from '../support/postgres-proxy.ts'
-import { childEnv } from '../../support/child-env.ts'
+import { startProcess } from '../support/processes.ts'
 
 const silenceSeconds = 1
 

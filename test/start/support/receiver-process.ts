@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { onTestFinished } from 'vitest'
+import { openLaptop } from '../../laptop/support/laptop.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
-import { openLaptop } from '../../laptop/support/laptop.ts'
 
 export const keyNamed = (name: string, signingSecret: string) => ({
   name,

@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
-import type { Environments } from '../../domain/keys.ts'
 import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import type { Environments } from '../../domain/keys.ts'
 import * as schema from '../../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)

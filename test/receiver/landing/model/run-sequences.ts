@@ -1,6 +1,6 @@
 import fc from 'fast-check'
-import { createTestDatabase } from '../../../support/database.ts'
 import { long } from '../../../chaos/length.ts'
+import { createTestDatabase } from '../../../support/database.ts'
 import { commands } from './commands.ts'
 import { runSequence } from './sequence.ts'
 import { createWorld } from './world.ts'
