@@ -145,7 +145,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
     return void (isPicture(id, res) || json(res, status, body))
   })
   await goTo(page, 'Reconciler')
-  await page.getByText('A run now asks the provider for 45 requests that are due.').waitFor()
+  await page.getByText('A run now polls 45 requests that are due.').waitFor()
   expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 3 min')
   await shoot(page, 'drill-down-2-backlog')
   const left: number[] = [45]
@@ -154,7 +154,7 @@ it('the provider is down for an hour: the backlog is shown with how long it take
     await page.waitForURL(/open=/)
     later(minute)
     await page.goto(`${receiver.internalUrl}reconciler`)
-    left.push(Number((/asks the provider for (\d+) request/.exec(await page.locator('.bulk').innerText()) ?? [])[1] ?? 0))
+    left.push(Number((/polls (\d+) request/.exec(await page.locator('.bulk').innerText()) ?? [])[1] ?? 0))
   }
   // It drains within the budget of the key, a fifth of which is left to landing.
   expect(left.at(-1)).toBe(0)

