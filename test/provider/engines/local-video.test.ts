@@ -5,6 +5,7 @@ import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
 import { videoSize } from '../../../src/provider/engines/frame-size.ts'
 import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
 import { planShots } from '../../../src/provider/engines/video-graph.ts'
+import { long } from '../../chaos/length.ts'
 import { fileOf, filesBelow, runEngine, temporaryFolder, videoOf } from './engine-run.ts'
 import { probe } from './probe.ts'
 
@@ -23,7 +24,8 @@ describe('local-video', () => {
     [{ duration: 7, resolution: '480p', aspect_ratio: '9:16', generate_audio: true }, 480, 854],
     [{ duration: 4, resolution: '720p', aspect_ratio: '21:9', generate_audio: true }, 1680, 720],
     [{ duration: 4, resolution: '1080p', aspect_ratio: '1:1' }, 1080, 1080],
-    [{ duration: 30, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
+    // The longest takes a core a quarter of a minute.
+    [{ duration: long ? 30 : 10, resolution: '480p', aspect_ratio: 'adaptive', generate_audio: true }, 854, 480],
   ])('makes an H.264 clip that plays, for %o', async (input, width, height) => {
     const { video, probed } = await film({ prompt: 'a quiet bay', ...input })
     expect(video).toMatchObject({ width, height, duration: input.duration })
