@@ -48,7 +48,6 @@ describe('a planted import', () => {
   beforeAll(async () => {
     const copy = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-imports-'))
     await fs.cp(path.join(root, 'src'), path.join(copy, 'src'), { recursive: true })
-    await fs.cp(path.join(root, '.dependency-cruiser.mjs'), path.join(copy, '.dependency-cruiser.mjs'))
     await fs.cp(path.join(root, 'package.json'), path.join(copy, 'package.json'))
     await fs.symlink(path.join(root, 'node_modules'), path.join(copy, 'node_modules'))
     for (const [at, [room, target]] of bad.entries()) await plant(copy, room, target, at)
@@ -83,7 +82,16 @@ async function plant(copy: string, room: string, target: string, at: number): Pr
 
 async function cruise(copy: string): Promise<{ from: string; to: string }[]> {
   const report = path.join(copy, 'report.json')
-  const args = [depcruise, 'src', '--config', '.dependency-cruiser.mjs', '--output-type', 'json', '--output-to', report]
+  const args = [
+    depcruise,
+    'src',
+    '--config',
+    path.join(import.meta.dirname, '.dependency-cruiser.mjs'),
+    '--output-type',
+    'json',
+    '--output-to',
+    report,
+  ]
   // It ends with the number of violations, which are what is looked for.
   await promisify(execFile)(process.execPath, args, { cwd: copy }).catch((error: unknown) => error)
   const { summary }: { summary: { violations: { from: string; to: string }[] } } = JSON.parse(await fs.readFile(report, 'utf8'))

@@ -9,6 +9,23 @@ import type { Arrival } from './webhook.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 
+/** What the log says of an arrival, in the order in which it is written. */
+export const loggedColumns = [
+  'arrived_at',
+  'outcome',
+  'reason',
+  'status',
+  'webhook_id',
+  'delivery_id',
+  'request_id',
+  'key_name',
+  'remote',
+  'bytes',
+  'skew_seconds',
+  'ack_ms',
+  'folded',
+] as const
+
 const maxWaitingRows = 50_000
 const flushRows = 2000
 /** Refused arrivals that get a row of their own: a forger must not be able to fill the disk. */
@@ -120,22 +137,7 @@ async function write(db: Database, rows: readonly Row[], onWritten?: (arrival: A
   )
   await db.execute(sql`
     with used as (${notingKeyUses(uses)})
-    insert into mediadock.arrivals (${list(
-      arrivals,
-      'arrived_at',
-      'outcome',
-      'reason',
-      'status',
-      'webhook_id',
-      'delivery_id',
-      'request_id',
-      'key_name',
-      'remote',
-      'bytes',
-      'skew_seconds',
-      'ack_ms',
-      'folded',
-    )})
+    insert into mediadock.arrivals (${list(arrivals, ...loggedColumns)})
     select * from jsonb_to_recordset(${JSON.stringify(rows.map(toItem))}::jsonb) as a (
       arrived_at timestamptz, outcome text, reason text, status smallint, webhook_id text, delivery_id uuid, request_id uuid, key_name text,
       remote text, bytes integer, skew_seconds integer, ack_ms real, folded integer)

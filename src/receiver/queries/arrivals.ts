@@ -6,6 +6,7 @@ import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
+import { loggedColumns } from '../intake/arrival-log.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { idsInState, idsOfSeldomKey } from './deliveries.ts'
@@ -50,26 +51,13 @@ export const arrivalSchema = z
   .meta({ id: 'Arrival' })
 export type ArrivalEntry = z.infer<typeof arrivalSchema>
 
-const logged = [
-  'arrived_at',
-  'outcome',
-  'reason',
-  'status',
-  'webhook_id',
-  'delivery_id',
-  'request_id',
-  'key_name',
-  'remote',
-  'bytes',
-  'skew_seconds',
-  'ack_ms',
-  'folded',
-] as const
-
-type ArrivalRow = RowOf<typeof arriving.arrivals, 'id' | (typeof logged)[number]> & { outcome: ArrivalEntry['outcome']; micros: string }
+type ArrivalRow = RowOf<typeof arriving.arrivals, 'id' | (typeof loggedColumns)[number]> & {
+  outcome: ArrivalEntry['outcome']
+  micros: string
+}
 
 const order: Order = { at: sql`${a.arrived_at}`, id: sql`${a.id}`, idType: 'bigint' }
-const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...logged)}`
+const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...loggedColumns)}`
 
 /** The log, newest first. */
 export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<ArrivalEntry>> {

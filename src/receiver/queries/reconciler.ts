@@ -5,7 +5,7 @@ import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
-import { runTriggers } from '../reconciling/reconcile-runs.ts'
+import { runColumns, runTriggers } from '../reconciling/reconcile-runs.ts'
 import { readWithin } from './deadline.ts'
 import { paging, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
@@ -46,25 +46,9 @@ export const runListSchema = runFiltersSchema.extend(paging)
 // By id alone: the newest row may be one that idle runs go on writing to, and its place must not move.
 const order: Order = { at: sql`${r.started_at}`, id: sql`${r.id}`, idType: 'bigint' }
 
-const written = [
-  'started_at',
-  'ended_at',
-  'trigger',
-  'outcome',
-  'idle_runs',
-  'scanned',
-  'landed',
-  'running',
-  'not_found',
-  'failed',
-  'postponed',
-  'rate_limited',
-  'error',
-] as const
+type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof runColumns)[number]> & { micros: string }
 
-type RunRow = RowOf<typeof onCall.reconcileRuns, 'id' | (typeof written)[number]> & { micros: string }
-
-const columns = sql`${r.id}, ${microsOf(order.at)} as micros, ${list(r, ...written)}`
+const columns = sql`${r.id}, ${microsOf(order.at)} as micros, ${list(r, ...runColumns)}`
 
 /** Runs of the reconciler, newest first. */
 export async function listReconcileRuns(

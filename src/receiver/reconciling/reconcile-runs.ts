@@ -8,6 +8,23 @@ import type { ReconcileRun } from './reconciler.ts'
 
 const reconcileRuns = columnsOf(onCall.reconcileRuns)
 
+/** What is kept of a run, in the order in which it is written. */
+export const runColumns = [
+  'started_at',
+  'ended_at',
+  'trigger',
+  'outcome',
+  'idle_runs',
+  'scanned',
+  'landed',
+  'running',
+  'not_found',
+  'failed',
+  'postponed',
+  'rate_limited',
+  'error',
+] as const
+
 export const runTriggers = ['cron', 'manual'] as const
 
 export type RunTrigger = (typeof runTriggers)[number]
@@ -57,22 +74,7 @@ async function recordRun(db: Database, { trigger, startedAt, endedAt, run, error
     ),
     written as (
       insert into mediadock.reconcile_runs
-        (${list(
-          reconcileRuns,
-          'started_at',
-          'ended_at',
-          'trigger',
-          'outcome',
-          'idle_runs',
-          'scanned',
-          'landed',
-          'running',
-          'not_found',
-          'failed',
-          'postponed',
-          'rate_limited',
-          'error',
-        )})
+        (${list(reconcileRuns, ...runColumns)})
       select ${started}, ${ended}, ${trigger}, ${outcome}, ${idle ? 1 : 0}, ${run?.scanned ?? 0}, ${run?.landed ?? 0}, ${run?.running ?? 0},
         ${run?.notFound ?? 0}, ${run?.failed ?? 0}, ${run?.postponed ?? 0}, ${run?.rateLimited ?? 0}, ${error ?? null}
       where not exists (select from counted)
