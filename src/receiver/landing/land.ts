@@ -11,7 +11,7 @@ import { flags } from './statement/flags.ts'
 import { items } from './statement/items.ts'
 import { writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
-import { outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
+import { isAsLocked, outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
 import { notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
@@ -112,7 +112,7 @@ function landing(landings: readonly Landing[], { now, environments }: At): SQL {
     rowsAsTheyAre(environments),
     whatIsKnown(),
     verdicts(at),
-    writeRequests(at),
+    writeRequests(at, isAsLocked),
     writeMedia(),
     outcomes(),
     pollTheContradicted(at),

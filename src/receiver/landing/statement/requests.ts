@@ -6,7 +6,7 @@ const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
 /** What is written of a request, in the order in which it is selected. */
-export const insertedRequest = list(
+const insertedRequest = list(
   requests,
   'request_id',
   'status',
@@ -28,12 +28,15 @@ export const insertedRequest = list(
   'landed_at',
 )
 
+/** For the long way: the row was there when `before` locked it. */
+export const isAsLocked = sql`${r.request_id} in (select request_id from before) and ${r.confirmed_at} is null`
+
 /**
  * `written`: the requests that landed or were confirmed, as they are now. Reads
- * `verdict` and `before`. A row that came up since `before` locked what it found
- * is not written over, and is missing here.
+ * `verdict`. A row that is there is only written over where `unlessChanged` holds:
+ * what came up or changed since it was judged is not, and is missing here.
  */
-export function writeRequests(at: SQL): SQL {
+export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
   return sql`
     written as (
       insert into mediadock.requests as r (${insertedRequest})
@@ -51,7 +54,7 @@ export function writeRequests(at: SQL): SQL {
         polled_at = coalesce(excluded.confirmed_at, ${r.polled_at}),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else ${r.poll_outcome} end,
         poll_detail = case when excluded.confirmed_at is null then ${r.poll_detail} end
-      where ${r.request_id} in (select request_id from before) and ${r.confirmed_at} is null
+      where ${unlessChanged}
       returning ${list(r, 'request_id', 'status', 'model', 'output', 'media_complete', 'cost', 'error_code', 'error_message')},
         coalesce(${r.created_at}, ${r.tracked_at}) as created_at, ${list(r, 'completed_at', 'landed_at', 'source', 'key_name', 'sandbox')}
     )`
