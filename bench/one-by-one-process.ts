@@ -1,6 +1,6 @@
 import express from 'express'
 import { parseKeys } from '../src/receiver/domain/keys.ts'
-import { storeDeliveries } from '../src/receiver/intake/accept.ts'
+import { storeDeliveries } from '../src/receiver/intake/store.ts'
 import { logLine, mountWebhooks } from '../src/receiver/intake/webhook.ts'
 import { createLogger } from '../src/runtime/logger.ts'
 import { createPool } from '../src/runtime/postgres/postgres.ts'

@@ -6,7 +6,8 @@ import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
-import * as worker from './landing/worker.ts'
+import type { Lander } from './landing/lander.ts'
+import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import { recorded, type RunTrigger } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
@@ -16,7 +17,7 @@ import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 import { pruneOnce } from './upkeep/retention.ts'
 
-export type Role = 'direct' | 'fetch' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
+export type Role = 'direct' | 'fetch' | 'claims' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
 
 export type Background = {
   wake: (role: Role) => void
@@ -34,7 +35,8 @@ export type Background = {
 
 export type BackgroundDeps = {
   settings: ReceiverSettings
-  landing: worker.WorkerDeps
+  landing: WorkerDeps
+  lander: Lander
   submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
@@ -47,7 +49,7 @@ export type BackgroundDeps = {
   signal: AbortSignal
 }
 
-/** A lane looks again by itself this often: for retries, and for what another replica accepted and lost. */
+/** A lane looks again by itself this often: for retries, and for what another replica accepted and lost; claims are looked at as often. */
 const pollMs = 1000
 const drainDeadlineMs = 3000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
@@ -59,9 +61,9 @@ const silentAfterTicks = 3
 const minSilentSeconds = 300
 const maxSilentSeconds = 86_400
 
-/** Starts every background role: two lanes of landing, the logs, the minutes, the reconciler and the making of partitions. */
+/** Starts every background role: two lanes of claiming, the logs, the minutes, the reconciler and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, metrics, pressure, arrivalLog, prepared: after, signal } = deps
+  const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
@@ -69,7 +71,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({
       name: `landing-${name}`,
-      runOnce: () => pressure.paced(() => worker.runOnce(landing, name), signal),
+      runOnce: () => pressure.paced(() => lander.claimSome(name), signal),
       idleMs: pollMs,
       after,
       logger,
@@ -82,6 +84,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
+    claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),
@@ -165,7 +168,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
+      await Promise.all([...Object.values(loops).map(({ done }) => done), lander.idle(), running, pruning, manual?.catch(() => {})])
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
         logger.warn(

@@ -21,6 +21,7 @@ import { createKnownSenders } from './intake/known-senders.ts'
 import { createPressure } from './intake/pressure.ts'
 import { createQuarantine } from './intake/quarantine.ts'
 import { logLine, mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
+import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import { countLanded, logFolded, noteAuthentic } from './observers.ts'
@@ -114,6 +115,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     cut: cut.signal,
     onLanded: countLanded(metrics, clock),
   }
+  const lander = createLander({ ...landing, rest: pressure.rest, wake: (lane) => background.wake(lane), signal: stopping.signal })
   const submitter = createSubmitter({
     db,
     post: createSubmitClient({ baseUrl: settings.generationApiUrl, fetch, clock }),
@@ -148,6 +150,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     prepared,
     settings,
     landing,
+    lander,
     submitter,
     metrics,
     arrivalLog,
@@ -157,7 +160,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
-  const acceptor = createAcceptor({ db: acceptPool.db, logger, onFlush: pressure.note, onStored })
+  const acceptor = createAcceptor({ db: acceptPool.db, logger, handover: lander, onFlush: pressure.note, onStored })
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness

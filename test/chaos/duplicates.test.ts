@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { countBy, makeDeliveries, shuffled, withSender } from './sender.ts'
@@ -13,6 +13,7 @@ it(
   { timeout: long ? 600_000 : 120_000 },
   async () => {
     const { url, sql } = await withTestDatabase()
+    await watchEffects(sql)
     const receiver = await withReceiverProcess(url)
     const notified: string[] = []
     await sql.listen('mediadock_results', (payload) => void notified.push(JSON.parse(payload).request_id))

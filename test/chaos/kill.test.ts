@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { expectKept, expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender, type Outgoing } from './sender.ts'
@@ -13,6 +13,7 @@ it(
   { timeout: long ? 900_000 : 120_000 },
   async () => {
     const { url, sql } = await withTestDatabase()
+    await watchEffects(sql)
     const receiver = await withReceiverProcess(url)
     const deliveries = makeDeliveries(count)
     const acknowledged: Outgoing[] = []

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { failed } from '../support/webhooks.ts'
-import { expectKept, expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 
@@ -12,6 +12,7 @@ const crowd = 90
 
 it('too much waiting is answered 503 at once, and what was let in before is kept', { timeout: 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
+  await watchEffects(sql)
   const receiver = await withReceiverProcess(url)
   const sender = withSender(receiver.url, crowd)
   const large = Array.from({ length: crowd }, oneOfOneMegabyte)

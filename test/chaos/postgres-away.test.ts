@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../support/eventually.ts'
-import { expectKept, expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long } from './length.ts'
 import { withOwnPostgres, type OwnPostgres } from './own-postgres.ts'
 import { withReceiverProcess } from './receiver-process.ts'
@@ -31,6 +31,7 @@ it(
   async () => {
     const server = await withOwnPostgres()
     const receiver = await withReceiverProcess(server.url)
+    await watchEffects(withClient(server))
     const sender = withSender(receiver.url, 32)
     const deliveries = makeDeliveries(96)
     const acknowledged: Outgoing[] = []
@@ -63,6 +64,7 @@ it(
   async () => {
     const server = await withOwnPostgres()
     const receiver = await withReceiverProcess(server.url)
+    await watchEffects(withClient(server))
     const sender = withSender(receiver.url, 32)
     const deliveries = makeDeliveries(2000)
     const acknowledged: Outgoing[] = []

@@ -1,12 +1,13 @@
 import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { expectLandedOnce, untilInboxIsEmpty } from './books.ts'
+import { expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender } from './sender.ts'
 
 it('a Postgres that became read-only (a failover to a standby) is answered 503, and taken again as soon as it can be written to', async () => {
   const { url, sql } = await withTestDatabase()
+  await watchEffects(sql)
   const receiver = await withReceiverProcess(url)
   const sender = withSender(receiver.url, 8)
   const deliveries = makeDeliveries(24)

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
-import { storeDeliveries } from '../../src/receiver/intake/accept.ts'
+import { storeDeliveries } from '../../src/receiver/intake/store.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool, type Database } from '../../src/runtime/postgres/postgres.ts'

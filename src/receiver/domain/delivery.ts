@@ -14,6 +14,8 @@ export type Delivery = {
   headers: Record<string, string>
   body: Buffer
   lane: 'direct' | 'fetch'
+  /** What the body says; undefined where it is parked. */
+  notification: Notification | undefined
   parkReason: ParkReason | undefined
 }
 
@@ -45,6 +47,7 @@ export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedA
     headers,
     body,
     lane: parsed.ok ? laneOf(parsed.notification) : 'direct',
+    notification: parsed.ok ? parsed.notification : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
 }

@@ -81,7 +81,10 @@ export const inbox = mediadock.table(
   ],
 )
 
-/** What each round of processing did with a delivery: for the on-call, pruned with the delivery. */
+/**
+ * What each round of processing did with a delivery: for the on-call, pruned with the delivery. That it landed its
+ * request at the first try, which is how nearly all end, has no row: it did so at `landed_at`.
+ */
 export const attempts = mediadock.table(
   'attempts',
   {
@@ -92,7 +95,7 @@ export const attempts = mediadock.table(
   },
   (table) => [
     primaryKey({ columns: [table.deliveryId, table.attemptedAt] }),
-    // All but the ordinary end, so that landing a delivery writes nothing here.
+    // To list the deliveries that ended so.
     index('attempts_unusual')
       .on(table.outcome, table.deliveryId)
       .where(sql`outcome <> 'landed'`),

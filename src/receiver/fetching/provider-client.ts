@@ -17,7 +17,8 @@ export type RateAnswer = { remaining: number; resetSeconds: number }
 
 export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined }
 
-const deadlineMs = 10_000
+/** Of one call, its whole answer included. */
+export const callDeadlineMs = 10_000
 const maxAnswerBytes = 4 * 1024 * 1024
 
 export type ProviderClient = {
@@ -36,7 +37,7 @@ export function createProviderClient({
 }): ProviderClient {
   return {
     fetchResult: async (requestId, key, signal) => {
-      const deadline = AbortSignal.timeout(deadlineMs)
+      const deadline = AbortSignal.timeout(callDeadlineMs)
       try {
         const response = await fetch(`${baseUrl}/v1/requests/${requestId}`, {
           headers: { authorization: `Bearer ${key.apiKey}`, accept: 'application/json' },
@@ -46,7 +47,7 @@ export function createProviderClient({
         const body = await readBounded(response)
         return { outcome: classify(response, body, { requestId, now: clock() }), rate: rateOf(response) }
       } catch (error) {
-        const detail = deadline.aborted ? `no whole answer within ${deadlineMs / 1000} s` : describeFailure(error)
+        const detail = deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
         return { outcome: { kind: 'unreachable', detail }, rate: undefined }
       }
     },

@@ -1,33 +1,9 @@
-import { isUtf8 } from 'node:buffer'
-import { sql, type SQL } from 'drizzle-orm'
 import { withDeadline } from '../../runtime/deadline.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { isAboutTheData } from '../../runtime/postgres/errors.ts'
-import { type Database } from '../../runtime/postgres/postgres.ts'
-import { executePrepared } from '../../runtime/postgres/prepared.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import * as arriving from '../domain/arrivals-schema.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Delivery } from '../domain/delivery.ts'
-import * as schema from '../domain/schema.ts'
-
-const written = {
-  deliveries: list(
-    columnsOf(schema.deliveries),
-    'id',
-    'webhook_id',
-    'request_id',
-    'status',
-    'key_name',
-    'signed_at',
-    'received_at',
-    'headers',
-    'body',
-    'parked_reason',
-  ),
-  inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'key_name'),
-}
-const quarantine = columnsOf(arriving.quarantine)
+import { storeDeliveries } from './store.ts'
 
 export type Acceptance = 'accepted' | 'duplicate' | 'parked'
 
@@ -57,12 +33,28 @@ export type Acceptor = {
   waiting: () => number
 }
 
+/**
+ * Whoever lands what was accepted, in this process. Room is asked for before a
+ * delivery is stored, since what is handed over is stored as already claimed.
+ */
+export type Handover = {
+  /** False: there is no room for it, and whoever comes first claims it from the queue. */
+  reserve: (delivery: Delivery) => boolean
+  /** When the claim of what is stored now ends, unless it is renewed. */
+  claimedUntil: () => Date
+  /** What had room is committed, claimed once. */
+  take: (delivery: Delivery) => void
+  /** What had room was not stored, or was known already. */
+  release: (delivery: Delivery) => void
+}
+
 export type AcceptorDeps = {
   db: Database
   logger: Logger
+  handover: Handover
   /** Called with the size of each flush. */
   onFlush?: (deliveries: number) => void
-  /** Called when deliveries of these lanes are committed and wait to be landed. */
+  /** Called when deliveries of these lanes are committed and wait for whoever claims them. */
   onStored: (lanes: ReadonlySet<Delivery['lane']>) => void
 }
 
@@ -92,6 +84,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
       withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
+        for (const { delivery } of batch) deps.handover.release(delivery)
         next()
       })
     }
@@ -148,16 +141,24 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
   const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
   // In the order of the key, so that two flushes can never wait for each other.
   const rows = [...byId.keys()].sort().flatMap((id) => byId.get(id)?.[0]?.delivery ?? [])
+  const handedOver = new Set(rows.filter((row) => deps.handover.reserve(row)))
   try {
-    const stored = await storeDeliveries(deps.db, rows)
+    const claimedUntil = deps.handover.claimedUntil()
+    const stored = await storeDeliveries(deps.db, rows, { claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })) })
     for (const [id, group] of byId) {
       group.forEach(({ delivery, resolve }, at) => {
         if (at > 0 || !stored.has(id)) resolve('duplicate')
         else resolve(delivery.parkReason === undefined ? 'accepted' : 'parked')
       })
     }
-    if (stored.size > 0) deps.onStored(new Set(rows.map(({ lane }) => lane)))
+    for (const row of handedOver) {
+      if (stored.has(row.id)) deps.handover.take(row)
+      else deps.handover.release(row)
+    }
+    const toClaim = rows.filter((row) => stored.has(row.id) && row.parkReason === undefined && !handedOver.has(row))
+    if (toClaim.length > 0) deps.onStored(new Set(toClaim.map(({ lane }) => lane)))
   } catch (error) {
+    for (const row of handedOver) deps.handover.release(row)
     if (batch.length > 1 && isAboutTheData(error)) {
       const half = Math.ceil(batch.length / 2)
       await flush(deps, batch.slice(0, half))
@@ -168,80 +169,4 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
     deps.logger.error({ err: error, deliveries: batch.length }, 'deliveries could not be stored and were not acknowledged')
     for (const { reject } of batch) reject(new UnavailableError('postgres_failed', { cause: error }))
   }
-}
-
-/**
- * One statement: the deliveries, their place in the queue, and the promise that
- * the commit is on disk. What comes out of the quarantine leaves it by the same
- * statement. Answers the ids that were new; every row has to come back, new or
- * known, so that an answer that is none is never taken for "known already".
- */
-export async function storeDeliveries(
-  db: Database,
-  rows: readonly Delivery[],
-  quarantineIds: readonly number[] = [],
-): Promise<Set<string>> {
-  const released =
-    quarantineIds.length === 0
-      ? sql``
-      : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
-  const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(
-    db,
-    sql`
-    with durable as (select set_config('synchronous_commit', 'on', true)),
-    ${released}
-    bodies as materialized (select ${bytesOf(bodies)} as bytes),
-    arrived as (
-      select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows))}::jsonb) as a (
-        id uuid, webhook_id text, request_id uuid, status text, key_name text, signed_at float8, received_at float8,
-        headers jsonb, parked_reason text, lane text, start int, length int)
-      -- As many as there are: it tells the planner, who would expect 100.
-      limit ${rows.length}
-    ),
-    stored as (
-      insert into mediadock.deliveries
-        (${written.deliveries})
-      select id, webhook_id, request_id, status, key_name, to_timestamp(signed_at), to_timestamp(received_at), headers,
-        substring(bodies.bytes from start for length), parked_reason
-      from arrived, bodies, durable
-      on conflict (id) do nothing
-      returning id
-    ),
-    queued as (
-      insert into mediadock.inbox (${written.inbox})
-      select id, lane, to_timestamp(received_at), key_name from stored join arrived using (id) where parked_reason is null
-    )
-    select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`,
-  )
-  if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
-  return new Set(answers.flatMap(({ id, is_new: isNew }) => (isNew ? [id] : [])))
-}
-
-/**
- * All bodies of a batch as one value that is cut up over there. As text
- * wherever they can be one: the driver writes a bytea as hex, twice as long.
- */
-export function bytesOf(bodies: Buffer): SQL {
-  const storableAsText = isUtf8(bodies) && !bodies.includes(0)
-  return storableAsText ? sql`convert_to(${bodies.toString()}::text, 'UTF8')` : sql`${bodies}::bytea`
-}
-
-/** The rows of a batch, each with where its body begins (from 1) among all of them. */
-function itemsOf(rows: readonly Delivery[]): Record<string, unknown>[] {
-  let end = 0
-  return rows.map((row) => ({
-    id: row.id,
-    webhook_id: row.webhookId,
-    request_id: row.requestId,
-    status: row.status,
-    key_name: row.keyName,
-    signed_at: row.signedAt.getTime() / 1000,
-    received_at: row.receivedAt.getTime() / 1000,
-    headers: row.headers,
-    parked_reason: row.parkReason,
-    lane: row.lane,
-    start: (end += row.body.length) - row.body.length + 1,
-    length: row.body.length,
-  }))
 }

@@ -1,19 +1,28 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Deliveries in one flush from which on the receiver counts as busy. */
-const busyBatch = 32
-const busyForMs = 200
-/** While it is busy, a background role rests this many times as long as it worked. */
-const restFactor = 9
+/** Deliveries in a flush up to which acknowledging has all that it needs, and from which on it gets all that there is. */
+const calmFlush = 64
+const fullFlush = 160
+/** How much of what was seen before counts beside the newest flush. */
+const memory = 0.8
+/** After this long without a flush nothing presses. */
+const forgetAfterMs = 200
+/** Under full pressure a background role rests this many times as long as it worked. */
+const maxRestFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
   /** Gets the size of each flush. */
   note: (deliveries: number) => void
   /**
-   * Runs a round of background work. Acknowledging comes first: while
-   * deliveries arrive faster than one by one, the round is followed by a rest,
-   * so that landing and logging keep a bounded share of the machine and catch up afterwards.
+   * Rests after so much background work, for as long as deliveries press. A flush
+   * holds what arrived during the one before: as long as flushes stay small, the
+   * machine keeps up with acknowledging and everything else. The larger they
+   * become, the smaller is the share of the rest, which catches up afterwards.
+   */
+  rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
+  /**
+   * Runs a round of background work and rests after it.
    * There is no rest while `mustGoOn`: a role that is bounded would lose something by it.
    */
   paced: <T>(round: () => Promise<T>, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<T>
@@ -21,18 +30,34 @@ export type Pressure = {
 
 /** How hard deliveries press on this process just now. */
 export function createPressure(): Pressure {
-  let busyUntil = 0
+  let flushSize = 0
+  let notedAt = -Infinity
+
+  const restFactor = () => {
+    if (performance.now() - notedAt > forgetAfterMs) return 0
+    const pressing = (flushSize - calmFlush) / (fullFlush - calmFlush)
+    return Math.min(1, Math.max(0, pressing)) * maxRestFactor
+  }
+
+  const rest: Pressure['rest'] = async (workedMs, signal, mustGoOn = () => false) => {
+    const started = performance.now()
+    const left = () => Math.min(maxRestMs, workedMs * restFactor()) - (performance.now() - started)
+    while (left() > 0 && !signal.aborted && !mustGoOn()) {
+      await delay(Math.min(Math.max(1, left()), forgetAfterMs / 2), undefined, { signal }).catch(() => {})
+    }
+  }
+
   return {
     note: (deliveries) => {
-      if (deliveries >= busyBatch) busyUntil = performance.now() + busyForMs
+      const isForgotten = performance.now() - notedAt > forgetAfterMs
+      flushSize = isForgotten ? deliveries : flushSize * memory + deliveries * (1 - memory)
+      notedAt = performance.now()
     },
-    paced: async (round, signal, mustGoOn = () => false) => {
+    rest,
+    paced: async (round, signal, mustGoOn) => {
       const started = performance.now()
       const result = await round()
-      const restUntil = Math.min(performance.now() + maxRestMs, performance.now() + (performance.now() - started) * restFactor)
-      while (performance.now() < Math.min(busyUntil, restUntil) && !signal.aborted && !mustGoOn()) {
-        await delay(Math.max(1, Math.min(busyUntil, restUntil) - performance.now()), undefined, { signal }).catch(() => {})
-      }
+      await rest(performance.now() - started, signal, mustGoOn)
       return result
     },
   }

@@ -9,12 +9,12 @@ import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
-import { bytesOf, storeDeliveries } from './accept.ts'
 import { createFairBacklog } from './fair-backlog.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
 import { networkOf, sourceOf } from './refused-source.ts'
+import { bytesOf, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
@@ -173,7 +173,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
       await storeDeliveries(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
-        authentic.map(({ id }) => id),
+        { quarantineIds: authentic.map(({ id }) => id) },
       )
       onStored(new Set(deliveries.map(({ lane }) => lane)))
       onAccepted?.(deliveries.map(({ id }) => id))

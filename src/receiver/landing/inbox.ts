@@ -16,6 +16,7 @@ export type Lane = Delivery['lane']
 /** A delivery that this worker holds until the lease ends; `claims` proves it when settling. */
 export type Claimed = {
   deliveryId: string
+  lane: Lane
   claims: number
   failures: number
   webhookId: string
@@ -24,8 +25,8 @@ export type Claimed = {
   body: Buffer
 }
 
-/** Longer than the slowest landing: a fetch of 10 s and a few statements. */
-const leaseSeconds = 45
+/** Short, so that what a dead process held is soon landed by another; whoever holds something longer renews it. */
+export const leaseSeconds = 6
 /** A delivery that fails this often for a reason of its own is parked. */
 const maxFailures = 5
 const retryPause = { baseMs: 1000, capMs: 60_000 }
@@ -66,6 +67,7 @@ export async function claim(
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`)
   return answered(rows, `claiming deliveries of the lane ${lane}`).map((row) => ({
     deliveryId: row.delivery_id,
+    lane,
     claims: row.claims,
     failures: row.failures,
     webhookId: row.webhook_id,
@@ -106,6 +108,14 @@ function dueInTurns(limit: number, now: Date): SQL {
     )`
 }
 
+/** Holds claims for another lease; those that ended meanwhile, or are another's by now, stay as they are. */
+export async function renew(db: Database, claims: readonly Claim[], now: Date): Promise<void> {
+  await db.execute(sql`
+    update mediadock.inbox set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})
+    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[]) as c (id, claims)
+    where inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims`)
+}
+
 /**
  * Puts claims that nothing came of back to where they were, for whoever comes first:
  * now, or each at its own time. Those that ended meanwhile stay ended.
@@ -118,7 +128,7 @@ export async function giveBack(db: Database, claims: readonly (Claim & { dueAt?:
     where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-export type Failure = { claimed: Omit<Claimed, 'body'>; reason: string; detail: string; now: Date }
+export type Failure = { claimed: Claim & Pick<Claimed, 'failures'>; reason: string; detail: string; now: Date }
 
 /**
  * Gives a delivery back after a failure of its own, later each time, and parks

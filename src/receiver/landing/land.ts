@@ -12,7 +12,7 @@ import { items } from './statement/items.ts'
 import { writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { isAsLocked, outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
-import { notifyReaders, settle } from './statement/settling.ts'
+import { everyEnd, notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
 const r = columnsOf(schema.results, 'r')
@@ -116,7 +116,7 @@ function landing(landings: readonly Landing[], { now, environments }: At): SQL {
     writeMedia(),
     outcomes(),
     pollTheContradicted(at),
-    settle(at),
+    settle(at, everyEnd),
     flags(environments),
     notifyReaders(),
   ]

@@ -6,7 +6,8 @@ import { parseNotification } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { landExplained, type Change } from './land.ts'
-import { landingOf, type Identified, type WorkerDeps } from './worker.ts'
+import { landingOf, type Identified } from './preparing.ts'
+import type { WorkerDeps } from './worker.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 

@@ -106,8 +106,8 @@ export function selectDeliveries(which: SQL): SQL {
     select ${d.id}, ${microsOf(order.at)} as micros, ${list(d, 'webhook_id', 'request_id', 'status')}, ${d.parked_reason} as reason,
       ${list(d, 'flags', 'key_name', 'signed_at', 'received_at')}, d.bytes, left(${r.model}, ${maxModelLength}::int) as model, came.arrivals, came.ack_ms,
       case when ${d.parked_reason} is not null then 'parked'
-           when exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id}) then 'pending' else 'processed' end as state,
-      coalesce(${lastOutcome}, case when ${d.parked_reason} is null then 'accepted' else 'parked' end) as outcome
+           when ${isPending} then 'pending' else 'processed' end as state,
+      ${outcomeShown} as outcome
     from chosen d
     left join mediadock.requests r on ${r.request_id} = ${d.request_id}
     left join lateral (
@@ -117,7 +117,13 @@ export function selectDeliveries(which: SQL): SQL {
     ${newestFirst}`
 }
 
-const lastOutcome = sql`(select ${t.outcome} from mediadock.attempts t where ${t.delivery_id} = ${d.id} order by ${t.attempted_at} desc limit 1)`
+const isPending = sql`exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id})`
+
+/** A replay without effect takes nothing back. */
+const lastOutcome = sql`(select ${t.outcome} from mediadock.attempts t where ${t.delivery_id} = ${d.id} and (${t.outcome}, ${t.detail}) is distinct from ('no_effect', 'replay') order by ${t.attempted_at} desc limit 1)`
+
+/** What has no attempt was not processed yet, or landed at the first. */
+const outcomeShown = sql`coalesce(${lastOutcome}, case when ${d.parked_reason} is not null then 'parked' when ${isPending} then 'accepted' else 'landed' end)`
 
 function matching({
   state,
@@ -161,7 +167,7 @@ function stateIs(state: DeliveryEntry['state']): SQL {
     case 'pending':
       return sql`${d.parked_reason} is null and ${d.id} = any(array(select ${inbox.delivery_id} from mediadock.inbox))`
     case 'processed':
-      return sql`${d.parked_reason} is null and not exists (select from mediadock.inbox i where ${i.delivery_id} = ${d.id})`
+      return sql`${d.parked_reason} is null and not ${isPending}`
     default:
       return state satisfies never
   }
@@ -193,6 +199,7 @@ function outcomeIs(outcome: NonNullable<DeliveryFilters['outcome']>, until: stri
     case 'unavailable':
       return sql`${d.id} = any(array(select distinct delivery_id from (${newestFailures(outcome, until)}) as failures))`
     case 'landed':
+      return sql`${outcomeShown} = 'landed'`
     case 'confirmed':
     case 'no_effect':
     case 'contradiction':

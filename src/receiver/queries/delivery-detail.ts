@@ -8,12 +8,13 @@ import { sha256Hex } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
 import { arrivalSchema, arrivalsOfDeliveries } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
-import { deliverySchema, selectDeliveries, toDelivery, type DeliveryRow } from './deliveries.ts'
+import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
 import { iso, isoAlways } from './page.ts'
 
 const attempts = columnsOf(schema.attempts)
 const d = columnsOf(schema.deliveries, 'd')
 const i = columnsOf(schema.inbox, 'i')
+const r = columnsOf(schema.requests, 'r')
 
 export const attemptSchema = z
   .object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() })
@@ -42,19 +43,24 @@ export type DeliveryDetail = z.infer<typeof deliveryDetailSchema>
 
 const maxRows = 200
 
-type Stored = RowOf<typeof schema.deliveries, 'headers' | 'body'> & { due_at: string | null; failures: number | null }
+type Stored = RowOf<typeof schema.deliveries, 'headers' | 'body'> & {
+  due_at: string | null
+  failures: number | null
+  landed_at: string | null
+}
 
 /** One delivery with all that is known of it; undefined when there is none. */
 export async function findDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   return readWithin(db, async (tx) => {
     const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where ${d.id} = ${id}::uuid`))
     const [stored] = await tx.execute<Stored>(sql`
-      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${i.due_at}, ${i.failures}
-      from mediadock.deliveries d left join mediadock.inbox i on ${i.delivery_id} = ${d.id} where ${d.id} = ${id}::uuid`)
+      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${i.due_at}, ${i.failures}, ${r.landed_at}
+      from mediadock.deliveries d left join mediadock.inbox i on ${i.delivery_id} = ${d.id}
+      left join mediadock.requests r on ${r.request_id} = ${d.request_id} where ${d.id} = ${id}::uuid`)
     if (!row || !stored) return undefined
-    const attempts = await attemptsOf(tx, [id])
     const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
     const delivery = toDelivery(row)
+    const attempts = withOrdinaryEnds(await attemptsOf(tx, [id]), [delivery], iso(stored.landed_at))
     return {
       ...delivery,
       headers: stored.headers,
@@ -75,8 +81,26 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
   })
 }
 
-/** Every round of processing of these deliveries, oldest first. */
-export async function attemptsOf(tx: Executor, deliveryIds: readonly string[]): Promise<(Attempt & { delivery_id: string })[]> {
+export type DeliveryAttempt = Attempt & { delivery_id: string }
+
+/** The same, with the end that has no row: a delivery without one of its own landed its request, at the first try. */
+export function withOrdinaryEnds(
+  attempts: readonly DeliveryAttempt[],
+  deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
+  landedAt: string | null,
+): DeliveryAttempt[] {
+  if (landedAt === null) return [...attempts]
+  const ends = deliveries
+    .filter(({ id, state }) => {
+      const own = attempts.filter(({ delivery_id }) => delivery_id === id)
+      return state === 'processed' && own.every(({ detail, attempted_at }) => detail === 'replay' && attempted_at !== landedAt)
+    })
+    .map(({ id }) => ({ delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }))
+  return [...attempts, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
+}
+
+/** What is kept of the rounds of processing of these deliveries, oldest first. */
+export async function attemptsOf(tx: Executor, deliveryIds: readonly string[]): Promise<DeliveryAttempt[]> {
   const rows = await tx.execute<RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>>(sql`
     select ${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')} from mediadock.attempts
     where ${attempts.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)

@@ -7,12 +7,19 @@ import { createLogger } from '../../../src/runtime/logger.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
 import { withTestDatabase } from '../../support/database.ts'
+import { nobody } from '../../support/work-once.ts'
 
 async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
   const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2 })
   onTestFinished(() => pool.close())
   const flushes: number[] = []
-  const acceptor = createAcceptor({ db: pool.db, logger: createLogger('silent'), onFlush: (size) => flushes.push(size), onStored })
+  const acceptor = createAcceptor({
+    db: pool.db,
+    logger: createLogger('silent'),
+    handover: nobody,
+    onFlush: (size) => flushes.push(size),
+    onStored,
+  })
   return { acceptor, flushes }
 }
 

@@ -8,7 +8,7 @@ import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../.
 import { environmentsOf } from '../../../src/receiver/domain/keys.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
-import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { land } from '../../../src/receiver/landing/land.ts'
 import type { Landing } from '../../../src/receiver/landing/landing.ts'
 import { landingOfNotification, landingOfResult } from '../../../src/receiver/landing/landing.ts'

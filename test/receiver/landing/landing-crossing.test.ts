@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import * as worker from '../../../src/receiver/landing/worker.ts'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
+import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, store } from '../../support/worker.ts'
 
 /* Who crosses whom in Postgres: nobody is left to a lease that need not be. The clock stands still, so no lease ends. */
@@ -55,9 +55,9 @@ describe.each(testServers)('landings that cross (%s)', (server) => {
           })
           .catch(() => {})
       }
-      await Promise.allSettled([worker.runOnce(deps, 'direct'), worker.runOnce(deps, 'direct'), tracker()])
+      await Promise.allSettled([workOnce(deps, 'direct'), workOnce(deps, 'direct'), tracker()])
       // What stood in each other's way was put back; nothing else is left.
-      for (let again = 0; again < 5 && (await pending()) > 0; again += 1) await worker.runOnce(deps, 'direct')
+      for (let again = 0; again < 5 && (await pending()) > 0; again += 1) await workOnce(deps, 'direct')
       unlanded += Number(await pending())
       await database.sql`truncate mediadock.inbox, mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts`
     }
@@ -81,7 +81,7 @@ describe.each(testServers)('landings that cross (%s)', (server) => {
         return Reflect.get(target, name)
       },
     })
-    await expect(worker.runOnce({ ...deps, db }, 'direct')).rejects.toThrow()
-    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 20, landed: 20 })
+    await expect(workOnce({ ...deps, db }, 'direct')).rejects.toThrow()
+    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 20, landed: 20 })
   })
 })

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { storeDeliveries } from '../../../src/receiver/intake/accept.ts'
-import * as worker from '../../../src/receiver/landing/worker.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { failed } from '../../support/webhooks.ts'
+import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* One request that cannot be landed now, or has far too many deliveries: who else waits for it. */
@@ -24,13 +24,13 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     )
     deps.setNow(new Date(Date.now() + 1000))
     const started = performance.now()
-    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 7, failed: 1 })
+    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 7, failed: 1 })
     expect(performance.now() - started).toBeLessThan(10_000)
     expect(await sql`select failures, due_at > ${deps.clock()} as later from mediadock.inbox`).toEqual([{ failures: 0, later: true }])
 
     await tracker`commit`
     deps.setNow(new Date(Date.now() + 60_000))
-    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ claimed: 1, landed: 1 })
+    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 1, landed: 1 })
     expect(await sql`select status, model from mediadock.requests where request_id = ${held.requestId}`).toEqual([
       { status: 'FAILED', model: 'mine' },
     ])
@@ -54,7 +54,7 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     const innocent = failed()
     await store(deps.db, [innocent.body])
     deps.setNow(new Date(Date.now() + 1000))
-    const rounds = [await worker.runOnce(deps, 'direct'), await worker.runOnce(deps, 'direct')]
+    const rounds = [await workOnce(deps, 'direct'), await workOnce(deps, 'direct')]
     expect(rounds).toMatchObject([
       { claimed: 500, landed: 4, deferred: 496 },
       { claimed: 101, landed: 5, deferred: 96 },

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
-import * as worker from '../../../src/receiver/landing/worker.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { failed } from '../../support/webhooks.ts'
+import { nobody, workOnce, type Round } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
@@ -54,9 +54,9 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
 
   /** Rounds as the loop makes them, each a minute and a half later than the one before. */
   const rounds = async (deps: TestWorker, count: number) => {
-    const made: worker.Round[] = []
+    const made: Round[] = []
     for (let round = 0; round < count; round += 1) {
-      made.push(await worker.runOnce(deps, 'direct'))
+      made.push(await workOnce(deps, 'direct'))
       deps.setNow(new Date(deps.clock().getTime() + 90_000))
     }
     return made
@@ -107,7 +107,7 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
         return Reflect.get(target, name)
       },
     })
-    expect(await worker.runOnce({ ...deps, db: counting }, 'direct')).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
+    expect(await workOnce({ ...deps, db: counting }, 'direct')).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
     expect(statements).toBeLessThan(30)
   })
 
@@ -128,7 +128,7 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
         detail: 'landing_failed: permission denied for schema shop (42501)',
       })
     }
-    expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0, more: false }])
+    expect(await rounds(deps, 1)).toMatchObject([{ claimed: 0 }])
   }, 30_000)
 
   it.each(['P0001', '42501'])(
@@ -140,7 +140,7 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
       const { db, logger } = createTestWorker({ databaseUrl: database.url })
       const refused: unknown[] = []
       const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
-      const acceptor = createAcceptor({ db, logger: noted, onStored: () => {} })
+      const acceptor = createAcceptor({ db, logger: noted, handover: nobody, onStored: () => {} })
       const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
       expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
       expect(refused).toMatchObject([{ deliveries: 60 }])

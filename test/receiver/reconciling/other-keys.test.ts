@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import * as worker from '../../../src/receiver/landing/worker.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 import { failed } from '../../support/webhooks.ts'
+import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, store } from '../../support/worker.ts'
 
 /* What the holder of one key, or whoever may track, can do to the requests of another. */
@@ -19,7 +19,7 @@ describe.each(testServers)('requests of another key (%s)', (server) => {
     await sql`insert into mediadock.requests (request_id, key_name) values (${forged.requestId}, 'other team'), (${own.requestId}, 'live')`
     await store(deps.db, [forged.body, own.body])
     deps.setNow(new Date(Date.now() + 1000))
-    expect(await worker.runOnce(deps, 'direct')).toMatchObject({ landed: 2 })
+    expect(await workOnce(deps, 'direct')).toMatchObject({ landed: 2 })
     const due = await sql`select request_id from mediadock.requests where next_poll_at <= ${deps.clock()}`
     expect(due).toEqual([{ request_id: forged.requestId }])
   })

@@ -5,7 +5,7 @@ import type { Landing } from '../landing.ts'
 import { items } from './items.ts'
 import { writeMedia } from './media.ts'
 import { writeRequests } from './requests.ts'
-import { notifyReaders, settle } from './settling.ts'
+import { endAfterFailure, notifyReaders, settle } from './settling.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
 const r = columnsOf(schema.requests, 'r')
@@ -26,7 +26,7 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL): SQL {
     writeRequests(at, isAsSeen),
     ordinaryOutcomes(),
     writeMedia(),
-    settle(at),
+    settle(at, endAfterFailure),
     notifyReaders(),
   ]
   return sql`with ${sql.join(parts, sql`, `)}`
@@ -46,7 +46,7 @@ function ordinaryItems(at: SQL): SQL {
     verdict as (
       select item.*, 'landed' as verdict, ${r.request_id} is not null as is_tracked, r.version,
         coalesce(item.cost, ${r.cost}) as new_cost, item.source as new_source, item.key_name as new_key_name,
-        coalesce(${r.key_source}, 'landed') as new_key_source, coalesce(item.sandbox, ${r.sandbox}) as new_sandbox,
+        case when ${r.request_id} is null then 'landed' else ${r.key_source} end as new_key_source, coalesce(item.sandbox, ${r.sandbox}) as new_sandbox,
         -- Only a sandbox key has signed it: it is polled at once.
         coalesce(item.next_poll_at, case when not confirmed and item.sandbox and ${r.request_id} is null then ${at} end) as poll_at
       from item

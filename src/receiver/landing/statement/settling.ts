@@ -5,18 +5,23 @@ import * as schema from '../../domain/schema.ts'
 const attempts = columnsOf(schema.attempts)
 const inbox = columnsOf(schema.inbox)
 
+/** In the long way each end is kept. */
+export const everyEnd = sql`true`
+/** The ordinary end, at the time when the request landed, is what nearly every delivery has: it is kept after a failure only. */
+export const endAfterFailure = sql`failures > 0`
+
 /**
  * Ends the work on each delivery: out of the inbox if the claim still holds,
- * due again at once if its request raced, with a row in `attempts`. A replay
- * has no claim and settles whatever waits. Reads `outcome`.
+ * due again at once if its request raced, with a row in `attempts` where
+ * `isKept` says so. A replay has no claim and settles whatever waits. Reads `outcome`.
  */
-export function settle(at: SQL): SQL {
+export function settle(at: SQL, isKept: SQL): SQL {
   return sql`
     settled as (
       delete from mediadock.inbox using outcome
       where inbox.${inbox.delivery_id} = outcome.delivery_id and outcome <> 'raced'
         and (inbox.${inbox.claims} = outcome.claims or outcome.claims is null)
-      returning inbox.${inbox.delivery_id}
+      returning inbox.${inbox.delivery_id}, inbox.${inbox.failures}
     ),
     released as (
       update mediadock.inbox set ${inbox.due_at} = ${at} from outcome
@@ -25,7 +30,7 @@ export function settle(at: SQL): SQL {
     noted as (
       insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
       select delivery_id, ${at}, outcome, case when claims is null then 'replay' end from outcome
-      where delivery_id in (select delivery_id from settled) or (delivery_id is not null and claims is null)
+      where delivery_id in (select delivery_id from settled where ${isKept}) or (delivery_id is not null and claims is null)
       on conflict do nothing
     )`
 }

@@ -17,6 +17,8 @@ export type Webhook = {
   signer: Signer
   /** Age of the signature by the provider's clock. */
   ageSeconds: number
+  /** Whether it is landed in memory by the process that stored it, or waits for whoever claims it. */
+  handedOver: boolean
 }
 
 export type Flaw =
@@ -42,8 +44,11 @@ export type Command =
   | { do: 'reconcile' }
   /** The worker dies after claiming, or after fetching what it claimed. */
   | { do: 'crash'; lane: 'direct' | 'fetch'; after: 'claim' | 'fetch' }
-  /** A round stalls with what it has fetched, and goes on when others have long taken over. */
-  | { do: 'stall'; role: 'fetch' | 'reconciler' }
+  /**
+   * A round stalls with what it has fetched, and goes on when others have long taken over. One that is not
+   * patient has landed what the webhook carried by then.
+   */
+  | { do: 'stall'; role: 'fetch' | 'impatient fetch' | 'reconciler' }
   | { do: 'unstall' }
   | { do: 'everything at once' }
   | { do: 'replay'; delivery: number; dryRun: boolean }
@@ -83,6 +88,7 @@ const webhook: fc.Arbitrary<Command> = fc.record({
     { weight: 3, arbitrary: fc.constantFrom<Signer>('live', 'sandbox', 'late', 'forger') },
   ),
   ageSeconds: fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constantFrom(299, 300, 301, 900, -300, -302) }),
+  handedOver: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
 })
 
 const finish: fc.Arbitrary<Command> = fc.record({
@@ -111,7 +117,10 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
     { weight: 2, arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }) },
     { weight: 1, arbitrary: fc.constant<Command>({ do: 'verify quarantine' }) },
-    { weight: 4, arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 20, 46, 55, 62, 125, 310, 1200) }) },
+    {
+      weight: 4,
+      arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 5, 7, 20, 46, 62, 125, 310, 1200) }),
+    },
     {
       weight: trouble,
       arbitrary: fc.record({ do: fc.constant('falter' as const), flaw: fc.constantFrom(...flaws), calls: fc.integer({ min: 1, max: 4 }) }),
@@ -122,7 +131,10 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     },
     {
       weight: trouble,
-      arbitrary: fc.record({ do: fc.constant('stall' as const), role: fc.constantFrom('fetch' as const, 'reconciler' as const) }),
+      arbitrary: fc.record({
+        do: fc.constant('stall' as const),
+        role: fc.constantFrom('fetch' as const, 'impatient fetch' as const, 'reconciler' as const),
+      }),
     },
     { weight: trouble, arbitrary: fc.constant<Command>({ do: 'unstall' }) },
     {

@@ -5,11 +5,12 @@ import { deliveryId, parseNotification } from '../../../../src/receiver/domain/d
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { verifyQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
+import { landingOf } from '../../../../src/receiver/landing/preparing.ts'
 import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
-import * as worker from '../../../../src/receiver/landing/worker.ts'
 import * as reconciler from '../../../../src/receiver/reconciling/reconciler.ts'
 import { toleranceSeconds } from '../../../../src/wire/signature.ts'
 import { headersFor } from '../../../support/webhooks.ts'
+import { allLanded, testLander, workOnce } from '../../../support/work-once.ts'
 import { requestCount, type Command, type Webhook } from './commands.ts'
 import { holdAlways, holdEnd, holdForward, holdQuota, holdNotices, type Acknowledged } from './invariants.ts'
 import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
@@ -73,6 +74,7 @@ function startSequence(world: World) {
     const signer = command.signer === 'owner' ? request.owner : command.signer
     const t = Math.floor(trueMs / 1000) - command.ageSeconds
     const inWindow = Math.abs(Math.floor(now().getTime() / 1000) - t) <= toleranceSeconds
+    world.use({ handsOver: command.handedOver })
     const answer = await world.post(body, headersFor(body, { webhookId, secret: secrets[signer], t }))
     if (!known(signer) || !inWindow) {
       assert.equal(answer, 'invalid_signature')
@@ -95,11 +97,11 @@ function startSequence(world: World) {
   }
 
   const crash = async (lane: 'direct' | 'fetch', after: 'claim' | 'fetch') => {
-    const claimed = await claim(receiver.db, { lane, limit: worker.claimLimits[lane], maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
+    const claimed = await claim(receiver.db, { lane, limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
     if (after === 'claim') return
     for (const one of claimed) {
       const parsed = parseNotification(one.body)
-      if (parsed.ok) await worker.landingOf(receiver, one, parsed.notification)
+      if (parsed.ok) await landingOf(receiver, one, parsed.notification)
     }
   }
 
@@ -127,6 +129,21 @@ function startSequence(world: World) {
       on conflict do nothing`
   }
 
+  const stallOf = async (role: 'fetch' | 'impatient fetch' | 'reconciler'): Promise<Stalled> => {
+    if (role === 'reconciler') return stall(receiver.fetch, (fetch) => reconciler.runOnce({ ...receiver, fetch }))
+    if (role === 'fetch') return stall(receiver.fetch, (fetch) => workOnce({ ...receiver, fetch }, 'fetch'))
+    let told: Promise<void> | undefined
+    const stalling = await stall(receiver.fetch, async (fetch) => {
+      const lander = testLander({ ...receiver, fetch }, { patienceMs: 0 })
+      const claimed = await lander.claimSome('fetch')
+      told = lander.idle()
+      await allLanded(lander)
+      return claimed
+    })
+    await told
+    return stalling
+  }
+
   const perform = async (command: Command): Promise<unknown> => {
     switch (command.do) {
       case 'webhook':
@@ -143,17 +160,13 @@ function startSequence(world: World) {
       case 'track':
         return track(requests[command.request]!, command)
       case 'work':
-        return worker.runOnce(receiver, command.lane)
+        return workOnce(receiver, command.lane)
       case 'reconcile':
         return reconciler.runOnce(receiver)
       case 'crash':
         return crash(command.lane, command.after)
       case 'stall':
-        return stalled.push(
-          await stall(receiver.fetch, (fetch) =>
-            command.role === 'fetch' ? worker.runOnce({ ...receiver, fetch }, 'fetch') : reconciler.runOnce({ ...receiver, fetch }),
-          ),
-        )
+        return stalled.push(await stallOf(command.role))
       case 'unstall': {
         const rounds = stalled
         stalled = []
@@ -161,10 +174,10 @@ function startSequence(world: World) {
       }
       case 'everything at once':
         return Promise.all([
-          worker.runOnce(receiver, 'direct'),
-          worker.runOnce(receiver, 'fetch'),
+          workOnce(receiver, 'direct'),
+          workOnce(receiver, 'fetch'),
           reconciler.runOnce(receiver),
-          worker.runOnce(receiver, 'fetch'),
+          workOnce(receiver, 'fetch'),
         ])
       case 'replay':
         return replay(command.delivery, command.dryRun)

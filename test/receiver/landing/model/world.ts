@@ -3,6 +3,7 @@ import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import express from 'express'
 import { Counter } from 'prom-client'
+import type { Delivery } from '../../../../src/receiver/domain/delivery.ts'
 import type { Keys } from '../../../../src/receiver/domain/keys.ts'
 import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../../src/receiver/fetching/provider-client.ts'
@@ -15,6 +16,7 @@ import { createLogger } from '../../../../src/runtime/logger.ts'
 import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
+import { allLanded, testLander } from '../../../support/work-once.ts'
 import type { KeyName } from './provider.ts'
 
 const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live' }
@@ -35,7 +37,7 @@ export const callsPerMinute = 2
 export const stuckAfterSeconds = 120
 
 /** What a sequence can replace: the keys that are known, the clock, and the provider. */
-export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch }
+export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globalThis.fetch; handsOver: boolean }
 
 export const fewKeys = keysOf(live, sandbox)
 export const allKeys = keysOf(live, sandbox, late)
@@ -46,7 +48,7 @@ export async function createWorld(database: TestDatabase) {
   const { db } = pool
   const logger = createLogger('silent')
   const counter = () => new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
-  let setting: Setting = { keys: fewKeys, now: () => new Date(), providerFetch: globalThis.fetch }
+  let setting: Setting = { keys: fewKeys, now: () => new Date(), providerFetch: globalThis.fetch, handsOver: false }
 
   const keys = () => setting.keys
   const clock = () => setting.now()
@@ -61,7 +63,6 @@ export async function createWorld(database: TestDatabase) {
     wake: () => {},
     signal: AbortSignal.timeout(600_000),
   })
-  const acceptor = createAcceptor({ db, logger, onStored: () => {} })
   const receiver: ReconcilerDeps = {
     db,
     keys,
@@ -74,6 +75,10 @@ export async function createWorld(database: TestDatabase) {
     cut: new AbortController().signal,
     onLanded: () => {},
   }
+
+  const lander = testLander({ ...receiver, fetch: (lookup) => receiver.fetch(lookup) })
+  const handover = { ...lander, reserve: (delivery: Delivery) => setting.handsOver && lander.reserve(delivery) }
+  const acceptor = createAcceptor({ db, logger, handover, onStored: () => {} })
 
   const app = express()
   mountWebhooks(app, {
@@ -105,6 +110,7 @@ export async function createWorld(database: TestDatabase) {
     req.end(body)
     const [res] = (await once(req, 'response')) as [http.IncomingMessage]
     const answer = JSON.parse(Buffer.concat(await res.toArray()).toString())
+    await allLanded(lander)
     return answer.status ?? answer.error.code
   }
 

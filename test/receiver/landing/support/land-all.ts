@@ -1,12 +1,13 @@
-import * as worker from '../../../../src/receiver/landing/worker.ts'
+import type { WorkerDeps } from '../../../../src/receiver/landing/worker.ts'
 import { createLogger } from '../../../../src/runtime/logger.ts'
 import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
+import { workOnce } from '../../../support/work-once.ts'
 
 /** A process of its own that lands what waits in the direct lane until nothing does, and says what it did. */
 const keys = keysOf(liveKey)
 const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
-const deps: worker.WorkerDeps = {
+const deps: WorkerDeps = {
   db: pool.db,
   keys: () => keys,
   fetch: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
@@ -18,7 +19,7 @@ const deps: worker.WorkerDeps = {
 }
 const sum = { rounds: 0, landed: 0, failed: 0, parked: 0 }
 for (;;) {
-  const { claimed, landed, failed, parked } = await worker.runOnce(deps, 'direct')
+  const { claimed, landed, failed, parked } = await workOnce(deps, 'direct')
   if (claimed === 0) break
   sum.rounds += 1
   sum.landed += landed

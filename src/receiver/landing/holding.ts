@@ -1,0 +1,66 @@
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { leaseSeconds, renew } from './inbox.ts'
+import { createRoom } from './room.ts'
+import type { HeldDelivery } from './worker.ts'
+
+export type Holding = {
+  /** Room for one that is handed over. False: there is none. */
+  reserve: (id: string, bodyBytes: number) => boolean
+  isReserved: (id: string) => boolean
+  unreserve: (id: string) => void
+  /** What may be claimed now; undefined while that is too little to be worth it. */
+  room: () => { rows: number; bytes: number } | undefined
+  /** Counts one that was claimed from the queue. */
+  add: (id: string, bodyBytes: number) => void
+  /** When a claim that is made now ends. */
+  claimedUntil: () => Date
+  hold: (claimed: HeldDelivery) => void
+  letGo: (id: string) => void
+  isEmpty: () => boolean
+  /** Renews the claims that are held for longer than usual. */
+  renewClaims: () => Promise<{ more: false }>
+}
+
+/** What is handed over in memory, and beside it what is claimed from the queue: neither keeps the other out. */
+const maxHeld = { rows: 1000, bytes: 8 * 1024 * 1024 }
+/** Counted for each row besides its body. */
+const rowBytes = 512
+/** Claiming a few would cost as much as claiming many. */
+const minRoom = { rows: 100, bytes: 1024 * 1024 }
+
+/** What this process claims of the inbox: bounded, and renewed until it is let go. */
+export function createHolding({ db, clock }: { db: Database; clock: () => Date }): Holding {
+  const handedOver = createRoom(maxHeld)
+  const fromQueue = createRoom(maxHeld)
+  const held = new Map<string, { claimed: HeldDelivery; until: Date }>()
+  const claimedUntil = () => new Date(clock().getTime() + leaseSeconds * 1000)
+
+  return {
+    reserve: (id, bodyBytes) => handedOver.reserve(id, bodyBytes + rowBytes),
+    isReserved: (id) => handedOver.has(id),
+    unreserve: handedOver.release,
+    room: () => {
+      const left = fromQueue.left()
+      return left.rows >= minRoom.rows && left.bytes >= minRoom.bytes ? left : undefined
+    },
+    add: (id, bodyBytes) => fromQueue.add(id, bodyBytes + rowBytes),
+    claimedUntil,
+    hold: (claimed) => void held.set(claimed.deliveryId, { claimed, until: claimedUntil() }),
+    letGo: (id) => {
+      held.delete(id)
+      handedOver.release(id)
+      fromQueue.release(id)
+    },
+    isEmpty: () => held.size === 0,
+    renewClaims: async () => {
+      const now = clock()
+      const soon = now.getTime() + (leaseSeconds * 1000) / 2
+      const due = [...held.values()].filter(({ until }) => until.getTime() <= soon)
+      if (due.length === 0) return { more: false }
+      const claims = due.map(({ claimed }) => claimed)
+      await renew(db, claims, now)
+      for (const one of due) one.until = claimedUntil()
+      return { more: false }
+    },
+  }
+}

@@ -1,0 +1,227 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { withDeadline } from '../../runtime/deadline.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { parseNotification, type Delivery } from '../domain/delivery.ts'
+import { createHolding } from './holding.ts'
+import { claim, giveBack, park, type Claimed, type Lane } from './inbox.ts'
+import { landingOfWebhook } from './preparing.ts'
+import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
+import { landAll, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
+
+export type LanderDeps = WorkerDeps & {
+  /** Rests after so much work, as long as acknowledging needs the machine. */
+  rest: (workedMs: number, signal: AbortSignal) => Promise<void>
+  /** Called when there is room again for what a round of claiming had to leave. */
+  wake: (lane: Lane) => void
+  /** Nothing more is taken after this. */
+  signal: AbortSignal
+  /** What an answer of the provider may take before readers are told what the webhook carried. */
+  patienceMs?: number
+  /** Gets what each batch came to. */
+  onBatch?: (came: Landed | Error) => void
+}
+
+export type Lander = {
+  /** Room for a delivery that is about to be stored; false: it is stored for whoever claims it. */
+  reserve: (delivery: Delivery) => boolean
+  /** When the claim of what is stored now ends. */
+  claimedUntil: () => Date
+  /** What had room is stored, claimed once. */
+  take: (delivery: Delivery) => void
+  /** What had room was not stored, or known before. */
+  release: (delivery: Pick<Delivery, 'id'>) => void
+  /** One round: claims what is due in a lane, as far as there is room. What becomes of it is not waited for. */
+  claimSome: (lane: Lane) => Promise<{ claimed: number; parked: number; more: boolean }>
+  /** Renews the claims that are held for longer than usual. */
+  renewClaims: () => Promise<{ more: false }>
+  /** Settles when nothing is held any more: all of it is written, or given back. */
+  idle: () => Promise<void>
+  /** Settles when no call to the provider is open that is still to complete something. */
+  allAnswered: () => Promise<void>
+}
+
+/** Above it a body is read back from the queue instead: what is made of it is several times as much. */
+const maxHandedOverBytes = 64 * 1024
+const maxClaimRows = 500
+const maxBatchRows = 500
+/** While one batch is written, the next is made ready and sent. */
+const maxLandings = 2
+const landingDeadlineMs = 30_000
+const defaultPatienceMs = 1000
+/** After Postgres failed. */
+const failurePause = { baseMs: 250, capMs: 5000 }
+const giveBackTries = 3
+
+type Queued = Ready & { end: (written: boolean) => void }
+
+/**
+ * Lands what this process holds: deliveries that it has just stored, which are
+ * handed over in memory, and those that it claims from the queue: what there was
+ * no room for, what failed before, and what a dead process held.
+ *
+ * What is ready is written in natural batches, like accepting: all that became
+ * ready while two batches are being written goes with the next one.
+ */
+export function createLander(deps: LanderDeps): Lander {
+  const { db, clock, logger, signal } = deps
+  const holding = createHolding({ db, clock })
+  const refusedRoom = new Set<Lane>()
+  const inFlight = new Set<string>()
+  let queue: Queued[] = []
+  let landings = 0
+  let isPumpDue = false
+  let failures = 0
+  let batchRows = maxBatchRows
+  let whenIdle: PromiseWithResolvers<void> | undefined
+
+  const land: LandLater = (ready, end = () => {}) => {
+    queue.push({ ...ready, end })
+    pumpAfterThisTurn()
+  }
+  const fetches = createResultFetches({ ...deps, land, patienceMs: deps.patienceMs ?? defaultPatienceMs })
+
+  const hold = ({ claimed, notification }: Understood) => {
+    holding.hold(claimed)
+    if (claimed.lane === 'fetch') fetches.add({ claimed, notification })
+    else land({ claimed, landing: landingOfWebhook(deps, claimed, notification) })
+  }
+
+  const pumpAfterThisTurn = () => {
+    if (isPumpDue) return
+    isPumpDue = true
+    setImmediate(() => {
+      isPumpDue = false
+      pump()
+    })
+  }
+
+  const next = () => {
+    landings -= 1
+    pump()
+  }
+
+  const pump = () => {
+    while (landings < maxLandings) {
+      const batch = takeBatch()
+      if (batch.length === 0) break
+      landings += 1
+      landBatch(batch).then(next, (error: unknown) => {
+        logger.error({ err: error, deliveries: batch.length }, 'a batch came to no end, going on without it')
+        next()
+      })
+    }
+    if (refusedRoom.size > 0 && holding.room()) {
+      for (const lane of refusedRoom) deps.wake(lane)
+      refusedRoom.clear()
+    }
+    if (holding.isEmpty() && landings === 0 && queue.length === 0) {
+      whenIdle?.resolve()
+      whenIdle = undefined
+    }
+  }
+
+  /** No request is written by two batches at a time: each would wait for the other's rows. */
+  const takeBatch = (): Queued[] => {
+    const batch: Queued[] = []
+    const left: Queued[] = []
+    for (const one of queue) {
+      if (batch.length < batchRows && !inFlight.has(one.landing.requestId)) batch.push(one)
+      else left.push(one)
+    }
+    queue = left
+    for (const { landing } of batch) inFlight.add(landing.requestId)
+    return batch
+  }
+
+  const landBatch = async (batch: readonly Queued[]): Promise<void> => {
+    const started = performance.now()
+    let isWritten = false
+    try {
+      const landed = await withDeadline(landAll(deps, batch), landingDeadlineMs, 'landing a batch')
+      deps.onBatch?.(landed)
+      isWritten = true
+      failures = 0
+      batchRows = Math.min(maxBatchRows, batchRows * 2)
+    } catch (error) {
+      deps.onBatch?.(error instanceof Error ? error : new Error(String(error)))
+      failures += 1
+      // One that is too much for Postgres as a whole may go in parts.
+      batchRows = Math.max(1, Math.floor(batchRows / 2))
+      logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
+      await returnClaims(batch.flatMap(({ claimed }) => claimed ?? []))
+    }
+    for (const { claimed, landing, end } of batch) {
+      inFlight.delete(landing.requestId)
+      if (claimed) holding.letGo(claimed.deliveryId)
+      end(isWritten)
+    }
+    if (isWritten) await deps.rest(performance.now() - started, signal)
+    else await pauseFor(jitteredPauseMs(failures, failurePause, Math.random))
+  }
+
+  /** As soon as Postgres is back, nobody has to wait for our leases. */
+  const returnClaims = async (claims: readonly HeldDelivery[]): Promise<void> => {
+    for (let tries = 1; tries <= giveBackTries; tries += 1) {
+      try {
+        return await giveBack(db, claims, clock())
+      } catch (error) {
+        logger.warn(
+          { err: error, deliveries: claims.length, tries },
+          'claimed deliveries could not be given back, their leases end by themselves',
+        )
+        if (signal.aborted) return
+        await pauseFor(jitteredPauseMs(tries, failurePause, Math.random))
+      }
+    }
+  }
+
+  const pauseFor = (ms: number) => delay(ms, undefined, { signal }).catch(() => {})
+
+  return {
+    reserve: ({ id, body, notification }) =>
+      !signal.aborted && notification !== undefined && body.length <= maxHandedOverBytes && holding.reserve(id, body.length),
+    claimedUntil: holding.claimedUntil,
+    take: ({ id, lane, webhookId, keyName, receivedAt, notification }) => {
+      // Given up as lost meanwhile: its lease ends by itself.
+      if (!notification || !holding.isReserved(id)) return
+      hold({ claimed: { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, receivedAt }, notification })
+    },
+    release: ({ id }) => holding.unreserve(id),
+    claimSome: async (lane) => {
+      const room = holding.room()
+      if (signal.aborted || !room) {
+        refusedRoom.add(lane)
+        return { claimed: 0, parked: 0, more: false }
+      }
+      const limit = Math.min(maxClaimRows, room.rows)
+      const claimed = await claim(db, { lane, limit, maxBytes: room.bytes, now: clock() })
+      let parked = 0
+      let bytes = 0
+      for (const { body, ...one } of claimed) {
+        bytes += body.length
+        const parsed = parseNotification(body)
+        if (parsed.ok) {
+          holding.add(one.deliveryId, body.length)
+          hold({ claimed: one, notification: parsed.notification })
+        } else {
+          parked += 1
+          await parkMisunderstood(deps, one, parsed.reason)
+        }
+      }
+      return { claimed: claimed.length, parked, more: claimed.length === limit || bytes >= room.bytes }
+    },
+    renewClaims: holding.renewClaims,
+    idle: () => {
+      whenIdle ??= Promise.withResolvers()
+      pumpAfterThisTurn()
+      return whenIdle.promise
+    },
+    allAnswered: fetches.idle,
+  }
+}
+
+/** An older release took it for a notification, or its rules have changed since. */
+async function parkMisunderstood({ db, clock, logger }: LanderDeps, claimed: Omit<Claimed, 'body'>, reason: string): Promise<void> {
+  await park(db, { claimed, reason, detail: 'not a notification', now: clock() })
+  logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason }, 'delivery processed')
+}
