@@ -93,6 +93,7 @@ function launch(binaries: string, program: string, { cluster, runAs, args }: Lau
   const child = spawn(path.join(binaries, 'bin', program), ['-D', pgdata, ...args], {
     ...runAs,
     cwd: cluster,
+    env: environment(),
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
   })
@@ -147,6 +148,12 @@ async function initialize({ cluster, ...how }: Making): Promise<void> {
 }
 
 /** Retried, since an initdb that a killed start left behind may still be writing there. */
+/** How this process shall use its memory is nothing for Postgres. */
+function environment(): NodeJS.ProcessEnv {
+  const { MALLOC_MMAP_THRESHOLD_: _, ...rest } = process.env
+  return rest
+}
+
 async function removeFolder(folder: string): Promise<void> {
   await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
 }
@@ -157,6 +164,7 @@ async function setPassword(at: Making): Promise<void> {
   const child = spawn(path.join(at.binaries, 'bin', 'postgres'), ['--single', '-D', pgdata, 'postgres'], {
     ...at.runAs,
     cwd: at.cluster,
+    env: environment(),
     stdio: ['pipe', 'ignore', 'ignore'],
   })
   child.stdin.end(`alter role postgres password '${at.password}'\n`)

@@ -29,6 +29,8 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
   const port = await freePort()
   const env = {
     ...childEnv,
+    // As the README has it, with the option below.
+    MALLOC_MMAP_THRESHOLD_: '65536',
     DATABASE_URL: databaseUrl,
     HOST: '127.0.0.1',
     PORT: String(port),
@@ -49,7 +51,11 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
     ready,
     start: async () => {
       // What it keeps beside itself on a laptop goes to a folder of its own.
-      child = spawn(process.execPath, [mainFile, 'receiver'], { cwd: folder, env, stdio: ['ignore', 'ignore', 'inherit'] })
+      child = spawn(process.execPath, ['--max-semi-space-size=16', mainFile, 'receiver'], {
+        cwd: folder,
+        env,
+        stdio: ['ignore', 'ignore', 'inherit'],
+      })
       await eventually(async () => (await ready()) === 200, 30_000)
     },
     kill: async () => {

@@ -104,3 +104,11 @@ it('the command says which Node it needs where there is none', async () => {
   expect(await old.exit).toMatchObject({ code: 1 })
   expect(old.output()).toMatch(/^mediadock: needs Node 22\.18 or newer, this is v[\d.]+; [^\n]+\n$/)
 })
+
+it('keeps its memory small however it is started', async () => {
+  const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
+  for (const file of ['README.md', 'Dockerfile', 'package.json']) {
+    expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=65536')
+    expect(await read(file), file).toContain('--max-semi-space-size=16')
+  }
+})
