@@ -87,7 +87,7 @@ describe('in production', () => {
 
   it('the image runs the program itself, with no shell or npm in between', async () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
-    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "src\/cli\.ts"\]$/m)
+    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-semi-space-size=16", "src\/cli\.ts"\]$/m)
     expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
     expect(dockerfile).toMatch(/^FROM node:24/m)
   })
