@@ -12,10 +12,21 @@ export const callBudgets = mediadock.table('call_budgets', {
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
+  /** How often landing was refused a call in each of them: reconciling leaves it as many more. */
+  missedSlots: integer('missed_slots')
+    .array()
+    .notNull()
+    .default(sql`array_fill(0, array[61])`),
   slotsUntil: bigint('slots_until', { mode: 'number' }).notNull(),
   /** Whether the last statement that wanted a call got it; it reads that back. */
   granted: boolean('granted').notNull(),
-  /** No call before this: Retry-After, a spent RateLimit window, or the breaker after a 401. */
+  /** No call before this: Retry-After, a spent RateLimit window, or a rest after a 401 or 403. */
   blockedUntil: instant('blocked_until'),
   blockedReason: text('blocked_reason'),
+  /** How often in a row the provider refused the key (401, 403); while it is above 0, one call at a time finds out whether it still does. */
+  refusals: integer('refusals').notNull().default(0),
+  /** Since when the provider gives no answer to anybody, or refuses this key; null while all is well. */
+  failingSince: instant('failing_since'),
+  /** When that ended last: what was held up by it is due at once. */
+  recoveredAt: instant('recovered_at'),
 })

@@ -119,6 +119,8 @@ export const requests = mediadock.table(
     /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */
     signedSandbox: boolean('signed_sandbox'),
     metadata: jsonb('metadata'),
+    /** How many pictures the submit asked for, where it is known; a webhook tells of one only. */
+    itemsAsked: smallint('items_asked'),
     output: jsonb('output'),
     mediaComplete: boolean('media_complete').notNull().default(false),
     cost: numeric('cost'),
@@ -152,6 +154,18 @@ export const requests = mediadock.table(
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
+    // The same by key, for what has a time of its own: what may wait apart from what somebody needs (mayWait() in due.ts).
+    index('requests_turns')
+      .on(
+        sql`coalesce(key_name, '')`,
+        sql`coalesce(status = 'COMPLETED' and (items_asked = 1 or (output -> 'images') is null), false)`,
+        table.nextPollAt,
+      )
+      .where(sql`next_poll_at is not null`),
+    // What the provider or a key held up: due at once when that is back (isHeldUp() in due.ts).
+    index('requests_held_up')
+      .on(sql`coalesce(key_name, '')`, table.polledAt)
+      .where(sql`next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')`),
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
     index('requests_landed')
       .on(table.landedAt.desc())
