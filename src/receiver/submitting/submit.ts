@@ -9,6 +9,7 @@ import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { blockCalls, takeCall } from '../fetching/call-budget.ts'
 import { pauseAfter } from '../fetching/fetcher.ts'
+import { noteRecovered } from '../fetching/key-health.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
 import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
@@ -108,7 +109,14 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const block = pauseAfter(outcome, rate)
   if (block)
     await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+  const wasFailing = grant.health.failing || grant.health.refusals > 0
+  if (wasFailing && showsAccepted(outcome)) await noteRecovered(deps.db, { keyName: key.name, now: deps.clock() })
   return settle(deps, { generation, key, outcome })
+}
+
+/** Whether the provider answered as it does to a key that it knows. */
+function showsAccepted(outcome: SubmitOutcome): boolean {
+  return outcome.kind === 'submitted' || (outcome.kind === 'refused' && outcome.status !== 401 && outcome.status !== 403)
 }
 
 /** What the log shows of an answer besides its kind. */

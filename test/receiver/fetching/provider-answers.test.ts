@@ -283,21 +283,23 @@ describe('no connection', () => {
 })
 
 describe('a key that is refused', () => {
-  it.each([401, 403])('with %i rests for 5 minutes, and no request is FAILED for it', async (code) => {
+  it.each([401, 403])('with %i rests, and no request is FAILED for it', async (code) => {
     stand.answer(status(code))
     const { reconcile, counted } = receiver()
     const ids = [await track(), await track()]
     expect(await reconcile()).toMatchObject({ postponed: 2, landed: 0 })
     for (const id of ids) expect(await rowOf(id)).toMatchObject({ status: 'IN_QUEUE', landed_at: null })
     const called = stand.calls.length
-    nowMs += 299_000
+    nowMs += 4000
     await reconcile()
     expect(stand.calls).toHaveLength(called)
     expect(await counted()).toMatchObject({ unauthorized: called })
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-    nowMs += 12_000
-    expect(await reconcile()).toMatchObject({ landed: 2 })
+    nowMs += 2000
+    // The first call finds out that it is accepted again, and the other may have come too early for that.
+    const runs = [await reconcile(), await reconcile()]
+    expect(runs.reduce((sum, { landed }) => sum + landed, 0)).toBe(2)
   })
 
   it('holds up nobody else, however much waits behind it', async () => {

@@ -1,38 +1,72 @@
 import { expect, it } from 'vitest'
-import { createProviderBreaker } from '../../../src/receiver/fetching/provider-breaker.ts'
+import { createProviderBreaker, type ProviderBreaker } from '../../../src/receiver/fetching/provider-breaker.ts'
 
 const start = new Date('2026-01-01T00:00:00Z')
 const after = (seconds: number) => new Date(start.getTime() + seconds * 1000)
 
 function afterFailures(failures: number) {
-  const breaker = createProviderBreaker()
-  for (let n = 0; n < failures; n += 1) breaker.note(false, start)
+  // In the middle of the jitter: a pause is 5 s.
+  const breaker = createProviderBreaker(() => 0.5)
+  for (let n = 0; n < failures; n += 1) passOf(breaker, start).note(false, start)
   return breaker
 }
 
+function passOf(breaker: ProviderBreaker, now: Date) {
+  const asked = breaker.ask(now)
+  if ('restsUntil' in asked) throw new Error(`it rests until ${asked.restsUntil.toISOString()}`)
+  return asked
+}
+
 it('lets a provider be called until it has failed eight times in a row', () => {
-  expect(afterFailures(7).restsUntil(start)).toBeUndefined()
-  expect(afterFailures(8).restsUntil(start)).toEqual(after(15))
+  passOf(afterFailures(7), start)
+  expect(afterFailures(8).ask(start)).toEqual({ restsUntil: after(5) })
   const breaker = afterFailures(7)
-  breaker.note(true, start)
-  breaker.note(false, start)
-  expect(breaker.restsUntil(start)).toBeUndefined()
+  passOf(breaker, start).note(true, start)
+  passOf(breaker, start).note(false, start)
+  passOf(breaker, start)
 })
 
-it('while it is down one call in 15 s finds out whether it is back', () => {
+it('while it is down one call at a time finds out whether it is back, 5 s after the last one failed', () => {
   const breaker = afterFailures(8)
-  expect(breaker.restsUntil(after(14.999))).toEqual(after(15))
-  expect(breaker.restsUntil(after(15))).toBeUndefined()
-  expect(breaker.restsUntil(after(15))).toEqual(after(30))
-  breaker.note(false, after(20))
-  expect(breaker.restsUntil(after(30))).toEqual(after(35))
-  expect(breaker.restsUntil(after(35))).toBeUndefined()
-  breaker.note(true, after(36))
-  expect(breaker.restsUntil(after(36))).toBeUndefined()
+  expect(breaker.ask(after(4.999))).toEqual({ restsUntil: after(5) })
+  const probe = passOf(breaker, after(5))
+  // However long it takes, nobody else calls meanwhile.
+  expect(breaker.ask(after(14))).toEqual({ restsUntil: after(15) })
+  probe.note(false, after(15))
+  expect(breaker.ask(after(15))).toEqual({ restsUntil: after(20) })
+  const next = passOf(breaker, after(20))
+  next.note(true, after(21))
+  passOf(breaker, after(21))
+  passOf(breaker, after(21))
+})
+
+it('a call that was under way before it counted as down takes no place from the one that finds out', () => {
+  const breaker = createProviderBreaker(() => 0.5)
+  const slow = passOf(breaker, start)
+  for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
+  const probe = passOf(breaker, after(5))
+  slow.note(false, after(6))
+  expect(breaker.ask(after(11))).toEqual({ restsUntil: after(12) })
+  probe.note(true, after(12))
+  passOf(breaker, after(12))
+})
+
+it('a pass that was given back is another’s', () => {
+  const breaker = afterFailures(8)
+  passOf(breaker, after(5)).drop()
+  passOf(breaker, after(5))
+  expect(breaker.ask(after(5))).toEqual({ restsUntil: after(6) })
+})
+
+it('spreads its pauses, so that many processes do not come at once', () => {
+  const untilOf = (random: number) => {
+    const breaker = createProviderBreaker(() => random)
+    for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
+    return breaker.ask(start)
+  }
+  expect([untilOf(0), untilOf(1)]).toEqual([{ restsUntil: after(4) }, { restsUntil: after(6) }])
 })
 
 it('a clock that was put back makes the pause no longer', () => {
-  const breaker = afterFailures(8)
-  expect(breaker.restsUntil(after(-3600))).toBeUndefined()
-  expect(breaker.restsUntil(after(-3600))).toEqual(after(-3600 + 15))
+  passOf(afterFailures(8), after(-3600))
 })
