@@ -9,6 +9,8 @@ import type { Quarantine } from './intake/quarantine.ts'
 import type { Lander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
+import type { Awaited } from './reconciling/awaited.ts'
+import { createFollowUps } from './reconciling/follow-ups.ts'
 import { recorded, type RunTrigger } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -17,7 +19,7 @@ import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 import { pruneOnce } from './upkeep/retention.ts'
 
-export type Role = 'direct' | 'fetch' | 'claims' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
+export type Role = 'direct' | 'fetch' | 'claims' | 'followUps' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
 
 export type Background = {
   wake: (role: Role) => void
@@ -43,6 +45,9 @@ export type BackgroundDeps = {
   pollLog: PollLog
   pressure: Pressure
   quarantine: Quarantine
+  awaited: Awaited
+  /** Without it polls are made by the runs of the reconciler only. */
+  followsUp: boolean
   /** Postgres can be reached and the schema is up to date: nothing runs before. */
   prepared: Promise<void>
   /** No new round after this. */
@@ -61,12 +66,13 @@ const silentAfterTicks = 3
 const minSilentSeconds = 300
 const maxSilentSeconds = 86_400
 
-/** Starts every background role: two lanes of claiming, the logs, the minutes, the reconciler and the making of partitions. */
+/** Starts every background role: two lanes of claiming, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute }
+  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids }
+  const followUps = createFollowUps(reconcilerDeps)
 
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({
@@ -103,6 +109,14 @@ export function startBackground(deps: BackgroundDeps): Background {
     }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, after, logger, signal }),
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
+    followUps: startLoop({
+      name: 'follow-ups',
+      runOnce: async () => (deps.followsUp ? pressure.paced(followUps.runOnce, signal) : { more: false }),
+      idleMs: pollMs,
+      after,
+      logger,
+      signal,
+    }),
     partitions: startLoop({
       name: 'arrival-partitions',
       runOnce: createPartitionMaker({ db, clock, logger }),
@@ -169,6 +183,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
       await Promise.all([...Object.values(loops).map(({ done }) => done), lander.idle(), running, pruning, manual?.catch(() => {})])
+      await followUps.settled()
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
         logger.warn(

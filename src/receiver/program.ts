@@ -25,6 +25,7 @@ import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import { countLanded, logFolded, noteAuthentic } from './observers.ts'
+import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
 import { createSubmitter, type Submitter } from './submitting/submit.ts'
@@ -42,6 +43,8 @@ export type ReceiverDeps = {
   landing: WorkerDeps
   submitter: Submitter
   background: Background
+  /** Notes whose results somebody waits for. */
+  awaited: Awaited
   /** Wakes the worker for deliveries that were just stored. */
   onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
   startedAt: Date
@@ -58,6 +61,8 @@ export type ReceiverOptions = {
   onKeysReload?: (replace: (keys: Keys) => void) => void
   /** The start is no longer wanted: waiting for Postgres ends, and what was started can be stopped. */
   abandoned?: AbortSignal
+  /** False where nothing is to be polled but by a run of the reconciler. */
+  followsUp?: boolean
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }
@@ -146,6 +151,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
+  const awaited = createAwaited()
   const background = startBackground({
     prepared,
     settings,
@@ -157,6 +163,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     pollLog,
     quarantine,
     pressure,
+    awaited,
+    followsUp: options.followsUp ?? true,
     signal: stopping.signal,
   })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
@@ -196,6 +204,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     landing,
     submitter,
     background,
+    awaited,
     onStored,
     startedAt: clock(),
     isReady,

@@ -25,6 +25,8 @@ export type TestReceiverOptions = {
   settings?: Partial<ReceiverSettings>
   logLevel?: string
   logger?: Logger
+  /** Whether it also polls by itself what is due. */
+  followsUp?: boolean
 }
 
 /** Settings as a laptop has them, on ports of their own, with a reconciler that only runs when a test starts it. */
@@ -49,6 +51,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     settings: testSettings(options),
     logger: options.logger ?? createLogger(options.logLevel ?? 'silent'),
     clock: () => now ?? new Date(),
+    followsUp: options.followsUp ?? false,
     onKeysReload: (replace) => {
       setKeys = replace
     },

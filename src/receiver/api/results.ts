@@ -52,12 +52,13 @@ export function resultOperations(deps: ReceiverDeps): Operation[] {
 type Wait = { res: Response; waiters: ResultWaiters; deps: ReceiverDeps; requestId: string; seconds: number }
 
 /** Ends when the request is terminal, the time is over, the client is gone, or we stop. */
-async function untilTerminal({ res, waiters, deps: { db, signal }, requestId, seconds }: Wait): Promise<void> {
+async function untilTerminal({ res, waiters, deps: { db, awaited, signal }, requestId, seconds }: Wait): Promise<void> {
   const { promise: over, resolve } = Promise.withResolvers<void>()
   const end = () => resolve()
   const timer = setTimeout(end, seconds * 1000)
   signal.addEventListener('abort', end)
   res.once('close', end)
+  const noLongerAwaited = awaited.add(requestId)
   try {
     const { leave } = await waiters.join(requestId, end)
     try {
@@ -68,6 +69,7 @@ async function untilTerminal({ res, waiters, deps: { db, signal }, requestId, se
       leave()
     }
   } finally {
+    noLongerAwaited()
     clearTimeout(timer)
     signal.removeEventListener('abort', end)
     res.off('close', end)

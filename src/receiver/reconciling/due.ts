@@ -21,6 +21,21 @@ export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
     and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
 }
 
+/**
+ * Whether a request (a row of `requests`) may wait until there are calls to spare: its webhook
+ * has told all but sizes, times and lengths. The first link of pictures may be one of several,
+ * but where we know that one was asked for. As in the index requests_turns.
+ */
+export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_asked} = 1 or (${requests.output} -> 'images') is null), false)`
+
+/**
+ * Whether the last poll of a request (a row of `requests`) came to nothing for a reason that is over
+ * since `recoveredAt`: it is due then, whatever its next poll says. As in the index requests_held_up.
+ */
+export function isHeldUp(recoveredAt: SQL): SQL {
+  return sql`(${requests.next_poll_at} is not null and ${requests.poll_outcome} in ('unreachable', 'postponed') and ${requests.polled_at} < ${recoveredAt})`
+}
+
 /** Whether a request (the row `r`) has no terminal state for longer than it should. */
 export function isOverdue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   return sql`(${r.landed_at} is null and ${r.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`

@@ -1,20 +1,26 @@
-import { sql } from 'drizzle-orm'
+import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import { jitteredPauseMs } from '../../wire/backoff.ts'
+import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import type { PollOutcome } from '../domain/schema.ts'
-import type { ResultAnswer } from '../fetching/fetcher.ts'
-import { isDue } from './due.ts'
+import { isDue, isHeldUp, mayWait } from './due.ts'
 
+const budget = columnsOf(fetching.callBudgets)
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 
 /** What claiming and giving back need of the reconciler. */
-type ClaimDeps = { db: Database; keys: () => Keys; clock: () => Date; stuckAfterSeconds: number }
+export type ClaimDeps = {
+  db: Database
+  keys: () => Keys
+  clock: () => Date
+  stuckAfterSeconds: number
+  /** Requests that somebody waits for at this moment: they come first. */
+  awaited?: (() => readonly string[]) | undefined
+}
 
 export type Due = {
   requestId: string
@@ -26,41 +32,130 @@ export type Due = {
   dueAt: string
 }
 
-const claimRows = 16
 const leaseSeconds = 60
-const pollPause = { baseMs: 30_000, capMs: 3_600_000 }
-const maxDetail = 500
+/** Of so many claims one begins with what may wait, so that it does not wait for ever. */
+const claimsPerSpareOne = 8
 
 /** Whose turn a request waits for: its key's, or, where that is none of ours, everybody else's together; names are free to invent. */
 export function lineOf(keys: Keys, keyName: string | undefined): string {
   return keyName !== undefined && keys.byName.has(keyName) ? keyName : ''
 }
 
-export function claimDue(deps: ClaimDeps, resting: ReadonlySet<string>): Promise<Due[]> {
-  return claimWhere(
+export type Wanted = {
+  limit: number
+  /** Lines that get no calls now. */
+  resting: ReadonlySet<string>
+  /** Whether what may wait is taken first. */
+  spareFirst?: boolean
+}
+
+/**
+ * Claims requests with a time of their own for the next poll, when that has come or what held them
+ * up is over: of each key in turn, what somebody waits for first, then what may be more than we know,
+ * then the rest. Each line is read by its index, so it does not matter how much is due. What
+ * names no key of ours, nor none, is left to claimOverdue().
+ */
+export async function claimScheduled(
+  deps: ClaimDeps,
+  { limit, resting, spareFirst = Math.random() * claimsPerSpareOne < 1 }: Wanted,
+): Promise<Due[]> {
+  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
+  if (lines.length === 0) return []
+  const ofLine = sql`${requests.next_poll_at} is not null and coalesce(${requests.key_name}, '') = line.key_name`
+  const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
+  return claim(
     deps,
-    sql`${isDue({ now: deps.clock(), stuckAfterSeconds: deps.stuckAfterSeconds })}
-        and case when ${requests.key_name} = any(${sql.param(deps.keys().all.map(({ name }) => name))}::text[])
-          then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])`,
+    sql`
+    line as (
+      select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
+          else (select ${budget.recovered_at} from mediadock.call_budgets where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
+      from unnest(${sql.param(lines)}::text[]) as l (key_name) limit ${lines.length}
+    ),
+    scheduled as (
+      select line.key_name, of_line.*, t.may_wait from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
+        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
+        where ${ofLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        order by ${requests.next_poll_at} limit ${limit} for update skip locked
+      ) as of_line
+    ),
+    held_up as (
+      select line.key_name, of_line.* from line cross join lateral (
+        select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait from mediadock.requests
+        where ${ofLine} and ${isHeldUp(sql`line.recovered_at`)}
+        order by ${requests.polled_at} limit ${limit} for update skip locked
+      ) as of_line
+    ),
+    awaited as (
+      select line.key_name, of_line.* from line cross join lateral (
+        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
+        where ${requests.request_id} = any(${awaited}) and ${ofLine} and ${requests.next_poll_at} <= ${at} limit ${limit} for update skip locked
+      ) as of_line
+    ),
+    found as (
+      select request_id, min(key_name) as key_name, min(due_at) as due_at,
+             min(case when is_awaited then 0 when may_wait <> ${spareFirst}::boolean then 2 else 1 end) as rank
+      from (
+        select key_name, request_id, due_at, may_wait, false as is_awaited from scheduled
+        union all select key_name, request_id, due_at, may_wait, false from held_up
+        union all select key_name, request_id, due_at, false, true from awaited
+      ) as ways
+      group by request_id
+    ),
+    due as (
+      select request_id, due_at, rank, row_number() over (partition by key_name order by rank, due_at) as turn, (select max(recovered_at) from line) as recovered_at
+      from found order by turn, rank, due_at limit ${limit}
+    )`,
   )
 }
 
-export async function claimWhere({ db, clock }: ClaimDeps, condition: ReturnType<typeof sql>): Promise<Due[]> {
+/** Claims what has been tracked for too long and was never polled, and what is due and names a key that is none of ours: the oldest first. */
+export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
+  const { clock, keys, stuckAfterSeconds } = deps
+  const ours = sql`${sql.param(keys().all.map(({ name }) => name))}::text[]`
+  return claimWhere(
+    deps,
+    sql`${isDue({ now: clock(), stuckAfterSeconds })} and (${requests.next_poll_at} is null or ${requests.key_name} <> all(${ours}))
+      and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])`,
+    limit,
+  )
+}
+
+export function claimWhere(deps: ClaimDeps, condition: SQL, limit: number): Promise<Due[]> {
+  const now = sql`${deps.clock().toISOString()}::timestamptz`
+  return claim(
+    deps,
+    sql`
+    due as (
+      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank, 1 as turn, ${now} as recovered_at from mediadock.requests
+      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit} for update skip locked
+    )`,
+  )
+}
+
+/** Takes the rows of `due` for the length of a lease, in their order. What was held up is so no longer, whatever the clocks say. */
+async function claim({ db, clock }: ClaimDeps, due: SQL): Promise<Due[]> {
   const now = sql`${clock().toISOString()}::timestamptz`
   const rows = await db.execute<
-    RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'tracked_at'> & { doubted: boolean; due_at: string }
+    RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'tracked_at'> & {
+      doubted: boolean
+      due_at: string
+      rank: number
+      turn: string
+    }
   >(sql`
-    with due as (
-      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at from mediadock.requests where ${condition}
-      order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${claimRows} for update skip locked
-    )
+    with ${due}
     update mediadock.requests r
-    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.polls} = ${r.polls} + 1
+    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.polls} = ${r.polls} + 1,
+      ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
-    returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted, ${r.polls}, ${r.tracked_at}, due.due_at`)
+    returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
+      ${r.polls}, ${r.tracked_at}, due.due_at, due.rank, due.turn`)
   // What an update gives back has no order.
-  const oldestFirst = answered(rows, 'claiming requests to poll').toSorted((a, b) => Date.parse(a.due_at) - Date.parse(b.due_at))
-  return oldestFirst.map((row) => ({
+  const inOrder = answered(rows, 'claiming requests to poll').toSorted(
+    (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
+  )
+  return inOrder.map((row) => ({
     requestId: row.request_id,
     keyName: row.key_name ?? undefined,
     environment: row.sandbox === null ? undefined : row.sandbox ? 'sandbox' : 'live',
@@ -69,39 +164,4 @@ export async function claimWhere({ db, clock }: ClaimDeps, condition: ReturnType
     trackedAt: new Date(row.tracked_at),
     dueAt: row.due_at,
   }))
-}
-
-type Again = { outcome: PollOutcome; detail?: string; status?: string }
-
-/** Later each time, up to an hour; a request that is lost is not polled again, but a late webhook still lands. */
-export async function reschedule({ db, clock }: ClaimDeps, one: Due, { outcome, detail, status }: Again): Promise<void> {
-  const now = clock()
-  const next = new Date(now.getTime() + jitteredPauseMs(one.polls, pollPause, Math.random))
-  // Only where it may change: a reader's trigger on the status need not run for a poll.
-  const started =
-    status === 'IN_PROGRESS'
-      ? sql`, ${requests.status} = case when ${requests.status} = 'IN_QUEUE' then 'IN_PROGRESS' else ${requests.status} end`
-      : sql``
-  await db.execute(sql`
-    update mediadock.requests set ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = ${outcome},
-      ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},
-      ${requests.next_poll_at} = ${outcome === 'lost' ? 'infinity' : next.toISOString()}::timestamptz ${started}
-    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
-}
-
-/** Postponed, so not counted: it keeps its place in the order, and behind a refused key it waits until that is tried again. */
-export async function giveBack({ db, clock }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
-  const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
-  const dueAt = answer.kind === 'postponed' && answer.reason === 'unauthorized' ? answer.retryAt.toISOString() : one.dueAt
-  await db.execute(sql`
-    update mediadock.requests set ${requests.next_poll_at} = ${dueAt}::timestamptz, ${requests.polls} = ${requests.polls} - 1,
-      ${requests.polled_at} = ${clock().toISOString()}::timestamptz, ${requests.poll_outcome} = 'postponed', ${requests.poll_detail} = ${reason}
-    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
-}
-
-export async function endPolling(db: Database, one: Due, now: Date): Promise<void> {
-  await db.execute(sql`
-    update mediadock.requests set ${requests.next_poll_at} = null, ${requests.polled_at} = ${now.toISOString()}::timestamptz, ${requests.poll_outcome} = 'result',
-      ${requests.poll_detail} = null
-    where ${requests.request_id} = ${one.requestId} and ${requests.polls} = ${one.polls}`)
 }

@@ -2,25 +2,21 @@ import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Result } from '../../wire/schemas.ts'
-import { environmentsOf, type Keys } from '../domain/keys.ts'
+import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
-import { claimDue, claimWhere, endPolling, giveBack, lineOf, reschedule, type Due } from './poll-claims.ts'
+import { claimOverdue, claimScheduled, claimWhere, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
+import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 const requests = columnsOf(schema.requests)
 
-export type ReconcilerDeps = {
-  db: Database
-  keys: () => Keys
+export type ReconcilerDeps = ClaimDeps & {
   fetch: Fetcher
   mediaHosts: readonly string[] | undefined
-  stuckAfterSeconds: number
   fetchRatePerMinute: number
-  clock: () => Date
   logger: Logger
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
   /** Cuts the calls in flight. */
@@ -39,6 +35,7 @@ export type ReconcileRun = {
 
 /** One run stops here and leaves the rest to the next tick. */
 const maxPolls = 2000
+const claimRows = 16
 const lostAfterSeconds = 86_400
 
 /**
@@ -51,47 +48,65 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
   const resting = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
-    const due = await claimDue(deps, resting)
+    const wanted = { limit: claimRows, resting }
+    const due = [...(await claimOverdue(deps, wanted)), ...(await claimScheduled(deps, wanted))]
     if (due.length === 0) break
-    run.scanned += due.length
-    const polls: Promise<void>[] = []
     const failures: unknown[] = []
-    for (const one of due) {
-      // In their order, one after the other, they are given the calls that are left; the calls themselves run side by side.
-      const decided = Promise.withResolvers<void>()
-      const polled = poll(deps, { one, run, onDecided: decided.resolve }).finally(decided.resolve)
-      const noted = polled.then(
-        (end) => {
-          if (end === 'postponed') resting.add(lineOf(deps.keys(), one.keyName))
-        },
-        // Caught at once: it may fail while the next ones are still being decided on, and nobody waits for it yet.
-        (error: unknown) => void failures.push(error),
-      )
-      polls.push(noted)
-      await decided.promise
-    }
-    await Promise.all(polls)
+    const polls = await beginPolls(deps, due, { run, onPostponed: (line) => resting.add(line) })
+    // Caught at once: one may fail while another is still waited for.
+    await Promise.all(polls.map((polled) => polled.catch((error: unknown) => void failures.push(error))))
     if (failures.length > 0) throw failures[0]
   }
   return run
 }
 
+export type Begun = {
+  run: ReconcileRun
+  /** Gets the line of a request that got no call, and until when there is none for it. */
+  onPostponed: (line: string, retryAt: Date | undefined) => void
+}
+
+/**
+ * Begins polls of what was claimed, and answers their ends once it is decided which of them are made.
+ * In their order, one after the other, they are given the calls that are left; the calls
+ * themselves run side by side, and each is landed when its own answer is there.
+ */
+export async function beginPolls(deps: ReconcilerDeps, due: readonly Due[], { run, onPostponed }: Begun): Promise<Promise<void>[]> {
+  const polls: Promise<void>[] = []
+  run.scanned += due.length
+  for (const one of due) {
+    const decided = Promise.withResolvers<void>()
+    const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
+      if (end.kind === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), end.retryAt)
+    })
+    // Whoever waits for it hears of it; until then others are still being decided on.
+    polled.catch(() => {})
+    polls.push(polled)
+    await Promise.race([decided.promise, polled.catch(() => {})])
+  }
+  return polls
+}
+
 /** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
   const run = { ...newRun(), scanned: 1 }
-  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`)
+  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, 1)
   if (!one) return undefined
   await poll(deps, { one, run })
   return run
 }
 
-function newRun(): ReconcileRun {
+export function newRun(): ReconcileRun {
   return { scanned: 0, landed: 0, running: 0, notFound: 0, failed: 0, postponed: 0, rateLimited: 0 }
 }
 
 type DuePoll = { one: Due; run: ReconcileRun; onDecided?: () => void }
 
-async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<'polled' | 'postponed'> {
+type PollEnd = { kind: 'polled' } | { kind: 'postponed'; retryAt: Date | undefined }
+
+const polled: PollEnd = { kind: 'polled' }
+
+async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Promise<PollEnd> {
   const { answer, keyName } = await deps.fetch({
     requestId: one.requestId,
     keyName: one.keyName,
@@ -105,33 +120,38 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Pro
   switch (answer.kind) {
     case 'result':
       await landOrPostpone(deps, { one, run, keyName: keyName ?? '', result: answer.result })
-      return 'polled'
+      return polled
     case 'running':
       run.running += 1
       await reschedule(deps, one, { outcome: answer.kind, status: answer.status.status })
-      return 'polled'
+      return polled
     case 'not_found': {
       run.notFound += 1
       const lost = deps.clock().getTime() - one.trackedAt.getTime() > lostAfterSeconds * 1000
       await reschedule(deps, one, { outcome: lost ? 'lost' : answer.kind })
-      return 'polled'
+      return polled
     }
     case 'unreachable':
     case 'invalid':
       run.failed += 1
       await reschedule(deps, one, { outcome: answer.kind, detail: answer.detail })
-      return 'polled'
+      return polled
     case 'not_found_yet':
       run.postponed += 1
-      await reschedule(deps, one, { outcome: 'postponed', detail: answer.reason })
-      return 'polled'
+      // A key that is refused may be accepted again at any moment, and a request of its is what finds out.
+      await reschedule(deps, one, {
+        outcome: 'postponed',
+        detail: answer.reason,
+        ...(answer.reason === 'unauthorized' && { rhythm: 'steady' }),
+      })
+      return polled
     case 'unauthorized':
     case 'rate_limited':
     case 'postponed':
       run.postponed += 1
       if (answer.kind === 'rate_limited') run.rateLimited += 1
       await giveBack(deps, one, answer)
-      return 'postponed'
+      return { kind: 'postponed', retryAt: answer.kind === 'postponed' ? answer.retryAt : undefined }
     default:
       return answer satisfies never
   }

@@ -73,10 +73,11 @@ export function verdicts(at: SQL): SQL {
   return sql`
     verdict as (
       select known.*,
-        -- What was due to be polled, for one by a webhook of the other environment, still is; and so is what another
-        -- key signed than the configured one that it was tracked with.
-        coalesce(next_poll_at, case when not confirmed and (corrects or (sandbox and own is null) or old_next_poll_at <= ${at}
-          or (old_key_source is distinct from 'landed' and old_key_sandbox is not null and old_key_name <> key_name)) then ${at} end) as poll_at,
+        -- At once, however soon the rest of the result is waited for: what was due to be polled, for one by a webhook of the
+        -- other environment, still is; and so is what another key signed than the configured one that it was tracked with.
+        coalesce(least(next_poll_at, case when not confirmed and (corrects or old_next_poll_at <= ${at}
+            or (old_key_source is distinct from 'landed' and old_key_sandbox is not null and old_key_name <> key_name)) then ${at} end),
+          case when not confirmed and sandbox and own is null then ${at} end) as poll_at,
         coalesce(cost, case when not corrects then old_cost end) as new_cost,
         case when old_landed_at is null or old_status <> status or corrects then source else old_source end as new_source,
         case when takes_key then key_name else old_key_name end as new_key_name,

@@ -1,0 +1,54 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { doublingPauseMs } from '../../wire/backoff.ts'
+import * as schema from '../domain/schema.ts'
+import type { PollOutcome } from '../domain/schema.ts'
+import { firstCompletionMs } from '../landing/landing.ts'
+
+const requests = columnsOf(schema.requests)
+
+/** A result whose webhook told a part of it is there whole at any moment. */
+const completing = { baseMs: firstCompletionMs, capMs: 300_000 }
+/** What nobody seems to know, or what cannot be read or stored, hardly changes. */
+const doubted = { baseMs: 30_000, capMs: 3_600_000 }
+const doubtedLanded = { baseMs: firstCompletionMs, capMs: 3_600_000 }
+/** A request that runs is polled again after a fifth of the time that it has been running for. */
+const runningShare = 0.2
+const running = { minMs: 5000, maxMs: 300_000 }
+/** A pause is between so much of itself and the whole. */
+const jitterFrom = { running: 0.8, others: 0.5 }
+
+/** `steady`: it is only a matter of time. `slowing`: it hardly changes. */
+export type Rhythm = 'steady' | 'slowing'
+
+export function rhythmOf(outcome: PollOutcome): Rhythm {
+  return outcome === 'running' || outcome === 'unreachable' ? 'steady' : 'slowing'
+}
+
+/** What decides when a request is polled again: its rhythm, which poll the last one was, and since when it is tracked. */
+export type Polled = { rhythm: Rhythm; polls: number; trackedAt: Date }
+
+/**
+ * When a request (a row of `requests`) is polled again, in the rhythm of what is waited for:
+ *
+ * - that it ends, while it runs, or when the provider gave no answer: by its age
+ * - the whole of a result that has landed: after 2 s, 4 s and so on, up to 5 min, but however
+ *   often it was polled while it ran, after twice the time since it landed at most
+ * - what the provider does not know, or answers in a way that we cannot use: later each time, up to an hour
+ */
+export function nextPollAfter({ rhythm, polls, trackedAt }: Polled, now: Date, random: () => number): SQL {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const isSteady = rhythm === 'steady'
+  const jitter = jitterFrom.others + random() * (1 - jitterFrom.others)
+  const ageMs = now.getTime() - trackedAt.getTime()
+  const runningMs = Math.min(ageMs * runningShare, running.maxMs) * (jitterFrom.running + random() * (1 - jitterFrom.running))
+  const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, doubted) * jitter
+  const landedMs = doublingPauseMs(polls + 1, isSteady ? completing : doubtedLanded) * jitter
+  // Whether it has landed is what the row says: its webhook may have come while the provider was called.
+  return sql`${at} + case when ${requests.landed_at} is null then ${interval(openMs)}
+    else ${isSteady ? sql`least(${interval(landedMs)}, greatest(${interval(completing.baseMs)}, 2 * (${at} - ${requests.landed_at})))` : interval(landedMs)} end`
+}
+
+function interval(ms: number): SQL {
+  return sql`make_interval(secs => ${Math.round(ms) / 1000})`
+}
