@@ -109,7 +109,7 @@ export function isStorable(value: unknown): boolean {
   return true
 }
 
-/** What must be fetched before a delivery can land whole (spec, Events): of audio and errors the webhook has everything. */
+/** What is fetched before it lands (spec, Events): an error is whole, and of audio the webhook has the only link; the rest of it can wait. */
 export function laneOf(notification: Notification): 'direct' | 'fetch' {
   return notification.status === 'OK' && !('audio' in notification.payload.output) ? 'fetch' : 'direct'
 }

@@ -21,7 +21,7 @@ const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_
 
 /**
  * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
- * - `confirmed`: the provider's result was taken over where the webhook had carried all of it
+ * - `confirmed`: the provider's result was taken over where the webhook had carried all of it, as it does of an ERROR
  * - `no_effect`: it says what is known already
  * - `contradiction`: another terminal state stands; flagged, not applied
  * - `key_mismatch`: signed with a key of the other environment; parked

@@ -47,9 +47,10 @@ export type Origin = {
   now: Date
 }
 
-const completionPause = { baseMs: 15_000, capMs: 3_600_000 }
+/** The whole result is there at any moment: see rhythm.ts of the reconciler, which goes on from here. */
+export const firstCompletionMs = 2000
 
-/** What a webhook carries: all there is to an ERROR and to audio, the first link of a picture or video. */
+/** What a webhook carries: all there is to an ERROR; of pictures the first link, and of video and sound no sizes, times or lengths. */
 export function landingOfNotification(notification: Notification, origin: Origin): Landing {
   const common = {
     requestId: notification.request_id,
@@ -77,18 +78,16 @@ export function landingOfNotification(notification: Notification, origin: Origin
   }
   const { model, output, cost } = notification.payload
   const media = mediaOf(output)
-  const isWhole = 'audio' in output
   return {
     ...common,
     status: 'COMPLETED',
     model,
     output,
     media,
-    mediaComplete: isWhole,
+    mediaComplete: false,
     cost,
     error: undefined,
-    // The webhook carries all there is of audio; only the provider's times are still worth a call.
-    nextPollAt: isWhole ? origin.now : new Date(origin.now.getTime() + jitteredPauseMs(1, completionPause, Math.random)),
+    nextPollAt: new Date(origin.now.getTime() + jitteredPauseMs(1, { baseMs: firstCompletionMs, capMs: firstCompletionMs }, Math.random)),
     flags: flagsOf(media, origin),
   }
 }

@@ -341,7 +341,7 @@ tried('the same body under another id: two deliveries, one effect, no flag', {
       pending: 0,
       flags: [[], []],
       parked: [null, null],
-      notified: ['COMPLETED true'],
+      notified: ['COMPLETED false'],
     })
   },
 })
@@ -356,7 +356,7 @@ tried('another body under the same id: the first stays, the one that came later 
     return { requestId, acts: [first, await webhook({ sample: spaced, webhookId })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], notified: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], notified: ['COMPLETED false'] })
     expect(one.flags[1]).toEqual(['id_reused'])
   },
 })
@@ -371,7 +371,7 @@ tried('a key of the other environment: parked with its reason, whoever is first'
     }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, notified: ['COMPLETED true'] })
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, notified: ['COMPLETED false'] })
     expect(one.parked).toContain('key_mismatch')
     expect(one.flags.toSorted((a, b) => a.length - b.length)).toEqual([[], expect.arrayContaining(['key_mismatch'])])
   },
@@ -394,7 +394,7 @@ tried(
     end: (one) => {
       expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
       const overruled = one.notified.length === 2
-      expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED true'] : ['COMPLETED true'])
+      expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED false'] : ['COMPLETED false'])
       expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
       expect(one.parked).toEqual([null, overruled ? null : 'key_mismatch'])
     },
@@ -468,7 +468,7 @@ it.each([
       sandbox: false,
       key_name: 'live',
       media: 1,
-      notified: ['FAILED true', 'COMPLETED true'],
+      notified: ['FAILED true', 'COMPLETED false'],
     })
     expect(one?.parked).toEqual([null, null, 'key_mismatch'])
   },
@@ -499,7 +499,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
       media: 1,
       pending: 0,
       flags: [[]],
-      notified: ['COMPLETED true'],
+      notified: ['COMPLETED false'],
     })
   },
 })
@@ -521,7 +521,7 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
   await pool.db.execute(sql`update mediadock.inbox set claims = 1`)
   await stale(pool.db)
   await flushNotices()
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, notified: ['COMPLETED true'] })
+  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, notified: ['COMPLETED false'] })
 })
 
 function resultLanding(requestId: string): Landing {

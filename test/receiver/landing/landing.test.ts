@@ -91,15 +91,17 @@ describe('landing', () => {
     expect(await mediaOf(requestId)).toMatchObject([{ kind: 'video', position: 0, width: 1280, height: 720, duration_seconds: 4.5 }])
   })
 
-  it('lands audio at once from the webhook, without a call, and confirms it later', async () => {
+  it('lands audio at once from the webhook, without a call, and completes it later', async () => {
     const { body, requestId } = okAudio()
     stand.answer((id, _req, res) =>
       json(res, 200, { ...imageResult(id), output: { audio: { url: `https://media.test/${id}.mp3`, duration: 12 } } }),
     )
     await deliver(receiver.webhookUrl, body)
-    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: true, cost: '2', completed_at: null })
+    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false, cost: '2', completed_at: null })
     expect(stand.calls).toEqual([])
+    receiver.setNow(new Date(Date.now() + 2000))
     await receiver.deps.background.reconcileNow()
+    receiver.setNow(undefined)
     expect(await resultOf(requestId)).toMatchObject({ media_complete: true, source: 'webhook' })
     expect((await resultOf(requestId))['completed_at']).not.toBeNull()
     expect(await mediaOf(requestId)).toMatchObject([{ kind: 'audio', duration_seconds: 12 }])
@@ -302,13 +304,15 @@ describe('reconciling', () => {
     const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 5 } })
     for (let round = 0; round < 8; round += 1) {
       await database.sql`delete from mediadock.call_budgets`
+      // By when it does not remember any more that there were none.
+      narrow.setNow(new Date(Date.now() + round * 6000))
       const ids = Array.from({ length: 12 }, () => randomUUID())
       const rows = ids.map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) }))
       await database.sql`insert into mediadock.requests ${database.sql(rows.toSorted(() => Math.random() - 0.5))}`
       await narrow.deps.background.reconcileNow()
-      // Five a minute, of which a fifth is left to landing.
+      // Five a minute, of which one is left to submits and one to landing.
       const landed = await database.sql`select request_id from mediadock.results where request_id = any(${ids}) and landed_at is not null`
-      expect(new Set(landed.map((row) => row['request_id']))).toEqual(new Set(ids.slice(0, 4)))
+      expect(new Set(landed.map((row) => row['request_id']))).toEqual(new Set(ids.slice(0, 3)))
       await database.sql`delete from mediadock.requests where request_id = any(${ids})`
     }
     await narrow.stop()
