@@ -1,31 +1,10 @@
-import type { Counter } from 'prom-client'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
-import { blockCalls, takeCall, type Grant, type KeyHealth, type Purpose } from './call-budget.ts'
-import { noteFailing, noteRecovered, restRefusedKey } from './key-health.ts'
-import type { PollRecord } from './poll-log.ts'
-import { createProviderBreaker, type ProviderBreaker } from './provider-breaker.ts'
-import type { FetchOutcome, ProviderClient } from './provider-client.ts'
-import { createSpentKeys, type SpentKeys } from './spent-keys.ts'
+import type { Purpose } from './call-budget.ts'
+import { createProviderBreaker } from './provider-breaker.ts'
+import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
+import { createSpentKeys } from './spent-keys.ts'
 
-export type FetcherDeps = {
-  db: Database
-  client: ProviderClient
-  keys: () => Keys
-  fetchRatePerMinute: number
-  clock: () => Date
-  logger: Logger
-  calls: Counter<'operation' | 'outcome'>
-  /** Gets every poll, with its outcome. */
-  onPolled?: (poll: PollRecord) => void
-}
-
-/**
- * What the provider answered, or why the poll is postponed. `not_found_yet`: the
- * keys that were tried do not know it, and another that could was not tried.
- */
-export type ResultAnswer = FetchOutcome | { kind: 'postponed'; reason: string; retryAt: Date } | { kind: 'not_found_yet'; reason: string }
+export type FetcherDeps = CallDeps & { keys: () => Keys }
 
 /** The answer, and the key that it was given to. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
@@ -51,10 +30,6 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 
 /** Keys are given by whoever runs this. */
 const noKeyPauseSeconds = 300
-/** So many calls in a row without an answer are no accident of one request. */
-const failuresToNote = 3
-const defaultRetryAfterSeconds = 30
-const maxPauseSeconds = 3600
 /** Calls of 10 s one after the other, within the minute for which a request is claimed. */
 const maxOthers = 3
 
@@ -80,7 +55,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
       if (onlyStandIn && !isStandIn) break
       if (!isOwn && !lookup.doubted && !(tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found'))) break
-      const answer = await pollWith(deps, { requestId, key, purpose: by, signal, onDecided, breaker, spent })
+      const answer = await callForResult(deps, { requestId, key, purpose: by, signal, onDecided, breaker, spent })
       const named = key.name === keyName
       if (keyName !== undefined && !named) learn(standIns, { keyName, key, answer })
       if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }
@@ -146,118 +121,4 @@ function candidates(
   const by: Purpose = keyName === undefined ? purpose : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
-}
-
-type PollWith = Pick<ResultLookup, 'requestId' | 'signal'> & {
-  key: GenerationKey
-  purpose: Purpose
-  onDecided: () => void
-  breaker: ProviderBreaker
-  spent: SpentKeys
-}
-
-async function pollWith(
-  deps: FetcherDeps,
-  { requestId, key, purpose, signal, onDecided, breaker, spent }: PollWith,
-): Promise<ResultAnswer> {
-  const pass = breaker.ask(deps.clock())
-  if ('restsUntil' in pass) {
-    deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
-    return { kind: 'postponed', reason: 'provider_down', retryAt: pass.restsUntil }
-  }
-  try {
-    const grant = await takeRemembered(deps, { key, purpose, spent })
-    if (!grant.ok) {
-      deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
-      return { kind: 'postponed', reason: grant.reason, retryAt: grant.retryAt }
-    }
-    onDecided()
-    const started = performance.now()
-    const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
-    const ms = Math.round(performance.now() - started)
-    pass.note(outcome.kind !== 'unreachable', deps.clock())
-    deps.calls.inc({ operation: 'result', outcome: outcome.kind })
-    deps.onPolled?.({ requestId, keyName: key.name, polledAt: deps.clock(), outcome: outcome.kind, detail: detailOf(outcome) })
-    deps.logger.info(
-      { request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail: detailOf(outcome), ms },
-      'provider called',
-    )
-    await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures(), spent })
-
-    const block = pauseAfter(outcome, rate)
-    // From the answer on, not from the call: up to 10 s may lie between them.
-    if (block)
-      await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
-    return outcome
-  } finally {
-    pass.drop()
-  }
-}
-
-type Take = { key: GenerationKey; purpose: Purpose; spent: SpentKeys }
-
-/** A call, if there is one; that there is none is only asked again when there may be. */
-async function takeRemembered(deps: FetcherDeps, { key, purpose, spent }: Take): Promise<Grant> {
-  const now = deps.clock()
-  const remembered = spent.find(key.name, purpose, now)
-  if (remembered) return remembered
-  const grant = await takeCall(deps.db, {
-    keyName: key.name,
-    limitPerMinute: deps.fetchRatePerMinute,
-    purpose,
-    now,
-    missed: spent.takeMissed(key.name),
-  })
-  if (!grant.ok) spent.remember(key.name, purpose, grant, now)
-  return grant
-}
-
-type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; failures: number; spent: SpentKeys }
-
-/** What an answer, or that there was none, says of the key and of the provider. */
-async function noteHealth(deps: FetcherDeps, { key, outcome, health, failures, spent }: Health): Promise<void> {
-  const now = deps.clock()
-  const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
-  if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
-  else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0) await noteFailing(deps.db, now)
-  else if (accepted && (health.failing || health.refusals > 0)) {
-    await noteRecovered(deps.db, { keyName: key.name, now })
-    spent.forget(key.name)
-  }
-}
-
-/** What the log and the list of polls show of an answer besides its kind. */
-function detailOf(outcome: FetchOutcome): string | undefined {
-  switch (outcome.kind) {
-    case 'result':
-      return outcome.result.status
-    case 'running':
-      return outcome.status.status
-    case 'rate_limited':
-      return outcome.retryAfterSeconds === undefined ? undefined : `Retry-After: ${outcome.retryAfterSeconds} s`
-    case 'unreachable':
-    case 'invalid':
-      return outcome.detail
-    case 'not_found':
-    case 'unauthorized':
-      return undefined
-    default:
-      return outcome satisfies never
-  }
-}
-
-/** An answer of either operation. */
-type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
-
-/** How long the key must rest after this answer, by the provider's own word. */
-export function pauseAfter(
-  outcome: PausingOutcome,
-  rate: { remaining: number; resetSeconds: number } | undefined,
-): { seconds: number; reason: string } | undefined {
-  if (outcome.kind === 'rate_limited') {
-    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds
-    return { seconds: Math.min(Math.max(1, seconds), maxPauseSeconds), reason: 'rate_limited' }
-  }
-  if (rate && rate.remaining <= 0) return { seconds: Math.min(Math.max(1, rate.resetSeconds), maxPauseSeconds), reason: 'rate_limit_spent' }
-  return undefined
 }

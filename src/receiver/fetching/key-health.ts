@@ -10,6 +10,8 @@ const firstRestSeconds = 5
 const maxRestSeconds = 300
 /** What is over sooner has put nothing off for long: it is tried again by itself. */
 const worthRecoveringFromSeconds = 15
+const defaultRetryAfterSeconds = 30
+const maxPauseSeconds = 3600
 
 /**
  * The provider refused the key (401, 403): it rests for 5 s, and for twice as long each
@@ -49,4 +51,20 @@ export async function noteRecovered(db: Database, { keyName, now }: { keyName: s
       ${budget.failing_since} = null, ${budget.refusals} = 0,
       ${budget.blocked_until} = case when ${budget.blocked_reason} = 'unauthorized' then null else ${budget.blocked_until} end
     where (${budget.failing_since} is not null or ${budget.refusals} > 0) and (${budget.key_name} = ${keyName} or ${budget.refusals} = 0)`)
+}
+
+/** An answer of either operation. */
+type PausingOutcome = { kind: string; retryAfterSeconds?: number | undefined }
+
+/** How long the key must rest after this answer, by the provider's own word. */
+export function pauseAfter(
+  outcome: PausingOutcome,
+  rate: { remaining: number; resetSeconds: number } | undefined,
+): { seconds: number; reason: string } | undefined {
+  if (outcome.kind === 'rate_limited') {
+    const seconds = outcome.retryAfterSeconds ?? rate?.resetSeconds ?? defaultRetryAfterSeconds
+    return { seconds: Math.min(Math.max(1, seconds), maxPauseSeconds), reason: 'rate_limited' }
+  }
+  if (rate && rate.remaining <= 0) return { seconds: Math.min(Math.max(1, rate.resetSeconds), maxPauseSeconds), reason: 'rate_limit_spent' }
+  return undefined
 }

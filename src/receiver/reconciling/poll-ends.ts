@@ -3,7 +3,7 @@ import { columnsOf } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 import type { PollOutcome } from '../domain/schema.ts'
-import type { ResultAnswer } from '../fetching/fetcher.ts'
+import type { ResultAnswer } from '../fetching/result-call.ts'
 import type { ClaimDeps, Due } from './poll-claims.ts'
 import { nextPollAfter, rhythmOf, type Rhythm } from './rhythm.ts'
 
