@@ -48,7 +48,7 @@ function warning({ name, configured, still_matches, last_match_at, blocked_until
 
 const blocks: Readonly<Record<string, string>> = {
   unauthorized:
-    'the provider answered 401, it does not accept this API key. Nothing is marked failed for it; give a valid key, and reload with SIGHUP (a file) or restart.',
+    'the provider answered 401 or 403, it does not accept this API key. One call finds out then whether it does, from 5 s to 5 minutes apart. Nothing is marked failed for it; if it lasts, give a valid key, and reload with SIGHUP (a file) or restart.',
   rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
 }

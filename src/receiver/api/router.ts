@@ -40,7 +40,7 @@ function toExpress(path: string): string {
   return path.replaceAll(/\{(\w+)\}/g, ':$1')
 }
 
-function statsOperation({ db, clock, settings }: ReceiverDeps): Operation {
+function statsOperation({ db, clock, settings, keys }: ReceiverDeps): Operation {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   return {
     method: 'get',
@@ -50,7 +50,7 @@ function statsOperation({ db, clock, settings }: ReceiverDeps): Operation {
       summary: "What the console's first page shows",
       responses: responses({ 200: { description: 'The figures', schema: statsSchema } }),
     },
-    answer: async (_req, res) => res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute })),
+    answer: async (_req, res) => res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute, keys: keys() })),
   }
 }
 

@@ -127,7 +127,7 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
       return problem(
         'critical',
         'key_refused',
-        `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}. Give a valid key.`,
+        `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}, when one finds out whether it is again. If it lasts, give a valid key.`,
       )
     }
     return problem('warning', 'key_blocked', `The provider demands a pause: no calls with the key ${key.name} until ${until}.`)

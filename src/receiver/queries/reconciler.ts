@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
 import { runColumns, runTriggers } from '../reconciling/reconcile-runs.ts'
@@ -74,15 +75,22 @@ export async function findReconcileRun(tx: Executor, id: number): Promise<Reconc
   return row && toRun(row)
 }
 
+export const backlogSchema = z
+  .object({
+    due: z.int().meta({ description: 'Requests that are to be polled now.' }),
+    minutes: z.int().meta({ description: 'How long that takes within the budget of the keys.' }),
+    incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet.' }),
+    per_minute: z.int().meta({ description: 'How many results can be completed in a minute within the budget of all keys.' }),
+  })
+  .meta({ id: 'Backlog' })
+
 export const reconcilerSchema = z
   .object({
     silent: z.boolean().meta({ description: 'No run has ended for much longer than RECONCILE_CRON says, on any replica.' }),
     silent_after_seconds: z.int().nullable().meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
-    backlog: z
-      .object({ due: z.int(), minutes: z.int() })
-      .meta({ description: 'What is to be polled, and how long that takes within the budget of the keys.' }),
+    backlog: backlogSchema,
   })
   .meta({ id: 'Reconciler' })
 export type ReconcilerState = z.infer<typeof reconcilerSchema>
@@ -91,6 +99,7 @@ export type ReconcilerOptions = {
   now: Date
   stuckAfterSeconds: number
   fetchRatePerMinute: number
+  keys: Keys
   /** How long no run may end before that is a fault. */
   silentAfterSeconds: number | undefined
   /** When this process began to look: before that no silence is known. */

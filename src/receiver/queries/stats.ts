@@ -7,11 +7,12 @@ import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
 import { countParked, depth } from '../landing/inbox.ts'
-import { readBacklog } from '../reconciling/backlog.ts'
+import { readBacklog, type BacklogOptions } from '../reconciling/backlog.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
 import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
+import { backlogSchema } from './reconciler.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const media = columnsOf(schema.media)
@@ -30,9 +31,7 @@ export const statsSchema = z
     oldest_seconds: z.number().meta({ description: 'Age of the oldest of them.' }),
     parked: z.int(),
     overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
-    backlog: z
-      .object({ due: z.int(), minutes: z.int() })
-      .meta({ description: 'What the reconciler has to poll, and how long that takes within the budget of the keys.' }),
+    backlog: backlogSchema,
     quota_remaining: z.record(z.string(), z.int()).meta({ description: 'Calls to the provider that each key has left in this minute.' }),
     recent: z.object({
       minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
@@ -71,10 +70,10 @@ export const statsSchema = z
   .meta({ id: 'Stats' })
 export type Stats = z.infer<typeof statsSchema>
 
-export type StatsOptions = { now: Date; stuckAfterSeconds: number; fetchRatePerMinute: number }
+export type StatsOptions = BacklogOptions
 
 /** What is the case at this moment, for programs; the console's first page reads more at once by readNow(). */
-export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRatePerMinute }: StatsOptions): Promise<Stats> {
+export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRatePerMinute, keys }: StatsOptions): Promise<Stats> {
   return readWithin(db, async (tx) => {
     const { pending, oldestSeconds } = await depth(tx, now)
     return {
@@ -82,7 +81,7 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
       oldest_seconds: oldestSeconds,
       parked: await countParked(tx),
       overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
-      backlog: await readBacklog(tx, { now, stuckAfterSeconds, fetchRatePerMinute }),
+      backlog: await readBacklog(tx, { now, stuckAfterSeconds, fetchRatePerMinute, keys }),
       quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
       recent: await readRecent(tx, now),
       arrivals: await latestArrivals(tx),

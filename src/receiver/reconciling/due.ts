@@ -21,6 +21,9 @@ export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
     and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
 }
 
+/** Whether a result (a row of `requests`) has landed and is still to be completed. As in the index requests_open. */
+export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null and not ${requests.media_complete})`
+
 /**
  * Whether a request (a row of `requests`) may wait until there are calls to spare: its webhook
  * has told all but sizes, times and lengths. The first link of pictures may be one of several,

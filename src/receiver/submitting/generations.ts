@@ -7,6 +7,7 @@ import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
+import { itemsAsked } from './items-asked.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
 
 const generations = columnsOf(submitting.generations)
@@ -117,7 +118,7 @@ export type SubmittedAs = { requestId: string; cost: number; environment: Enviro
 /** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
 export async function submitted(
   db: Database,
-  { idempotencyKey }: Generation,
+  { idempotencyKey, input }: Generation,
   { requestId, cost, environment, keyNames, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
@@ -129,8 +130,8 @@ export async function submitted(
       returning ${list(generations, 'model', 'key_name', 'metadata')}
     ),
     tracked as (
-      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'tracked_at')})
-      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${now.toISOString()}::timestamptz from ended
+      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'items_asked', 'tracked_at')})
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${itemsAsked(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),

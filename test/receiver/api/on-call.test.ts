@@ -130,7 +130,10 @@ describe('the reconciler', () => {
   it('tells how long the backlog takes, by the budget of the keys', async () => {
     const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 10 } })
     for (let n = 0; n < 17; n += 1) await track(randomUUID())
-    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({ due: 17, minutes: 3 })
+    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({ due: 17, minutes: 3, incomplete: 0, per_minute: 14 })
+    await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
+      select gen_random_uuid(), 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute' from generate_series(1, 3)`
+    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toMatchObject({ due: 17, incomplete: 3 })
     await narrow.stop()
   })
 })

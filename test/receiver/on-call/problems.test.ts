@@ -10,7 +10,7 @@ const calm: Numbers = {
   inbox: { pending: 0, oldestSeconds: 0 },
   parked: [],
   overdue: 0,
-  reconciler: { silent: false, silent_after_seconds: 300, last_run: null, backlog: { due: 0, minutes: 0 } },
+  reconciler: { silent: false, silent_after_seconds: 300, last_run: null, backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 70 } },
   keys: [],
   giveUps: [],
 }
@@ -212,7 +212,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The API key of live is not accepted (401): it makes no calls until 03:04. Give a valid key.',
+      text: 'The API key of live is not accepted (401): it makes no calls until 03:04, when one finds out whether it is again. If it lasts, give a valid key.',
     },
   ],
   [
@@ -247,7 +247,7 @@ const cases: Case[] = [
   ],
   [
     'overdue requests',
-    { overdue: 2, reconciler: { ...calm.reconciler, backlog: { due: 900, minutes: 12 } } },
+    { overdue: 2, reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, due: 900, minutes: 12 } } },
     {
       severity: 'warning',
       cause: 'overdue',
