@@ -120,7 +120,7 @@ export const requests = mediadock.table(
     signedSandbox: boolean('signed_sandbox'),
     metadata: jsonb('metadata'),
     /** How many pictures the submit asked for, where it is known; a webhook tells of one only. */
-    itemsAsked: smallint('items_asked'),
+    itemsWanted: smallint('items_wanted'),
     output: jsonb('output'),
     mediaComplete: boolean('media_complete').notNull().default(false),
     cost: numeric('cost'),
@@ -158,7 +158,7 @@ export const requests = mediadock.table(
     index('requests_turns')
       .on(
         sql`coalesce(key_name, '')`,
-        sql`coalesce(status = 'COMPLETED' and (items_asked = 1 or (output -> 'images') is null), false)`,
+        sql`coalesce(status = 'COMPLETED' and (items_wanted = 1 or (output -> 'images') is null), false)`,
         table.nextPollAt,
       )
       .where(sql`next_poll_at is not null`),

@@ -7,7 +7,7 @@ export type Pass = {
 
 export type ProviderBreaker = {
   /** A call may be made now, or when to come back. */
-  ask: (now: Date) => Pass | { restsUntil: Date }
+  enter: (now: Date) => Pass | { restsUntil: Date }
   /** Calls in a row that got no answer. */
   failures: () => number
 }
@@ -44,7 +44,7 @@ export function createProviderBreaker(random: () => number = Math.random): Provi
   }
   return {
     failures: () => failures,
-    ask: (now) => {
+    enter: (now) => {
       if (failures < failuresToOpen) return pass()
       if (probe) return { restsUntil: new Date(now.getTime() + lookMs) }
       // A clock that was put back must not make the pause longer than it is.

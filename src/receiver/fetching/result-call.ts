@@ -45,7 +45,7 @@ export async function callForResult(
   deps: CallDeps,
   { requestId, key, purpose, signal, onDecided, breaker, spent }: Call,
 ): Promise<ResultAnswer> {
-  const pass = breaker.ask(deps.clock())
+  const pass = breaker.enter(deps.clock())
   if ('restsUntil' in pass) {
     deps.calls.inc({ operation: 'result', outcome: 'not_asked_provider_down' })
     return { kind: 'postponed', reason: 'provider_down', retryAt: pass.restsUntil }

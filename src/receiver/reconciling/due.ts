@@ -29,7 +29,7 @@ export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requ
  * has told all but sizes, times and lengths. The first link of pictures may be one of several,
  * but where we know that one was asked for. As in the index requests_turns.
  */
-export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_asked} = 1 or (${requests.output} -> 'images') is null), false)`
+export const mayWait = sql`coalesce(${requests.status} = 'COMPLETED' and (${requests.items_wanted} = 1 or (${requests.output} -> 'images') is null), false)`
 
 /**
  * Whether the last poll of a request (a row of `requests`) came to nothing for a reason that is over

@@ -7,7 +7,7 @@ import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { itemsAsked } from './items-asked.ts'
+import { itemsWanted } from './items-wanted.ts'
 import { joinTracked, requeueParked } from './tracking.ts'
 
 const generations = columnsOf(submitting.generations)
@@ -130,8 +130,8 @@ export async function submitted(
       returning ${list(generations, 'model', 'key_name', 'metadata')}
     ),
     tracked as (
-      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'items_asked', 'tracked_at')})
-      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${itemsAsked(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
+      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'items_wanted', 'tracked_at')})
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${itemsWanted(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),

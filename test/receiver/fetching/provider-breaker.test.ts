@@ -12,7 +12,7 @@ function afterFailures(failures: number) {
 }
 
 function passOf(breaker: ProviderBreaker, now: Date) {
-  const asked = breaker.ask(now)
+  const asked = breaker.enter(now)
   if ('restsUntil' in asked) throw new Error(`it rests until ${asked.restsUntil.toISOString()}`)
   return asked
 }
@@ -28,12 +28,12 @@ it('lets a provider be called until it has failed eight times in a row', () => {
 
 it('while it is down one call at a time finds out whether it is back, 5 s after the last one failed', () => {
   const breaker = afterFailures(8)
-  expect(breaker.ask(after(4.999))).toEqual({ restsUntil: after(5) })
+  expect(breaker.enter(after(4.999))).toEqual({ restsUntil: after(5) })
   const probe = passOf(breaker, after(5))
   // However long it takes, nobody else calls meanwhile.
-  expect(breaker.ask(after(14))).toEqual({ restsUntil: after(15) })
+  expect(breaker.enter(after(14))).toEqual({ restsUntil: after(15) })
   probe.note(false, after(15))
-  expect(breaker.ask(after(15))).toEqual({ restsUntil: after(20) })
+  expect(breaker.enter(after(15))).toEqual({ restsUntil: after(20) })
   const next = passOf(breaker, after(20))
   next.note(true, after(21))
   passOf(breaker, after(21))
@@ -46,7 +46,7 @@ it('a call that was under way before it counted as down takes no place from the 
   for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
   const probe = passOf(breaker, after(5))
   slow.note(false, after(6))
-  expect(breaker.ask(after(11))).toEqual({ restsUntil: after(12) })
+  expect(breaker.enter(after(11))).toEqual({ restsUntil: after(12) })
   probe.note(true, after(12))
   passOf(breaker, after(12))
 })
@@ -55,14 +55,14 @@ it('a pass that was given back is another’s', () => {
   const breaker = afterFailures(8)
   passOf(breaker, after(5)).drop()
   passOf(breaker, after(5))
-  expect(breaker.ask(after(5))).toEqual({ restsUntil: after(6) })
+  expect(breaker.enter(after(5))).toEqual({ restsUntil: after(6) })
 })
 
 it('spreads its pauses, so that many processes do not come at once', () => {
   const untilOf = (random: number) => {
     const breaker = createProviderBreaker(() => random)
     for (let n = 0; n < 8; n += 1) passOf(breaker, start).note(false, start)
-    return breaker.ask(start)
+    return breaker.enter(start)
   }
   expect([untilOf(0), untilOf(1)]).toEqual([{ restsUntil: after(4) }, { restsUntil: after(6) }])
 })

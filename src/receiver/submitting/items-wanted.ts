@@ -3,7 +3,7 @@ const names = ['num_images', 'num_outputs', 'number_of_images', 'n']
 const maxItems = 100
 
 /** How many pictures an input asks for, where it says so. */
-export function itemsAsked(input: unknown): number | undefined {
+export function itemsWanted(input: unknown): number | undefined {
   if (typeof input !== 'object' || input === null) return undefined
   for (const name of names) {
     const asked: unknown = Object.hasOwn(input, name) ? Reflect.get(input, name) : undefined
