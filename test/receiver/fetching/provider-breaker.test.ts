@@ -19,7 +19,7 @@ function passOf(breaker: ProviderBreaker, now: Date) {
 
 it('lets a provider be called until it has failed eight times in a row', () => {
   passOf(afterFailures(7), start)
-  expect(afterFailures(8).ask(start)).toEqual({ restsUntil: after(5) })
+  expect(afterFailures(8).enter(start)).toEqual({ restsUntil: after(5) })
   const breaker = afterFailures(7)
   passOf(breaker, start).note(true, start)
   passOf(breaker, start).note(false, start)

@@ -1,0 +1,201 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts'
+import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
+import { resultSchema } from '../../../src/wire/schemas.ts'
+import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { deliver, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
+import { createTestWorker } from '../../support/worker.ts'
+
+const picture = { images: [{ url: 'https://media.test/a.png' }] }
+const video = { video: { url: 'https://media.test/a.mp4' } }
+
+type Row = { at: Date; key?: string | null; output?: object; wanted?: number | null; count?: number }
+
+/** Results that have landed incomplete, due at `at`; answers the id of the first. */
+async function incomplete({ sql }: TestDatabase, { at, key = 'live', output = picture, wanted = null, count = 1 }: Row): Promise<string> {
+  const [kind] = Object.keys(output)
+  const rows = await sql`
+    with made as (
+      select gen_random_uuid() as id from generate_series(1, ${count}::int)
+    ),
+    media as (
+      insert into mediadock.media (request_id, kind, position, url) select id, ${kind === 'images' ? 'image' : 'video'}, 0, 'https://media.test/a' from made
+    )
+    insert into mediadock.requests (request_id, key_name, status, source, output, items_wanted, landed_at, next_poll_at)
+    select id, ${key}, 'COMPLETED', 'webhook', ${sql.json(JSON.parse(JSON.stringify(output)))}, ${wanted}, ${at}, ${at} from made returning request_id`
+  return rows[0]?.['request_id']
+}
+
+const whole = (id: string): ResultAnswer => ({ kind: 'result', result: resultSchema.parse(imageResult(id)) })
+const none = new Set<string>()
+
+describe.each(testServers)('following up (%s)', (server) => {
+  it('completes what landed incomplete within seconds, without a run of the reconciler', async () => {
+    const database = await withTestDatabase(server)
+    const stand = await startProviderStand()
+    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, followsUp: true })
+    onTestFinished(async () => {
+      await receiver.stop()
+      await stand.close()
+    })
+    stand.answer((_id, _req, res) => json(res, 500, {}))
+    const samples = [okImage(), okVideo(), okAudio()]
+    for (const { body } of samples) await deliver(receiver.webhookUrl, body)
+    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 3)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+    await eventually(async () => (await database.sql`select from mediadock.results where media_complete`).length === 3, 8000)
+    expect(await database.sql`select from mediadock.reconcile_runs`).toHaveLength(0)
+  })
+
+  it('lets one that hangs hold no other, and lands each when its own answer is there', async () => {
+    const database = await withTestDatabase(server)
+    const hang = Promise.withResolvers<void>()
+    let hanging = ''
+    const deps = createTestWorker({
+      databaseUrl: database.url,
+      fetch: async ({ requestId, onDecided }) => {
+        onDecided?.()
+        if (requestId === hanging) await hang.promise
+        return { answer: whole(requestId), keyName: 'live' }
+      },
+    })
+    const at = deps.clock()
+    hanging = await incomplete(database, { at: new Date(at.getTime() - 1000) })
+    await incomplete(database, { at, count: 60 })
+    const followUps = createFollowUps(deps)
+    const left = async () =>
+      (await database.sql`select request_id from mediadock.results where not media_complete`).map((row) => row['request_id'])
+    await eventually(async () => {
+      await followUps.runOnce()
+      return (await left()).length === 1
+    }, 5000)
+    expect(await left()).toEqual([hanging])
+    hang.resolve()
+    await followUps.settled()
+    expect(await left()).toEqual([])
+  })
+
+  it('never has more polls under way than it may', async () => {
+    const database = await withTestDatabase(server)
+    const hang = Promise.withResolvers<void>()
+    let calls = 0
+    const deps = createTestWorker({
+      databaseUrl: database.url,
+      fetch: async ({ requestId, onDecided }) => {
+        onDecided?.()
+        calls += 1
+        await hang.promise
+        return { answer: whole(requestId), keyName: 'live' }
+      },
+    })
+    await incomplete(database, { at: deps.clock(), count: 40 })
+    const followUps = createFollowUps(deps)
+    expect(await followUps.runOnce()).toEqual({ more: true })
+    expect(await followUps.runOnce()).toEqual({ more: false })
+    expect(calls).toBe(16)
+    hang.resolve()
+    await followUps.settled()
+  })
+
+  it('shares what is due with other processes and with the runs: each is polled once', async () => {
+    const database = await withTestDatabase(server)
+    const polled: string[] = []
+    const deps = createTestWorker({
+      databaseUrl: database.url,
+      max: 8,
+      fetch: async ({ requestId, onDecided }) => {
+        onDecided?.()
+        polled.push(requestId)
+        return { answer: whole(requestId), keyName: 'live' }
+      },
+    })
+    await incomplete(database, { at: deps.clock(), count: 200 })
+    const [one, other] = [createFollowUps(deps), createFollowUps(deps)]
+    const drive = async (followUps: typeof one) => {
+      while ((await followUps.runOnce()).more);
+      await followUps.settled()
+    }
+    await Promise.all([drive(one), reconciler.runOnce(deps), drive(other), reconciler.runOnce(deps)])
+    expect(polled).toHaveLength(200)
+    expect(new Set(polled).size).toBe(200)
+  })
+
+  it('takes what somebody waits for first, then what may be several pictures, then what only lacks sizes', async () => {
+    const database = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: database.url })
+    const at = (seconds: number) => new Date(deps.clock().getTime() - seconds * 1000)
+    const sized = await incomplete(database, { at: at(900), output: video })
+    const single = await incomplete(database, { at: at(800), wanted: 1 })
+    const several = await incomplete(database, { at: at(30), wanted: 4 })
+    const unknown = await incomplete(database, { at: at(20) })
+    const awaited = await incomplete(database, { at: at(10), output: video })
+    const notDue = await incomplete(database, { at: at(-10) })
+    deps.awaited = () => [awaited, notDue]
+    const inOrder = async (spareFirst: boolean) => {
+      const due = await claimScheduled(deps, { limit: 16, resting: none, spareFirst })
+      await database.sql`update mediadock.requests set next_poll_at = landed_at`
+      return due.map(({ requestId }) => requestId)
+    }
+    expect(await inOrder(false)).toEqual([awaited, several, unknown, sized, single])
+    expect(await inOrder(true)).toEqual([awaited, sized, single, several, unknown])
+  })
+
+  it('lets what may wait not wait for ever, however much goes before it', async () => {
+    const database = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: database.url })
+    await incomplete(database, { at: deps.clock(), count: 400 })
+    const sized = await incomplete(database, { at: deps.clock(), output: video })
+    const isTaken = async () => (await claimScheduled(deps, { limit: 1, resting: none })).some(({ requestId }) => requestId === sized)
+    let claims = 1
+    while (!(await isTaken())) claims += 1
+    // One in eight: that it takes more than 200 is as good as impossible.
+    expect(claims).toBeLessThan(200)
+  })
+
+  it('takes of each key in turn, of requests without a key too, and of none that rests', async () => {
+    const database = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: database.url, keys: () => keysOf(liveKey, sandboxKey) })
+    const at = (seconds: number) => new Date(deps.clock().getTime() - seconds * 1000)
+    await incomplete(database, { at: at(5000), count: 3000 })
+    const other = await incomplete(database, { at: at(1), key: 'sandbox' })
+    const unnamed = await incomplete(database, { at: at(1), key: null })
+    const first = (await claimScheduled(deps, { limit: 3, resting: none, spareFirst: false })).map(({ requestId }) => requestId)
+    expect(first).toEqual(expect.arrayContaining([other, unnamed]))
+    expect(await claimScheduled(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
+    const own = await claimScheduled(deps, { limit: 16, resting: new Set(['sandbox', '']) })
+    expect(new Set(own.map(({ keyName }) => keyName))).toEqual(new Set(['live']))
+  })
+
+  it('leaves a key alone for a while that gives no call', async () => {
+    const database = await withTestDatabase(server)
+    let calls = 0
+    const deps = createTestWorker({
+      databaseUrl: database.url,
+      fetch: async ({ keyName }) => {
+        calls += 1
+        return { answer: { kind: 'postponed', reason: 'quota', retryAt: new Date(deps.clock().getTime() + 3000) }, keyName }
+      },
+    })
+    await incomplete(database, { at: deps.clock(), count: 100 })
+    const followUps = createFollowUps(deps)
+    const round = async () => {
+      await followUps.runOnce()
+      await followUps.settled()
+      return calls
+    }
+    const first = await round()
+    expect(first).toBe(16)
+    expect(await round()).toBe(first)
+    deps.setNow(new Date(deps.clock().getTime() + 2999))
+    expect(await round()).toBe(first)
+    deps.setNow(new Date(deps.clock().getTime() + 1))
+    expect(await round()).toBe(2 * first)
+    // Given back, each at its place.
+    expect(await database.sql`select from mediadock.requests where next_poll_at <= ${deps.clock()} and polls = 0`).toHaveLength(100)
+  })
+})

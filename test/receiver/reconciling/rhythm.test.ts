@@ -1,0 +1,116 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts'
+import { land } from '../../../src/receiver/landing/land.ts'
+import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
+import { testServers, withTestDatabase } from '../../support/database.ts'
+import { createTestWorker } from '../../support/worker.ts'
+
+const running = (id: string): ResultAnswer => ({
+  kind: 'running',
+  status: { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 1, logs: [] },
+})
+const outputs = {
+  pictures: { images: [{ url: 'https://media.test/a.png' }] },
+  video: { video: { url: 'https://media.test/a.mp4' } },
+  audio: { audio: { url: 'https://media.test/a.mp3' } },
+}
+
+/** A receiver whose provider always answers the same, on a clock that the test moves. */
+async function scene(server: (typeof testServers)[number], answer: (id: string) => ResultAnswer) {
+  const { url, sql } = await withTestDatabase(server)
+  const deps = createTestWorker({
+    databaseUrl: url,
+    fetch: async ({ requestId, onDecided }) => {
+      onDecided?.()
+      return { answer: answer(requestId), keyName: 'live' }
+    },
+  })
+  const pauseOf = async (requestId: string) => {
+    const [row] = await sql`select next_poll_at from mediadock.requests where request_id = ${requestId}`
+    return (row?.['next_poll_at'].getTime() - deps.clock().getTime()) / 1000
+  }
+  const later = (seconds: number) => deps.setNow(new Date(deps.clock().getTime() + seconds * 1000))
+  return { sql, deps, pauseOf, later }
+}
+
+describe.each(testServers)('a poll comes in the rhythm of what is waited for (%s)', (server) => {
+  it.each([
+    [20, 5, 5],
+    [150, 24, 30],
+    [600, 96, 120],
+    [7200, 240, 300],
+  ])('a request that has been running for %i s: after a fifth of that, from 5 s to 5 min', async (age, least, most) => {
+    const { sql, deps, pauseOf } = await scene(server, running)
+    const requestId = randomUUID()
+    const [trackedAt, due] = [new Date(deps.clock().getTime() - age * 1000), deps.clock()]
+    // However often it was polled before.
+    await sql`insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, polls) values (${requestId}, 'live', ${trackedAt}, ${due}, 19)`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ running: 1 })
+    const pause = await pauseOf(requestId)
+    expect(pause).toBeGreaterThanOrEqual(least)
+    expect(pause).toBeLessThanOrEqual(most)
+  })
+
+  it.each(Object.entries(outputs))(
+    'an incomplete result (%s): after 2 s, and twice as long each time, up to 5 min',
+    async (_what, output) => {
+      const { deps, pauseOf, later } = await scene(server, () => ({ kind: 'unreachable', detail: 'answered 500' }))
+      const requestId = randomUUID()
+      const notification = { request_id: requestId, status: 'OK' as const, payload: { model: 'm', output, cost: 1 } }
+      const landing = landingOfNotification(notification, {
+        source: 'webhook',
+        keyName: 'live',
+        environment: 'live',
+        delivery: undefined,
+        mediaHosts: undefined,
+        now: deps.clock(),
+      })
+      expect(landing.mediaComplete).toBe(false)
+      await land(deps.db, [landing], { now: deps.clock(), environments: { live: ['live'], sandbox: ['sandbox'] } })
+      for (const whole of [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
+        const pause = await pauseOf(requestId)
+        expect(pause).toBeGreaterThanOrEqual(whole / 2)
+        expect(pause).toBeLessThanOrEqual(whole)
+        later(pause - 0.01)
+        expect(await reconciler.runOnce(deps)).toMatchObject({ scanned: 0 })
+        later(0.01)
+        expect(await reconciler.runOnce(deps)).toMatchObject({ failed: 1 })
+      }
+    },
+  )
+
+  it('an incomplete result that was polled often while it ran: as if it had not been', async () => {
+    const { sql, deps, pauseOf } = await scene(server, running)
+    const requestId = randomUUID()
+    const [trackedAt, landedAt] = [7_200_000, 3000].map((ms) => new Date(deps.clock().getTime() - ms))
+    await sql`insert into mediadock.requests (request_id, key_name, status, source, tracked_at, landed_at, next_poll_at, polls)
+      values (${requestId}, 'live', 'FAILED', 'webhook', ${trackedAt!}, ${landedAt!}, ${deps.clock()}, 25)`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ running: 1 })
+    expect(await pauseOf(requestId)).toBeLessThanOrEqual(6)
+  })
+
+  it('a request that no key knows: later each time, up to an hour', async () => {
+    const { sql, deps, pauseOf } = await scene(server, () => ({ kind: 'not_found' }))
+    const [fresh, old] = [randomUUID(), randomUUID()]
+    await sql`insert into mediadock.requests (request_id, key_name, next_poll_at, polls) values (${fresh}, 'live', ${deps.clock()}, 0), (${old}, 'live', ${deps.clock()}, 30)`
+    expect(await reconciler.runOnce(deps)).toMatchObject({ notFound: 2 })
+    expect(await pauseOf(fresh)).toBeLessThanOrEqual(30)
+    expect(await pauseOf(old)).toBeGreaterThanOrEqual(1800)
+    expect(await pauseOf(old)).toBeLessThanOrEqual(3600)
+  })
+
+  it('one that landed whole while it was polled is not polled again for the answer that came too late', async () => {
+    const { sql, deps } = await scene(server, running)
+    const requestId = randomUUID()
+    await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) values (${requestId}, 'live', ${deps.clock()})`
+    const { fetch } = deps
+    deps.fetch = async (lookup) => {
+      await sql`update mediadock.requests set status = 'FAILED', source = 'webhook', landed_at = now(), confirmed_at = now(), next_poll_at = null where request_id = ${requestId}`
+      return fetch(lookup)
+    }
+    await reconciler.runOnce(deps)
+    expect(await sql`select next_poll_at from mediadock.requests`).toEqual([{ next_poll_at: null }])
+  })
+})
