@@ -64,6 +64,53 @@ it('leaves every purpose at least one call, however small the limit', () => {
   for (const purpose of ['submitting', 'landing', 'reconciling', 'trying'] as const) expect(callsFor(purpose, 1)).toBe(1)
 })
 
+it('leaves something to submits and to landing at small rates too', () => {
+  const shares = (limit: number) => (['submitting', 'landing', 'reconciling', 'trying'] as const).map((purpose) => callsFor(purpose, limit))
+  expect(shares(100)).toEqual([100, 80, 70, 70])
+  expect(shares(10)).toEqual([10, 8, 7, 7])
+  expect(shares(5)).toEqual([5, 4, 3, 3])
+  expect(shares(3)).toEqual([3, 2, 1, 1])
+  expect(shares(2)).toEqual([2, 1, 1, 1])
+})
+
+it('leaves landing what it was refused in the last minute, so that a backlog does not spend the next one before it', async () => {
+  const take = async (seconds: number, purpose: Purpose, tries: number) => {
+    let count = 0
+    for (let n = 0; n < tries; n += 1) if (await granted('new first', seconds, { limit: 100, purpose })) count += 1
+    return count
+  }
+  expect(await take(0, 'reconciling', 100)).toBe(70)
+  expect(await take(30, 'landing', 50)).toBe(10)
+  // The 70 are a minute ago; 10 are not, and 40 were refused.
+  expect(await take(61, 'reconciling', 100)).toBe(20)
+  expect(await take(62, 'landing', 60)).toBe(50)
+  // What was refused in vain is forgotten with its minute.
+  expect(await take(200, 'reconciling', 100)).toBe(70)
+})
+
+it('counts what landing found in memory to be refused', async () => {
+  await takeCall(pool.db, { keyName: 'missed', limitPerMinute: 100, purpose: 'landing', now: at(0), missed: 25 })
+  await takeCall(pool.db, { keyName: 'missed', limitPerMinute: 100, purpose: 'landing', now: at(1), missed: 25 })
+  let count = 0
+  while (await granted('missed', 2, { limit: 100, purpose: 'reconciling' })) count += 1
+  expect(count).toBe(70 - 50 - 2)
+})
+
+it.each<[Purpose, number, number]>([
+  ['submitting', 5, 61],
+  ['landing', 4, 61],
+  ['trying', 1, 66],
+])('tells to the second when there is a call for %s again', async (purpose, spent, freeAt) => {
+  const keyName = `free for ${purpose}`
+  for (let n = 0; n < spent - (purpose === 'trying' ? 1 : 0); n += 1) await granted(keyName, n)
+  if (purpose === 'trying') await granted(keyName, 5, { purpose })
+  const second = (seconds: number) => new Date(Math.floor(start / 1000) * 1000 + seconds * 1000)
+  const refused = await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: at(10) })
+  expect(refused).toEqual({ ok: false, reason: 'quota', retryAt: second(freeAt) })
+  expect((await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: new Date(second(freeAt).getTime() - 1) })).ok).toBe(false)
+  expect((await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: second(freeAt) })).ok).toBe(true)
+})
+
 it('counts a replica whose clock is behind, and recovers from a clock that was put back', async () => {
   for (let n = 0; n < 5; n += 1) await granted('skew', 10)
   expect(await granted('skew', 8)).toBe(false)

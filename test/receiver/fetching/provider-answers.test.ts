@@ -89,8 +89,12 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   })
   return {
     submitter,
-    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
-      fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
+    ask: (
+      requestId: string = randomUUID(),
+      keyName: string | undefined = 'live',
+      turn = 1,
+      purpose: 'landing' | 'reconciling' = 'reconciling',
+    ) => fetch({ requestId, keyName, purpose, turn, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
@@ -332,6 +336,51 @@ describe('a key that is refused', () => {
     const { ask, counted } = receiver({ keys: [liveKey, secondKey, sandboxKey] })
     expect(await ask()).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     expect(await counted()).toEqual({ unauthorized: 1, result: 1 })
+  })
+})
+
+describe('a key whose calls are spent', () => {
+  const spend = async (ask: (requestId?: string) => Promise<unknown>, times: number) => {
+    for (let n = 0; n < times; n += 1) await ask()
+  }
+  const row = async () =>
+    (await database.sql`select xmin::text, missed_slots[1] as missed from mediadock.call_budgets where key_name = 'live'`)[0]
+
+  it('is not looked up again for each of a flood of pictures, and what they missed is counted', async () => {
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const { ask, counted } = receiver({ limit: 10 })
+    const landing = () => ask(randomUUID(), 'live', 1, 'landing')
+    await spend(landing, 9)
+    const before = await row()
+    await spend(landing, 50)
+    expect(await row()).toEqual(before)
+    expect(await counted()).toEqual({ result: 8, not_asked_quota: 51 })
+    // Somebody looks each few seconds, since another process may have given it back.
+    nowMs += 5000
+    await landing()
+    expect(await row()).toMatchObject({ missed: 51 })
+    expect((await row())?.['xmin']).not.toBe(before?.['xmin'])
+    nowMs += 61_000
+    expect(await landing()).toMatchObject({ answer: { kind: 'result' } })
+  })
+
+  it('is stood in for, side by side, by a key that is known to be of its account, and by no other', async () => {
+    const refused = new Set<string>([liveKey.api_key])
+    stand.answer((id, req, res) =>
+      [...refused].some((key) => req.headers.authorization === `Bearer ${key}`) ? json(res, 401, {}) : json(res, 200, imageResult(id)),
+    )
+    const third = { name: 'third', api_key: 'service_live_dddddddddddddddd', signing_secret: 'whsec_third' }
+    const { ask } = receiver({ keys: [liveKey, secondKey, third], limit: 10 })
+    // While the key was refused it turned out who knows its requests.
+    expect(await ask()).toMatchObject({ keyName: 'second' })
+    refused.clear()
+    nowMs += 120_000
+    const by: (string | undefined)[] = []
+    for (let n = 0; n < 16; n += 1) {
+      const { answer, keyName } = await ask()
+      by.push(answer.kind === 'result' ? keyName : answer.kind)
+    }
+    expect(by).toEqual([...Array(7).fill('live'), ...Array(7).fill('second'), 'postponed', 'postponed'])
   })
 })
 

@@ -1,0 +1,71 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { takeCall, type KeyHealth } from '../../../src/receiver/fetching/call-budget.ts'
+import { noteRecovered, restRefusedKey } from '../../../src/receiver/fetching/key-health.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { testServers, withTestDatabase } from '../../support/database.ts'
+
+const start = Date.parse('2026-03-01T12:00:00Z')
+const at = (seconds: number) => new Date(start + seconds * 1000)
+
+describe.each(testServers)('a key that is refused (%s)', (server) => {
+  async function scene() {
+    const { url, sql } = await withTestDatabase(server)
+    const { db, close } = createPool({ url, max: 8 })
+    onTestFinished(close)
+    const keyName = `key ${randomUUID()}`
+    const take = (seconds: number) => takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'reconciling', now: at(seconds) })
+    const granted = async (seconds: number): Promise<KeyHealth> => {
+      const grant = await take(seconds)
+      if (!grant.ok) throw new Error(`no call: ${grant.reason}`)
+      return grant.health
+    }
+    return {
+      sql,
+      take,
+      granted,
+      refuse: (health: KeyHealth, seconds: number) => restRefusedKey(db, { keyName, health, now: at(seconds) }),
+      recover: (seconds: number) => noteRecovered(db, { keyName, now: at(seconds) }),
+    }
+  }
+
+  it('rests for 5 s, then for twice as long each time, up to 300 s, and the first answer ends that', async () => {
+    const { take, granted, refuse, recover } = await scene()
+    let now = 0
+    for (const rest of [5, 10, 20, 40, 80, 160, 300, 300]) {
+      await refuse(await granted(now), now)
+      expect(await take(now + rest - 1)).toEqual({ ok: false, reason: 'unauthorized', retryAt: at(now + rest) })
+      now += rest
+    }
+    await granted(now)
+    await recover(now)
+    const health = await granted(now)
+    expect(health).toEqual({ refusals: 0, failing: false })
+    await refuse(health, now)
+    expect(await take(now)).toMatchObject({ retryAt: at(now + 5) })
+  })
+
+  it('rests once for all calls that were under way together', async () => {
+    const { take, granted, refuse } = await scene()
+    const healths = await Promise.all(Array.from({ length: 16 }, () => granted(0)))
+    await Promise.all(healths.map((health) => refuse(health, 1)))
+    expect(await take(2)).toMatchObject({ reason: 'unauthorized', retryAt: at(6) })
+  })
+
+  it('is tried with one call when its rest ends, whoever makes it, and again if that call never comes back', async () => {
+    const { take, granted, refuse } = await scene()
+    await refuse(await granted(0), 0)
+    const grants = await Promise.all(Array.from({ length: 12 }, () => take(5)))
+    expect(grants.filter(({ ok }) => ok)).toHaveLength(1)
+    expect((await take(14)).ok).toBe(false)
+    expect((await take(15)).ok).toBe(true)
+  })
+
+  it('keeps a longer pause that the provider demanded', async () => {
+    const { sql, take, granted, refuse } = await scene()
+    const health = await granted(0)
+    await sql`update mediadock.call_budgets set blocked_until = ${at(60)}, blocked_reason = 'rate_limited'`
+    await refuse(health, 0)
+    expect(await take(10)).toEqual({ ok: false, reason: 'rate_limited', retryAt: at(60) })
+  })
+})

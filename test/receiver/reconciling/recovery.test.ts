@@ -1,0 +1,159 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { Counter } from 'prom-client'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
+import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
+import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
+import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
+import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { deliver, okImage } from '../../support/webhooks.ts'
+import { createTestWorker } from '../../support/worker.ts'
+
+const none = new Set<string>()
+
+/** Incomplete results that were put off for minutes, as an outage does it. */
+async function putOff({ sql }: TestDatabase, { count, at, key = 'live' }: { count: number; at: Date; key?: string }): Promise<void> {
+  await sql`
+    with made as (select gen_random_uuid() as id from generate_series(1, ${count}::int)),
+    media as (insert into mediadock.media (request_id, kind, position, url) select id, 'image', 0, 'https://media.test/a' from made)
+    insert into mediadock.requests (request_id, key_name, status, source, output, landed_at, next_poll_at, polled_at, poll_outcome, polls)
+    select id, ${key}, 'COMPLETED', 'webhook', '{"images":[{"url":"https://media.test/a"}]}', ${at}::timestamptz,
+      ${at}::timestamptz + interval '4 minutes', ${at}::timestamptz, 'unreachable', 9 from made`
+}
+
+/** Two processes with one database: each with its own view of the provider. */
+async function twoProcesses(server: (typeof testServers)[number]) {
+  const database = await withTestDatabase(server)
+  const stand = await startProviderStand()
+  onTestFinished(stand.close)
+  const keys = keysOf(liveKey, sandboxKey)
+  let now = new Date()
+  const process = () => {
+    const deps = createTestWorker({ databaseUrl: database.url, keys: () => keys, clock: () => now })
+    const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
+    const client = createProviderClient({ baseUrl: stand.url, fetch: globalThis.fetch, clock: deps.clock })
+    deps.fetch = createFetcher({ ...deps, client, calls })
+    return deps
+  }
+  return {
+    database,
+    stand,
+    deps: [process(), process()] as const,
+    now: () => now,
+    later: (seconds: number) => {
+      now = new Date(now.getTime() + seconds * 1000)
+    },
+  }
+}
+
+const incomplete = async ({ sql }: TestDatabase) => (await sql`select from mediadock.results where not media_complete`).length
+
+describe.each(testServers)('when the provider is back (%s)', (server) => {
+  it.each([
+    ['itself', 0],
+    ['another process, after the one that saw it has died', 1],
+  ])('what was put off is due at once, found by %s', async (_who, finder) => {
+    const { database, stand, deps, now, later } = await twoProcesses(server)
+    stand.answer((_id, req) => req.socket.destroy())
+    await putOff(database, { count: 40, at: new Date(now().getTime() - 300_000) })
+    await reconciler.runOnce(deps[0])
+    expect(await database.sql`select from mediadock.call_budgets where failing_since is not null`).toHaveLength(1)
+
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    later(20)
+    // Whatever is due by itself, or comes in, finds out.
+    await database.sql`update mediadock.requests set next_poll_at = ${now()} where request_id = (select min(request_id::text)::uuid from mediadock.requests)`
+    await reconciler.runOnce(deps[finder]!)
+    await reconciler.runOnce(deps[finder]!)
+    await reconciler.runOnce(deps[finder]!)
+    expect(await incomplete(database)).toBe(0)
+    expect(await database.sql`select from mediadock.call_budgets where failing_since is not null`).toHaveLength(0)
+  })
+
+  it('what was put off after that has its own time again', async () => {
+    const { database, stand, deps, now, later } = await twoProcesses(server)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
+    later(10)
+    await putOff(database, { count: 5, at: now() })
+    expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 0 })
+  })
+
+  it('an outage of seconds makes nobody come before his time', async () => {
+    const { database, stand, deps, now, later } = await twoProcesses(server)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, failing_since) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
+    await putOff(database, { count: 5, at: now() })
+    later(14)
+    const [own] =
+      await database.sql`update mediadock.requests set next_poll_at = ${now()} where request_id = (select min(request_id::text)::uuid from mediadock.requests) returning request_id`
+    expect(await reconciler.runOnce(deps[0])).toMatchObject({ scanned: 1, landed: 1 })
+    expect(await database.sql`select request_id from mediadock.results where media_complete`).toEqual([own])
+  })
+
+  it('one that fails again waits its time, and is not claimed twice for one recovery', async () => {
+    const { database, stand, deps, now, later } = await twoProcesses(server)
+    await putOff(database, { count: 20, at: new Date(now().getTime() - 300_000) })
+    // By a clock that is ahead of ours.
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${new Date(now().getTime() + 3000)})`
+    expect(await claimScheduled(deps[0], { limit: 16, resting: none })).toHaveLength(16)
+    expect(await claimScheduled(deps[1], { limit: 16, resting: none })).toHaveLength(4)
+    expect(await claimScheduled(deps[1], { limit: 16, resting: none })).toHaveLength(0)
+    // Too few to make the provider count as down.
+    await database.sql`delete from mediadock.requests where request_id not in (select request_id from mediadock.requests limit 5)`
+    stand.answer((_id, _req, res) => json(res, 500, {}))
+    later(61)
+    await reconciler.runOnce(deps[0])
+    expect(stand.calls).toHaveLength(5)
+    await reconciler.runOnce(deps[1])
+    expect(stand.calls).toHaveLength(5)
+  })
+
+  it('a claim among 100,000 that were put off or wait for calls costs as little as among few', async () => {
+    const { database, deps, now } = await twoProcesses(server)
+    const long = new Date(now().getTime() - 3_600_000)
+    await putOff(database, { count: 100_000, at: long })
+    await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted, recovered_at) values ('live', array_fill(0, array[61]), 0, true, ${now()})`
+    const timed = async (resting: ReadonlySet<string>) => {
+      const times: number[] = []
+      let claimed = 0
+      for (let n = 0; n < 9; n += 1) {
+        const started = performance.now()
+        claimed += (await claimScheduled(deps[0], { limit: 16, resting })).length
+        times.push(performance.now() - started)
+      }
+      return { claimed, ms: times.toSorted((a, b) => a - b)[4] ?? 0 }
+    }
+    const held = await timed(none)
+    // All of them due, and then behind a key that gives no call.
+    await database.sql`update mediadock.requests set next_poll_at = landed_at, poll_outcome = 'postponed'`
+    const due = await timed(none)
+    const behind = await timed(new Set(['live']))
+    expect([held.claimed, due.claimed, behind.claimed]).toEqual([144, 144, 0])
+    for (const { ms } of [held, due, behind]) expect(ms).toBeLessThan(60)
+  }, 120_000)
+
+  it('of what it left incomplete all is complete within 30 s, by itself', async () => {
+    const database = await withTestDatabase(server)
+    const stand = await startProviderStand()
+    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, followsUp: true })
+    onTestFinished(async () => {
+      await receiver.stop()
+      await stand.close()
+    })
+    stand.answer((_id, req) => req.socket.destroy())
+    for (let n = 0; n < 60; n += 1) await deliver(receiver.webhookUrl, okImage().body)
+    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 60)
+    // Long enough for the pauses to grow.
+    await delay(8000)
+    const whileAway = stand.calls.length
+    expect(await incomplete(database)).toBe(60)
+    // It was left alone: eight in a row, and one about each 5 s.
+    expect(whileAway).toBeLessThan(40)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    await eventually(async () => (await incomplete(database)) === 0, 30_000)
+  }, 60_000)
+})
