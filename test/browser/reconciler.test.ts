@@ -84,6 +84,7 @@ describe('the reconciler', () => {
     await page.getByText('A run now polls 3 requests that are due.').waitFor()
     expect(await page.locator('.tile', { hasText: 'requests are due' }).innerText()).toMatch(/^3\s/)
     expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 1 min')
+    expect(await page.locator('.tile', { hasText: 'not complete yet' }).innerText()).toMatch(/^0\s.* a minute can be completed/s)
     await shoot(page, 'reconciler-before')
     await page.getByRole('button', { name: 'Run now' }).click()
     await page.getByText(/Run \d+ \(by hand, .*3 requests looked at, .*landed/).waitFor()

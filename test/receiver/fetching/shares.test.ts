@@ -13,13 +13,15 @@ const limit = 100
 
 describe.each(testServers)('on %s: whoever holds the secret of one key', (server) => {
   it.each([
-    ['one that is used', [teamA, teamB, sandbox]],
-    ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox]],
-  ])('(%s) names 110 requests that nobody knows, and the other team submits and lands at once', async (_what, keys) => {
+    ['one that is used', [teamA, teamB, sandbox], false],
+    ['one that is used, and followed up', [teamA, teamB, sandbox], true],
+    ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false],
+    ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true],
+  ])('(%s) names 110 requests that nobody knows, and the other team submits and lands at once', async (_what, keys, followsUp) => {
     const database = await withTestDatabase(server)
     const stand = await startProviderStand()
     const settings = { keys: keysOf(...keys), fetchRatePerMinute: limit, webhookPublicUrl: 'https://hooks.test/webhooks' }
-    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings })
+    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings, followsUp })
     onTestFinished(async () => {
       await receiver.stop()
       await stand.close()
@@ -56,6 +58,7 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
     await receiver.deps.background.reconcileNow()
     for (const other of [teamB, sandbox]) expect(callsWith(other)).toBeLessThanOrEqual(2 * (limit / 10))
 
+    const started = performance.now()
     const { status, body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {}, key_name: 'team-b' })
     expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
     await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
@@ -63,6 +66,7 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
       async () => (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0],
     )
     expect(landed).toEqual({ media_complete: true })
+    expect(performance.now() - started).toBeLessThan(3000)
   })
 
   it('spends at most four fifths of its own calls on landing, and still submits', async () => {

@@ -145,6 +145,26 @@ describe.each(testServers)('following up (%s)', (server) => {
     expect(await inOrder(true)).toEqual([awaited, sized, single, several, unknown])
   })
 
+  it('knows what somebody waits for, for as long as he does', async () => {
+    const database = await withTestDatabase(server)
+    const receiver = await startTestReceiver({ databaseUrl: database.url })
+    onTestFinished(receiver.stop)
+    const id = '00000000-0000-4000-8000-000000000001'
+    await database.sql`insert into mediadock.requests (request_id, key_name) values (${id}, 'live')`
+    const given = new AbortController()
+    const waits = [
+      fetch(`${receiver.internalUrl}api/results/${id}?wait=30`, { signal: given.signal }),
+      fetch(`${receiver.internalUrl}api/results/${id}?wait=1`),
+    ] as const
+    await eventually(() => receiver.deps.awaited.ids().length > 0)
+    expect(receiver.deps.awaited.ids()).toEqual([id])
+    await waits[1]
+    expect(receiver.deps.awaited.ids()).toEqual([id])
+    given.abort()
+    await waits[0].catch(() => {})
+    await eventually(() => receiver.deps.awaited.ids().length === 0)
+  })
+
   it('lets what may wait not wait for ever, however much goes before it', async () => {
     const database = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: database.url })
