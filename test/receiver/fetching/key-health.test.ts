@@ -50,6 +50,7 @@ describe.each(testServers)('a key that is refused (%s)', (server) => {
     const healths = await Promise.all(Array.from({ length: 16 }, () => granted(0)))
     await Promise.all(healths.map((health) => refuse(health, 1)))
     expect(await take(2)).toMatchObject({ reason: 'unauthorized', retryAt: at(6) })
+    expect(await granted(6)).toEqual({ refusals: 1, failing: true })
   })
 
   it('is tried with one call when its rest ends, whoever makes it, and again if that call never comes back', async () => {
