@@ -209,10 +209,13 @@ describe('Ask the provider now', () => {
   })
 
   it('confirms what the webhook had carried whole', async () => {
-    const { requestId: id, body } = notified(randomUUID(), { audio: { url: world.media('a.wav') } })
-    await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_sound_too' })
-    world.says(id, completed(id, { audio: { url: world.media('a.wav') } }))
-    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('agrees with the webhook, COMPLETED')
+    const { requestId: id, body } = failed()
+    await deliverAndSettle(deliverTo(), { requestId: id, body }, { webhookId: 'wh_whole' })
+    world.says(id, {
+      status: 200,
+      body: { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 },
+    })
+    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('agrees with the webhook, FAILED')
   })
 
   it.each([

@@ -193,7 +193,7 @@ describe('GET /api/requests', () => {
       sandbox: true,
       cost: 2,
       media_items: 1,
-      media_complete: true,
+      media_complete: false,
       source: 'webhook',
       landed_at: expect.stringMatching(/Z$/),
       webhook_at: expect.stringMatching(/Z$/),
