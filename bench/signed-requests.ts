@@ -11,7 +11,7 @@ const bodyBytes = 1200
 
 export type Notified = { requestId: string; body: Buffer }
 
-/** Audio comes whole with its webhook, so landing it needs no call to the provider. */
+/** The webhook of audio has its only link, so landing it needs no call to the provider before; it is completed later. */
 export function audioNotification(requestId: string = randomUUID()): Notified {
   const link = (padding: string) => `https://media.example/${requestId}.mp3?signature=${padding}`
   return padded(requestId, (padding) => ({
