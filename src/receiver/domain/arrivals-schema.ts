@@ -26,8 +26,10 @@ export const arrivals = mediadock.table(
   },
   (table) => [
     primaryKey({ columns: [table.arrivedAt, table.id] }),
+    // How often and how a delivery came.
     index('arrivals_delivery').on(table.deliveryId),
-    // What is accepted, as nearly everything is, writes to none of these.
+    // What is accepted, as nearly everything is, writes to none of these: lists and counts by outcome and reason, and the
+    // arrivals of a request that nothing was stored of.
     index('arrivals_outcome')
       .on(table.outcome, table.arrivedAt, table.id)
       .where(sql`outcome <> 'accepted'`),

@@ -52,9 +52,11 @@ export const deliveries = mediadock.table(
     parkedReason: text('parked_reason'),
   },
   (table) => [
-    // The key besides, so that those of a key that is seldom used are found without reading the others.
+    // The lists, newest first, and retention. The key besides, so that those of a key that is seldom used are found without reading the others.
     index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
+    // What else is of a request: landing looks for flags, pages show it.
     index('deliveries_request').on(table.requestId),
+    // The few that are parked, newest first.
     index('deliveries_parked')
       .on(table.receivedAt.desc(), table.id.desc())
       .where(sql`parked_reason is not null`),
@@ -74,7 +76,9 @@ export const inbox = mediadock.table(
     keyName: text('key_name').notNull().default(''),
   },
   (table) => [
+    // Claiming, the oldest first.
     index('inbox_due').on(table.lane, table.dueAt),
+    // The same of each key in turn, for what costs a call.
     index('inbox_turns')
       .on(table.keyName, table.dueAt)
       .where(sql`lane = 'fetch'`),
@@ -166,10 +170,13 @@ export const requests = mediadock.table(
     index('requests_held_up')
       .on(sql`coalesce(key_name, '')`, table.polledAt)
       .where(sql`next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')`),
+    // The lists, newest first, and retention.
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
+    // The latest results; readers that catch up by landed_at.
     index('requests_landed')
       .on(table.landedAt.desc())
       .where(sql`landed_at is not null`),
+    // Lists by a status that few have.
     index('requests_unusual')
       .on(table.status, table.trackedAt.desc(), table.requestId.desc())
       .where(sql`status in ('FAILED', 'CANCELED')`),
