@@ -1,10 +1,15 @@
+import type { Request } from 'express'
 import { z } from 'zod'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { generationBodySchema } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
 import { jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 
 const instant = z.iso.datetime()
+const idempotencyKeySchema = z
+  .uuidv4()
+  .meta({ description: 'The same as idempotency_key in the body; where both are given they must agree.' })
 
 const generationSchema = z
   .object({
@@ -35,6 +40,7 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Submit a generation, safely',
       description:
         "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background.",
+      requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
       requestBody: jsonBody(generationBodySchema),
       responses: {
         ...responses({ 202: { description: 'Submitted, or on its way', schema: generationSchema } }, 400, 409, 413, 415, 422),
@@ -43,7 +49,7 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     },
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
-      const { status, body } = await submitter.submit(given)
+      const { status, body } = await submitter.submit({ ...given, idempotency_key: idempotencyKeyOf(req, given.idempotency_key) })
       res.status(status).json(body)
     },
   }
@@ -63,4 +69,17 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     },
   }
   return [submit, show]
+}
+
+/** The Idempotency-Key, which may stand in the body or in the header. */
+function idempotencyKeyOf(req: Request, inBody: string | undefined): string | undefined {
+  const header = req.get('idempotency-key')
+  if (header === undefined) return inBody
+  // Two of them arrive as one text with a comma, and are none.
+  const parsed = idempotencyKeySchema.safeParse(header)
+  if (!parsed.success)
+    throw new HttpError(400, 'invalid_idempotency_key', 'the header Idempotency-Key must be a uuid of version 4, given once')
+  if (inBody !== undefined && inBody.toLowerCase() !== header.toLowerCase())
+    throw new HttpError(400, 'invalid_idempotency_key', 'the header Idempotency-Key and idempotency_key in the body differ: leave one out')
+  return header
 }

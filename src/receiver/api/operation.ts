@@ -61,7 +61,7 @@ export function gone(res: Response): AbortSignal {
 }
 
 const errors = {
-  400: 'invalid_filter, which names the parameter, or invalid_body',
+  400: 'invalid_filter, which names the parameter, invalid_body or invalid_idempotency_key',
   401: 'unauthorized: a token is set and was not sent',
   404: 'not_found',
   409: 'idempotency_key_reuse, landing_refused',

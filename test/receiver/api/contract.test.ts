@@ -222,6 +222,17 @@ describe('through a validating proxy', () => {
       metadata: { order: 2 },
     })
 
+    // The same as a header is the same submit, and so one charge.
+    const again = { body, headers: { 'idempotency-key': idempotency_key } }
+    expect(await through('POST /api/generations', '/api/generations', again)).toMatchObject({
+      status: 202,
+      json: { idempotency_key, request_id },
+    })
+    for (const headers of [{ 'idempotency-key': randomUUID() }, { 'idempotency-key': 'mine' }, { 'idempotency-key': '' }]) {
+      const refused = await authorized(receiver, 'POST /api/generations', { body: { ...body, idempotency_key }, headers })
+      expect(refused).toMatchObject({ status: 400, json: { error: { code: 'invalid_idempotency_key' } } })
+    }
+
     stand.answer((_id, _req, res) =>
       answerJson(res, 402, { error: { type: 'insufficient_credits', code: 'insufficient_credits', message: 'no' } }),
     )
