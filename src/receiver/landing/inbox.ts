@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
@@ -44,10 +45,12 @@ export async function claim(
   db: Database,
   { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date },
 ): Promise<Claimed[]> {
-  const rows = await db.execute<
+  const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
       RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'>
-  >(sql`
+  >(
+    db,
+    sql`
     with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
@@ -64,7 +67,8 @@ export async function claim(
     select claimed.*, webhook_id, key_name, received_at, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
-    where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`)
+    where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
+  )
   return answered(rows, `claiming deliveries of the lane ${lane}`).map((row) => ({
     deliveryId: row.delivery_id,
     lane,

@@ -4,6 +4,7 @@ import { z } from 'zod'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
@@ -53,8 +54,8 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
   const landed = await landOrdinary(db, landings, at.now)
   let open = landings.filter(({ requestId }) => !landed.has(requestId))
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
-    const statement = sql`${landing(open, at)} select request_id, outcome from outcome, ${everyNotification}`
-    const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+    const statement = sql`${landing(open, at)} select request_id, outcome from outcome where ${everyNotification}`
+    const rows = await untilNotGivingWay(() => executePrepared<Came>(db, statement))
     // Each landing has an outcome, whatever it is.
     if (rows.length < open.length) throw new NoAnswerError(`landing ${open.length} results`)
     for (const { request_id, outcome } of rows) landed.set(request_id, outcome)
@@ -67,8 +68,8 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
 async function landOrdinary(db: Database, landings: readonly Landing[], now: Date): Promise<Map<string, LandingOutcome>> {
   const ordinary = landings.filter(mayBeOrdinary)
   if (ordinary.length === 0) return new Map()
-  const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`)} select request_id, outcome from outcome, ${everyNotification}`
-  const rows = await untilNotGivingWay(() => db.execute<{ request_id: string; outcome: LandingOutcome }>(statement))
+  const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`)} select request_id, outcome from outcome where ${everyNotification}`
+  const rows = await untilNotGivingWay(() => executePrepared<Came>(db, statement))
   return new Map(answered(rows, `landing ${ordinary.length} ordinary results`).map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
@@ -85,7 +86,7 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
         'media', jsonb_build_object(
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
-      from outcome, ${everyNotification}) as c`
+      from outcome where ${everyNotification}) as c`
   const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [
     { change: rolledBack(error) },
   ])
@@ -99,10 +100,12 @@ function rolledBack(error: unknown): Change {
   return changeSchema.parse(JSON.parse(cause.detail ?? 'null'))
 }
 
+type Came = { request_id: string; outcome: LandingOutcome }
+
 type At = { now: Date; environments: Environments }
 
-/** Reads `notified` to its end (see there). */
-const everyNotification = sql`(select count(*) from notified) as every_notification`
+/** Reads `notified` to its end (see there), once: beside `outcome` in a join it may be read anew for each row. */
+const everyNotification = sql`(select count(*) from notified) >= 0`
 
 /** The WITH of the one statement, in the order in which its parts read one another. */
 function landing(landings: readonly Landing[], { now, environments }: At): SQL {

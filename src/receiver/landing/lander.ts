@@ -44,8 +44,9 @@ export type Lander = {
 const maxHandedOverBytes = 64 * 1024
 const maxClaimRows = 500
 const maxBatchRows = 500
-/** While one batch is written, the next is made ready and sent. */
+/** While one batch is written the next is sent, once it is worth a statement of its own: a small one costs as much as ten rows. */
 const maxLandings = 2
+const worthSecondRows = 50
 const landingDeadlineMs = 30_000
 const defaultPatienceMs = 1000
 /** After Postgres failed. */
@@ -101,7 +102,7 @@ export function createLander(deps: LanderDeps): Lander {
   }
 
   const pump = () => {
-    while (landings < maxLandings) {
+    while (landings === 0 || (landings < maxLandings && queue.length >= worthSecondRows)) {
       const batch = takeBatch()
       if (batch.length === 0) break
       landings += 1

@@ -47,8 +47,9 @@ const driverPatch = 'mediadock-1'
  *   was cut does not run on there and fill its connections.
  * - No JIT: the planner cannot know how small a batch is, and compiling a statement for it takes
  *   longer than running it a hundred times.
+ * - No plan is kept: one made while tables were small, or for one row, would be used for all that come later.
  *
- * A pooler may refuse to pass on the server's deadline and the setting of JIT; ops/roles.sql sets JIT for the role.
+ * A pooler may refuse to pass on the server's deadline and these settings; ops/roles.sql sets JIT for the role. Nothing is prepared there.
  */
 export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
@@ -72,6 +73,7 @@ export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 3
       statement_timeout: `${statementSeconds * 1000}`,
       idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
       jit: 'off',
+      plan_cache_mode: 'force_custom_plan',
     },
   }
   const client = postgres(address.url, options)

@@ -7,6 +7,7 @@ import { createLander, type Lander } from '../../../src/receiver/landing/lander.
 import type { WorkerDeps } from '../../../src/receiver/landing/worker.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { aroundStatements } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
 import { allLanded, testLander, workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery } from '../../support/worker.ts'
@@ -35,7 +36,7 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
     // Postgres is asked for nothing: what is taken stays held.
     const lander = createLander({
       ...deps,
-      db: new Proxy(deps.db, { get: () => () => new Promise(() => {}) }),
+      db: aroundStatements(deps.db, () => new Promise(() => {})),
       rest: async () => {},
       wake: () => {},
       signal: new AbortController().signal,
@@ -125,16 +126,11 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
     const deps = createTestWorker({ databaseUrl: url, max: 6 })
     let running = 0
     let most = 0
-    const db = new Proxy(deps.db, {
-      get: (target, name) => {
-        if (name !== 'execute') return Reflect.get(target, name)
-        return async (...args: Parameters<typeof target.execute>) => {
-          running += 1
-          most = Math.max(most, running)
-          await delay(20)
-          return target.execute(...args).finally(() => (running -= 1))
-        }
-      },
+    const db = aroundStatements(deps.db, async (run) => {
+      running += 1
+      most = Math.max(most, running)
+      await delay(20)
+      return run().finally(() => (running -= 1))
     })
     const lander = testLander({ ...deps, db })
     const acceptor = acceptorFor(deps, lander)
@@ -143,7 +139,7 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
       Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }))
     for (let n = 0; n < 5; n += 1) {
       await acceptor.accept(newDelivery(ofOne(n)))
-      await acceptor.accept(newDelivery(failed().body))
+      await Promise.all(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
     }
     await allLanded(lander)
     expect(most).toBe(2)

@@ -3,6 +3,7 @@ import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
+import { aroundStatements } from '../../support/statements.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, store } from '../../support/worker.ts'
@@ -73,13 +74,10 @@ describe.each(testServers)('landings that cross (%s)', (server) => {
     )
     deps.setNow(new Date(Date.now() + 1000))
     let statements = 0
-    const db = new Proxy(deps.db, {
-      get: (target, name) => {
-        // The claim, then the landing, whose connection is ended under it; and so is the first try to give back.
-        if (name === 'execute' && [2, 3].includes((statements += 1)))
-          return () => target.execute(sql`select pg_terminate_backend(pg_backend_pid())`)
-        return Reflect.get(target, name)
-      },
+    const db = aroundStatements(deps.db, (run) => {
+      // The claim, then the landing, whose connection is ended under it; and so is the first try to give back.
+      statements += 1
+      return [2, 3].includes(statements) ? deps.db.execute(sql`select pg_terminate_backend(pg_backend_pid())`) : run()
     })
     await expect(workOnce({ ...deps, db }, 'direct')).rejects.toThrow()
     expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 20, landed: 20 })

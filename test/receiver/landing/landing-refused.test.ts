@@ -4,6 +4,7 @@ import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
+import { aroundStatements } from '../../support/statements.ts'
 import { failed } from '../../support/webhooks.ts'
 import { nobody, workOnce, type Round } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store, type TestWorker } from '../../support/worker.ts'
@@ -101,11 +102,9 @@ describe.each(testServers)('what a reader refuses (%s)', (server) => {
       samples.map(({ body }) => body),
     )
     deps.setNow(new Date(Date.now() + 1000))
-    const counting = new Proxy(db, {
-      get: (target, name) => {
-        if (name === 'execute') statements += 1
-        return Reflect.get(target, name)
-      },
+    const counting = aroundStatements(db, (run) => {
+      statements += 1
+      return run()
     })
     expect(await workOnce({ ...deps, db: counting }, 'direct')).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
     expect(statements).toBeLessThan(30)

@@ -1,0 +1,25 @@
+import type { Database } from '../../src/runtime/postgres/postgres.ts'
+
+type Run = () => Promise<unknown>
+
+/** The same database, where each statement of the code under test goes through `around`, prepared ones too. */
+export function aroundStatements(db: Database, around: (run: Run) => Promise<unknown>): Database {
+  const client = Reflect.get(db, '$client')
+  const watched = new Proxy(client, {
+    get: (target, name) => {
+      if (name !== 'unsafe') return Reflect.get(target, name)
+      return (text: string, ...rest: unknown[]) => {
+        const run = async () => target.unsafe(text, ...rest)
+        // Whether it may be prepared is asked once.
+        return text.includes('pg_backend_pid() as pid') ? run() : around(run)
+      }
+    },
+  })
+  return new Proxy(db, {
+    get: (target, name) => {
+      if (name === '$client') return watched
+      if (name !== 'execute') return Reflect.get(target, name)
+      return (query: Parameters<typeof target.execute>[0]) => around(async () => target.execute(query))
+    },
+  })
+}
