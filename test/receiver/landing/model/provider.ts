@@ -38,7 +38,8 @@ export function createProvider(requests: readonly Request[], trueNow: () => numb
         return new Response('{}', { status: 429, headers: { 'retry-after': '90' } })
       case '401':
       case '403':
-        pause(300)
+        // At least: it rests twice as long each time that it is refused again.
+        pause(5)
         return new Response('{}', { status: Number(flaw) })
       case 'html':
         return new Response('<html>')
