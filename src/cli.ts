@@ -1,6 +1,6 @@
 import { commands, usage } from './commands/index.ts'
 import { printable, UsageError } from './commands/usage.ts'
-import { ConfigError } from './config/config.ts'
+import { ConfigError } from './config/config-error.ts'
 import { databaseErrorOf } from './runtime/postgres/errors.ts'
 import { explainPostgres } from './runtime/postgres/words.ts'
 

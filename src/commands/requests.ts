@@ -1,4 +1,4 @@
-import { ConfigError } from '../config/config.ts'
+import { ConfigError } from '../config/config-error.ts'
 import { requestFiltersSchema } from '../receiver/queries/filters.ts'
 import { listRequests } from '../receiver/queries/requests.ts'
 import { positiveInt, settingsReader, type ProcessEnvironment } from '../runtime/settings.ts'

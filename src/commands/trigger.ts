@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { parseArgs } from 'node:util'
-import { ConfigError, isProduction } from '../config/config.ts'
+import { ConfigError } from '../config/config-error.ts'
+import { isProduction } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import { readKeys } from '../receiver/settings.ts'
 import { type ProcessEnvironment, settingsReader } from '../runtime/settings.ts'

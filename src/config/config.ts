@@ -9,6 +9,7 @@ import {
   type ProcessEnvironment,
   type SettingProblem,
 } from '../runtime/settings.ts'
+import { ConfigError } from './config-error.ts'
 
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]
@@ -25,15 +26,6 @@ export type Config = {
   logLevel: string
   receiver: ReceiverSettings | undefined
   provider: ProviderSettings | undefined
-}
-
-/** Every wrong setting at once; the process ends with exit code 78 (EX_CONFIG). */
-export class ConfigError extends Error {
-  override name = 'ConfigError'
-  code = 'config' as const
-  constructor(problems: readonly SettingProblem[]) {
-    super(['the settings do not allow a start:', ...problems.map(({ name, message }) => `  ${name} ${message}`)].join('\n'))
-  }
 }
 
 export function isProduction(env: ProcessEnvironment): boolean {

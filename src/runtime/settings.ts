@@ -1,6 +1,6 @@
 import fs from 'node:fs'
+import { createRequire } from 'node:module'
 import net from 'node:net'
-import express from 'express'
 import { z } from 'zod'
 import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
@@ -65,8 +65,11 @@ function isPostgresUrl(text: string): boolean {
   return scheme !== undefined && hosts.split(',').every((host) => URL.canParse(`${scheme}${credentials}${host}${rest}`))
 }
 
-/** Express alone knows what it takes, and says so by throwing. */
+const require = createRequire(import.meta.url)
+
+/** Express alone knows what it takes, and says so by throwing. Loaded where it is asked: every command line would wait for it. */
 function isTrustProxy(value: string | number): boolean {
+  const express: typeof import('express') = require('express')
   try {
     express().set('trust proxy', value)
     return true

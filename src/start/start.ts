@@ -1,6 +1,7 @@
 import fs from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import { ConfigError, isProduction, programs, readConfig, type Config } from '../config/config.ts'
+import { ConfigError } from '../config/config-error.ts'
+import { isProduction, programs, readConfig, type Config } from '../config/config.ts'
 import { internalRouter } from '../console/router.ts'
 import { DataDirInUseError } from '../laptop/data-lock.ts'
 import { laptopEnvironment, openLocal, type Local } from '../laptop/local.ts'
