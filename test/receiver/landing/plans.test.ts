@@ -1,0 +1,309 @@
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import postgres from 'postgres'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import { z } from 'zod'
+import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { migrate } from '../../../src/runtime/postgres/migrate.ts'
+import { testServers, type TestServer } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startPackagedPostgres } from '../../support/packaged-postgres.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, okAudio, type Sample } from '../../support/webhooks.ts'
+
+/*
+ * How Postgres runs what a receiver sends it from the socket to the result, as
+ * its own log has it (auto_explain), beside large tables of which it knows
+ * nothing, or nothing that is still true: no plan may read one of them or be compiled first,
+ * and that of an ordinary landing may not even be so dear that it would be.
+ */
+
+const rows = 100_000
+const crowd = 500
+/** Of one table by one statement: a few look-ups for each delivery that it lands. */
+const mostRowsRead = crowd * 20
+/** `jit_above_cost` of a server as it comes. */
+const jitAboveCost = 100_000
+const largeTables = ['deliveries', 'requests', 'media', 'attempts', 'inbox']
+
+describe.each(testServers)('the plans of a landing (%s)', (name) => {
+  let server: PlansServer
+  beforeAll(async () => {
+    server = await startPlansServer(name)
+    await fill(server.sql)
+  }, 120_000)
+  afterAll(() => server.remove())
+
+  describe.each(['stale', 'missing'] as const)('statistics %s', (statistics) => {
+    beforeAll(async () => {
+      if (statistics === 'missing') await forgetStatistics(server.sql)
+    })
+
+    it(`of ${crowd} that are new, and of one`, { timeout: 60_000 }, async () => {
+      const { sql } = server
+      await addDue(
+        sql,
+        Array.from({ length: crowd }, () => okAudio()),
+      )
+      const one = okAudio()
+      const plans = await plansWhile(server, async ({ webhookUrl }) => {
+        await untilLanded(sql)
+        expect((await deliver(webhookUrl, one.body)).status).toBe(200)
+        await eventually(
+          async () => (await sql`select from mediadock.results where request_id = ${one.requestId} and media_complete`).length === 1,
+        )
+        await untilLanded(sql)
+      })
+      // Nothing is shown by plans that are not there.
+      const landed = plans.flatMap(({ writes }) => writes.get('requests') ?? [])
+      expect(Math.max(...landed)).toBe(crowd)
+      expect(landed).toContain(1)
+      for (const table of largeTables) expect(plans.some(({ writes }) => writes.has(table))).toBe(true)
+
+      expectNoWholeTable(plans)
+      expect(plans.filter(({ cost }) => cost >= jitAboveCost).map(({ text, cost }) => ({ text, cost }))).toEqual([])
+    })
+
+    // By the long way, whose estimate may well be above that: there only its session keeps JIT away.
+    it(`of ${crowd} that contradict what is known`, { timeout: 60_000 }, async () => {
+      const { sql } = server
+      const known = await sql<{ id: string }[]>`
+        select request_id as id from mediadock.requests where status = 'COMPLETED' and landed_at < now() - interval '1 hour'
+        order by request_id offset ${statistics === 'stale' ? 0 : crowd} limit ${crowd}`
+      await addDue(
+        sql,
+        known.map(({ id }) => failed(id)),
+      )
+      const plans = await plansWhile(server, () => untilLanded(sql))
+      const [row] = await sql`
+        select count(*)::int as n from mediadock.deliveries where 'contradiction' = any(flags) and request_id = any(${known.map(({ id }) => id)}::uuid[])`
+      expect(row?.['n']).toBe(crowd)
+      expectNoWholeTable(plans)
+    })
+  })
+})
+
+/** Of what a receiver runs from its start to its end, while `work` goes on, the plans that are of a landing. */
+async function plansWhile(server: PlansServer, work: (receiver: TestReceiver) => Promise<void>): Promise<Plan[]> {
+  const before = await server.plans()
+  const receiver = await startTestReceiver({ databaseUrl: server.url })
+  try {
+    await work(receiver)
+  } finally {
+    await receiver.stop()
+  }
+  return (await server.plans()).slice(before.length).filter(isOfLanding)
+}
+
+function expectNoWholeTable(plans: readonly Plan[]): void {
+  expect(new Set(plans.filter(({ isCompiled }) => isCompiled).map(({ text }) => text))).toEqual(new Set())
+  expect(plans.flatMap(({ text, reads }) => reads.filter((read) => isWhole(read)).map((read) => ({ text, ...read })))).toEqual([])
+}
+
+type PlansServer = {
+  url: string
+  sql: postgres.Sql
+  /** Every plan that was run so far, in the order of the log. */
+  plans: () => Promise<Plan[]>
+  remove: () => Promise<void>
+}
+
+/** A server of its own, since only a whole server can write its plans into a file. */
+async function startPlansServer(name: TestServer): Promise<PlansServer> {
+  const settings = {
+    fsync: 'off',
+    session_preload_libraries: 'auto_explain',
+    'auto_explain.log_min_duration': '0',
+    'auto_explain.log_analyze': 'on',
+    'auto_explain.log_timing': 'off',
+    'auto_explain.log_format': 'json',
+    'auto_explain.log_parameter_max_length': '0',
+    // What triggers do for each row is part of it.
+    'auto_explain.log_nested_statements': 'on',
+    logging_collector: 'on',
+    log_destination: 'jsonlog',
+    log_directory: 'log',
+    log_filename: 'plans.log',
+    log_rotation_size: '0',
+    // A session in which JIT is on compiles whatever it runs.
+    jit_above_cost: '0',
+  }
+  const own = name === 'embedded' ? await startEmbedded(settings) : await startPackaged(settings)
+  await migrate({ url: own.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../../drizzle/receiver') })
+  const sql = postgres(own.url, { max: 1, onnotice: () => {}, connection: { jit: 'off', 'auto_explain.log_min_duration': '-1' } })
+  return {
+    url: own.url,
+    sql,
+    plans: async () => {
+      // The log is written behind, in its order.
+      const mark = `read until ${randomUUID()}`
+      await sql.unsafe(`do $$ begin raise log '${mark}'; end $$`)
+      return eventually(async () => {
+        const log = await fs.readFile(path.join(own.cluster, 'log/plans.json'), 'utf8')
+        return log.includes(mark) && log.endsWith('\n') && plansOf(log)
+      })
+    },
+    remove: async () => {
+      await sql.end({ timeout: 5 })
+      await own.remove()
+    },
+  }
+}
+
+type OwnServer = { url: string; cluster: string; remove: () => Promise<void> }
+
+async function startEmbedded(settings: Record<string, string>): Promise<OwnServer> {
+  const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-plans-'))
+  const { url, stop } = await startEmbeddedPostgres({ dataDir, logger: createLogger('silent'), settings })
+  const remove = async () => {
+    await stop()
+    await fs.rm(dataDir, { recursive: true, force: true })
+  }
+  return { url, cluster: path.join(dataDir, 'postgres'), remove }
+}
+
+async function startPackaged(settings: Record<string, string>): Promise<OwnServer> {
+  const { url, dataDir, remove } = await startPackagedPostgres({
+    binaries: inject('packagedBinaries'),
+    template: inject('packagedTemplate'),
+    settings,
+  })
+  return { url, cluster: dataDir, remove }
+}
+
+/** A hundred thousand processed deliveries, and as many that are not due yet; analyzed while there were ten of each. */
+async function fill(sql: postgres.Sql): Promise<void> {
+  for (const table of largeTables) await sql`alter table mediadock.${sql(table)} set (autovacuum_enabled = false)`
+  await addProcessed(sql, 1, 10)
+  await sql`analyze`
+  await addProcessed(sql, 11, rows)
+}
+
+async function addProcessed(sql: postgres.Sql, from: number, to: number): Promise<void> {
+  await sql`set session_replication_role = replica`
+  await sql`
+    insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
+    select md5('d' || i)::uuid, md5('w' || i), md5('r' || i)::uuid, 'OK', 'live', now(), now() - (${rows} - i) * interval '1 second', '{}', '{}'
+    from generate_series(${from}::int, ${to}::int) as i`
+  await sql`
+    insert into mediadock.requests (request_id, status, model, key_name, key_source, media_complete, source, tracked_at, landed_at)
+    select md5('r' || i)::uuid, 'COMPLETED', 'lyra-audio', 'live', 'landed', true, 'webhook', now() - (${rows} - i) * interval '1 second', now() - (${rows} - i) * interval '1 second'
+    from generate_series(${from}::int, ${to}::int) as i`
+  await sql`
+    insert into mediadock.media (request_id, kind, position, url)
+    select md5('r' || i)::uuid, 'audio', 0, 'https://media.test/' || i from generate_series(${from}::int, ${to}::int) as i`
+  await sql`
+    insert into mediadock.attempts (delivery_id, attempted_at, outcome)
+    select md5('d' || i)::uuid, now() - (${rows} - i) * interval '1 second', 'landed' from generate_series(${from}::int, ${to}::int) as i`
+  await sql`
+    insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
+    select md5('d' || i)::uuid, 'direct', now() + interval '1 day', 'live' from generate_series(${from}::int, ${to}::int) as i`
+  await sql`set session_replication_role = origin`
+}
+
+/** Deliveries as they are stored, due at once. */
+async function addDue(sql: postgres.Sql, samples: readonly Sample[]): Promise<void> {
+  await sql`
+    with due as (
+      insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
+      select gen_random_uuid(), gen_random_uuid()::text, request_id, body::jsonb ->> 'status', 'live', now(), now(), '{}', convert_to(body, 'UTF8')
+      from unnest(${samples.map(({ requestId }) => requestId)}::uuid[], ${samples.map(({ body }) => body.toString())}::text[]) as s (request_id, body)
+      returning id
+    )
+    insert into mediadock.inbox (delivery_id, lane, due_at, key_name) select id, 'direct', now(), 'live' from due`
+}
+
+async function untilLanded(sql: postgres.Sql): Promise<void> {
+  await eventually(async () => {
+    const [row] = await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 hour') as waiting`
+    return row?.['waiting'] === false
+  }, 30_000)
+}
+
+async function forgetStatistics(sql: postgres.Sql): Promise<void> {
+  await sql`delete from pg_statistic where starelid in (select oid from pg_class where relnamespace = 'mediadock'::regnamespace)`
+  await sql`update pg_class set reltuples = -1, relpages = 0 where relnamespace = 'mediadock'::regnamespace and relkind in ('r', 'i')`
+}
+
+type Node = {
+  'Node Type': string
+  'Total Cost': number
+  'Actual Rows': number
+  'Actual Loops': number
+  'Relation Name'?: string | undefined
+  'Rows Removed by Filter'?: number | undefined
+  'Rows Removed by Index Recheck'?: number | undefined
+  Plans?: Node[] | undefined
+}
+const nodeSchema: z.ZodType<Node> = z.lazy(() =>
+  z.object({
+    'Node Type': z.string(),
+    'Total Cost': z.number(),
+    'Actual Rows': z.number(),
+    'Actual Loops': z.number(),
+    'Relation Name': z.string().optional(),
+    'Rows Removed by Filter': z.number().optional(),
+    'Rows Removed by Index Recheck': z.number().optional(),
+    Plans: z.array(nodeSchema).optional(),
+  }),
+)
+const explainedSchema = z.object({ 'Query Text': z.string(), Plan: nodeSchema, JIT: z.unknown().optional() })
+const lineSchema = z.object({ message: z.string().optional(), application_name: z.string().optional() })
+
+type Read = { node: string; table: string; rows: number }
+
+type Plan = {
+  text: string
+  isReceiver: boolean
+  cost: number
+  isCompiled: boolean
+  /** By table, how many rows each part of the statement that writes it wrote or gave back. */
+  writes: Map<string, number[]>
+  reads: Read[]
+}
+
+function plansOf(log: string): Plan[] {
+  return log.split('\n').flatMap((line) => {
+    const json = line === '' ? {} : lineSchema.parse(JSON.parse(line))
+    const [, text] = /^duration: .*?plan:\n(.*)$/s.exec(json.message ?? '') ?? []
+    if (text === undefined) return []
+    const explained = explainedSchema.parse(JSON.parse(text))
+    const nodes = withInner(explained.Plan)
+    const writes = nodes.filter((node) => node['Node Type'] === 'ModifyTable')
+    return {
+      text: explained['Query Text'].replaceAll(/\s+/g, ' ').trim().slice(0, 400),
+      isReceiver: json.application_name === 'mediadock',
+      cost: Math.max(...nodes.map((node) => node['Total Cost'])),
+      isCompiled: explained.JIT !== undefined,
+      writes: new Map(
+        [...Map.groupBy(writes, (node) => node['Relation Name'] ?? '')].map(([table, all]) => [
+          table,
+          all.map((node) => node['Actual Rows']),
+        ]),
+      ),
+      reads: nodes.flatMap((node) => {
+        const table = node['Relation Name']
+        if (table === undefined || !largeTables.includes(table) || node['Node Type'] === 'ModifyTable') return []
+        const removed = (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)
+        return { node: node['Node Type'], table, rows: (node['Actual Rows'] + removed) * node['Actual Loops'] }
+      }),
+    }
+  })
+}
+
+function withInner(node: Node): Node[] {
+  return [node, ...(node.Plans ?? []).flatMap(withInner)]
+}
+
+/** A statement of the receiver that writes one of these tables, or of a trigger that runs for a row of one; not what counts them for the charts. */
+function isOfLanding({ isReceiver, writes, text }: Plan): boolean {
+  return isReceiver && (largeTables.some((table) => writes.has(table)) || /\bNEW\./.test(text))
+}
+
+/** By its kind, even where the plan came to need none of it, or by what it read. */
+function isWhole({ node, rows: read }: Read): boolean {
+  return node === 'Seq Scan' || read > mostRowsRead
+}
