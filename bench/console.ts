@@ -45,11 +45,8 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
     await migrate({ url: server.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
     const [filled] = await sql`select from mediadock.deliveries limit 1`
     if (!filled) await fillTables(sql, { url: server.url, sizes, say })
-    const receiver = await startReceiverProcess(server.url, folder, {
-      RECONCILE_CRON: '0 0 1 1 *',
-      RETENTION_CRON: '0 0 1 1 *',
-      GENERATION_KEYS: keys,
-    })
+    const env = { RECONCILE_CRON: '0 0 1 1 *', RETENTION_CRON: '0 0 1 1 *', GENERATION_KEYS: keys }
+    const receiver = await startReceiverProcess({ databaseUrl: server.url, env })
     try {
       const rows: Measured[] = []
       const wanted = paths(await knownIds(sql)).filter(([where]) => where.includes(values.only ?? ''))

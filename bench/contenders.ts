@@ -1,81 +1,111 @@
 import { fork, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs/promises'
+import net from 'node:net'
+import os from 'node:os'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { generationKeys } from './signed-requests.ts'
 
-export type Contender = { webhooksUrl: string; stop: () => Promise<void> }
+export type Contender = { webhooksUrl: string; pid: number; stop: () => Promise<void> }
+export type Receiver = Contender & { consoleUrl: string; kill: () => Promise<void> }
 
-const startTimeoutMs = 20_000
-const mainFile = path.resolve(import.meta.dirname, '../src/main.ts')
+export type ReceiverOptions = {
+  databaseUrl: string
+  /** Nobody is there without it. */
+  providerUrl?: string
+  env?: Record<string, string>
+  /** Where its log goes; without it a file that is gone with the receiver. */
+  logFile?: string
+}
 
-/** The receiver as it is run in earnest: its own process, its log at its usual level, into a file. */
-export async function startReceiverProcess(
-  databaseUrl: string,
-  folder: string,
-  env: Record<string, string> = {},
-): Promise<Contender & { consoleUrl: string }> {
-  const logFile = path.join(folder, 'receiver.log')
-  const log = await fs.open(logFile, 'w')
+const startTimeoutMs = 30_000
+const program = path.resolve(import.meta.dirname, '../src/cli.ts')
+
+/** The receiver as the Dockerfile starts it: production, its own process, its log at its usual level. */
+export async function startReceiverProcess({ databaseUrl, providerUrl, env = {}, logFile }: ReceiverOptions): Promise<Receiver> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-receiver-'))
+  const log = await fs.open(logFile ?? path.join(folder, 'receiver.log'), 'w')
   const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []
-  const child = spawn(process.execPath, [...profiling, mainFile, 'receiver'], {
-    // What a laptop keeps beside the program (`.data/`) goes to the benchmark's own folder.
+  const [port, internalPort] = [await freePort(), await freePort()]
+  const child = spawn(process.execPath, [...profiling, program, 'start', 'receiver'], {
     cwd: folder,
     env: {
+      NODE_ENV: 'production',
       DATABASE_URL: databaseUrl,
       HOST: '127.0.0.1',
-      PORT: '0',
-      INTERNAL_PORT: '0',
+      PORT: String(port),
+      INTERNAL_PORT: String(internalPort),
       GENERATION_KEYS: generationKeys,
-      // Nobody is there: audio and errors land without the provider.
-      GENERATION_API_URL: 'http://127.0.0.1:9',
+      GENERATION_API_URL: providerUrl ?? 'http://127.0.0.1:9',
+      WEBHOOK_PUBLIC_URL: 'https://receiver.example/webhooks',
+      // Of no consequence for what is measured: an end after it takes as long.
+      SHUTDOWN_GRACE_SECONDS: '2',
       ...env,
     },
     stdio: ['ignore', log.fd, 'inherit'],
   })
   await log.close()
-  const { webhooks, console } = await startedUrls(child, logFile)
-  return { webhooksUrl: webhooks, consoleUrl: console, stop: () => stop(child, 'SIGTERM') }
+  const url = `http://127.0.0.1:${port}`
+  const gone = async (signal: NodeJS.Signals) => {
+    await end(child, signal)
+    await fs.rm(folder, { recursive: true, force: true })
+  }
+  try {
+    await untilReady(`${url}/readyz`, child)
+  } catch (error) {
+    await gone('SIGKILL')
+    throw error
+  }
+  return {
+    webhooksUrl: `${url}/webhooks`,
+    consoleUrl: `http://127.0.0.1:${internalPort}/`,
+    pid: child.pid ?? 0,
+    stop: () => gone('SIGTERM'),
+    kill: () => gone('SIGKILL'),
+  }
 }
 
-/** Its log says where it listens. */
-async function startedUrls(child: ChildProcess, logFile: string): Promise<{ webhooks: string; console: string }> {
+async function untilReady(url: string, child: ChildProcess): Promise<void> {
   const deadline = Date.now() + startTimeoutMs
-  while (Date.now() < deadline && child.exitCode === null) {
-    const log = await fs.readFile(logFile, 'utf8')
-    const [, webhooks] = /"webhooks":"([^"]+)"/.exec(log) ?? []
-    const [, console] = /"console":"([^"]+)"/.exec(log) ?? []
-    if (webhooks !== undefined && console !== undefined) return { webhooks, console }
+  while (Date.now() < deadline && child.exitCode === null && child.signalCode === null) {
+    const answer = await fetch(url).catch(() => undefined)
+    await answer?.body?.cancel()
+    if (answer?.status === 200) return
     await delay(50)
   }
-  throw new Error(`the receiver did not start: ${await fs.readFile(logFile, 'utf8')}`)
+  throw new Error('the receiver did not start')
 }
 
 /** Express + raw-body + HMAC; with a database, one insert per request. */
 export async function startExpressProcess(databaseUrl?: string): Promise<Contender> {
-  return startForked('express-process.ts', { env: databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }, stdout: 'inherit' })
+  const { url, ...started } = await startForked('express-process.ts', databaseUrl === undefined ? [] : [databaseUrl])
+  return { webhooksUrl: `${url}/webhooks`, ...started }
 }
 
-/** The receiver's own way in, its log into a file, with one statement per request. */
-export async function startOneByOneProcess(databaseUrl: string, folder: string): Promise<Contender> {
-  const log = await fs.open(path.join(folder, 'one-by-one.log'), 'w')
-  try {
-    return await startForked('one-by-one-process.ts', { env: { DATABASE_URL: databaseUrl }, stdout: log.fd })
-  } finally {
-    await log.close()
-  }
-}
-
-async function startForked(file: string, { env, stdout }: { env: Record<string, string>; stdout: number | 'inherit' }): Promise<Contender> {
-  const child = fork(path.join(import.meta.dirname, file), { env, stdio: ['ignore', stdout, 'inherit', 'ipc'] })
+/** A process of this folder that says where it serves, in production as the receiver is, and is killed when it is no longer wanted. */
+export async function startForked(file: string, args: readonly string[]) {
+  const child = fork(path.join(import.meta.dirname, file), args, {
+    env: { NODE_ENV: 'production' },
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
   const [served]: { url: string }[] = await once(child, 'message')
-  return { webhooksUrl: `${served?.url}/webhooks`, stop: () => stop(child, 'SIGKILL') }
+  return { child, url: served?.url ?? '', pid: child.pid ?? 0, stop: () => end(child, 'SIGKILL') }
 }
 
-async function stop(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
+async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return
   const gone = once(child, 'exit')
   child.kill(signal)
   await gone
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (address === null || typeof address === 'string') throw new Error('no free port')
+  return address.port
 }

@@ -8,10 +8,10 @@ import { signingSecret } from './signed-requests.ts'
 
 /**
  * What the receiver is held against, as a process of its own: Express, raw-body
- * and HMAC in one handler. With DATABASE_URL each request is one `insert` into
+ * and HMAC in one handler. With the URL of a database each request is one `insert` into
  * the receiver's own table of deliveries, without it nothing is kept.
  */
-const databaseUrl = process.env['DATABASE_URL']
+const databaseUrl = process.argv[2]
 const sql = databaseUrl === undefined ? undefined : postgres(databaseUrl, { max: 10, onnotice: () => {} })
 
 const app = express()

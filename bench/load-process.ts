@@ -1,67 +1,141 @@
 import net from 'node:net'
-import type { LoadOrder, Measured } from './load.ts'
-import { audioNotification, errorNotification, signedRequest } from './signed-requests.ts'
+import { sharedNowMs, type Load, type LoadOrder, type Sent } from './load.ts'
+import { bodyBytes, signedRequest, type Signed } from './signed-requests.ts'
 
 /**
- * The load generator, a process of its own. It signs every request before the
- * clock starts, writes them on raw sockets with one request in flight on each,
- * and checks every answer: it shares the machine with what it measures, so it
- * must be light.
+ * The load generator. Requests are signed ahead of time and written as they are on raw sockets, one in
+ * flight on each; of an answer it looks at the first and the last bytes.
  */
 process.on('message', (order: LoadOrder) => {
   measure(order).then(
-    (measured) => process.send?.({ measured }),
+    (load) => process.send?.({ load }),
     (error: unknown) => process.send?.({ error: String(error) }),
   )
 })
 process.on('disconnect', () => process.exit(0))
 
-const expectedEnd = '{"status":"accepted"}'
+/** Signed before the clock starts: half a gigabyte. What a longer run needs beyond that is signed on the way, as fast as it is sent. */
+const maxSignedAhead = 300_000
+const lastAnswersMs = 10_000
+const expectedStart = Buffer.from('HTTP/1.1 200 ')
+const expectedEnd = Buffer.from('{"status":"accepted"}')
 
-async function measure({ url, connections, requests }: LoadOrder): Promise<Measured> {
-  const signed = signAll(requests)
+async function measure({ url, connections, requests, kind = 'whole', perSecond, withIds, mayBreak }: LoadOrder): Promise<Load> {
+  const signed: (Signed | undefined)[] = []
+  const sent: Sent[] = []
+  const signNext = () => signed.push(signedRequest(kind, signed.length, Math.floor(Date.now() / 1000)))
+  while (signed.length < Math.min(requests, maxSignedAhead)) signNext()
   const sockets = await Promise.all(Array.from({ length: connections }, () => connect(url)))
+
   const latenciesMs = new Float64Array(requests)
-  let next = 0
-  let answered = 0
-
+  const counts = { acknowledged: 0, refused: 0, broken: 0, inTime: 0 }
   const { promise: done, resolve, reject } = Promise.withResolvers<void>()
-  const drive = (socket: net.Socket) => {
-    let sentAt = 0
-    let pending = ''
-    const send = () => {
-      const request = signed[next]
-      if (request === undefined) return
-      next += 1
-      sentAt = performance.now()
-      socket.write(request)
-    }
-    socket.setEncoding('latin1').on('data', (chunk: string) => {
-      pending += chunk
-      if (!isWhole(pending)) return
-      if (!pending.startsWith('HTTP/1.1 200 ') || !pending.endsWith(expectedEnd)) return reject(new Error(`unexpected answer: ${pending}`))
-      pending = ''
-      latenciesMs[answered++] = performance.now() - sentAt
-      if (answered === requests) return resolve()
-      send()
-    })
-    socket.on('error', reject).on('close', () => reject(new Error('a connection was closed before all was answered')))
-    send()
-  }
-
+  const isOpenLoop = perSecond !== undefined
+  const free: Lane[] = []
+  let open = connections
+  let next = 0
+  /** How many should have gone by now. */
+  let due = isOpenLoop ? 0 : requests
+  const sharedOffsetMs = sharedNowMs() - performance.now()
   const started = performance.now()
-  sockets.forEach(drive)
-  await done
+  const dueAt = (index: number) => (isOpenLoop ? started + (index * 1000) / perSecond : performance.now())
+  const allDueAt = isOpenLoop ? started + (requests * 1000) / perSecond : Infinity
+
+  const settle = (end: 'acknowledged' | 'refused' | 'broken') => {
+    counts[end] += 1
+    if (end !== 'acknowledged' && !mayBreak && !isOpenLoop) reject(new Error(`an answer was ${end}`))
+    if (counts.acknowledged + counts.refused + counts.broken === requests || (open === 0 && isOpenLoop)) resolve()
+  }
+  const send = (lane: Lane) => {
+    const request = signed[next]
+    if (request === undefined) return
+    lane.index = next
+    lane.sentAt = dueAt(next)
+    if (withIds) sent[next] = { requestId: request.requestId, dueAtMs: lane.sentAt + sharedOffsetMs, acknowledged: false }
+    signed[next] = undefined
+    next += 1
+    lane.socket.write(request.bytes)
+    if (signed.length < requests) signNext()
+  }
+  const answered = (lane: Lane, isAccepted: boolean) => {
+    const now = performance.now()
+    const one = sent[lane.index]
+    if (isAccepted && one) one.acknowledged = true
+    lane.index = -1
+    if (isAccepted) {
+      latenciesMs[counts.acknowledged] = now - lane.sentAt
+      if (now <= allDueAt) counts.inTime += 1
+    }
+    if (next < due) send(lane)
+    else free.push(lane)
+    settle(isAccepted ? 'acknowledged' : 'refused')
+  }
+  const lanes = sockets.map((socket): Lane => ({ socket, index: -1, sentAt: 0, pending: undefined }))
+  for (const lane of lanes) {
+    lane.socket
+      .on('data', (chunk: Buffer) => {
+        const answer = lane.pending === undefined ? chunk : Buffer.concat([lane.pending, chunk])
+        const verdict = judge(answer)
+        lane.pending = verdict === 'partial' ? answer : undefined
+        if (verdict !== 'partial') answered(lane, verdict === 'accepted')
+      })
+      .on('error', () => {})
+      .on('close', () => {
+        open -= 1
+        const at = free.indexOf(lane)
+        if (at >= 0) free.splice(at, 1)
+        if (lane.index >= 0) settle('broken')
+        else if (open === 0) resolve()
+      })
+  }
+  const cpuBefore = process.cpuUsage()
+  const offer = () => {
+    due = isOpenLoop ? Math.min(requests, Math.floor(((performance.now() - started) / 1000) * perSecond)) : requests
+    for (let lane = next < due ? free.pop() : undefined; lane; lane = next < due ? free.pop() : undefined) send(lane)
+  }
+  free.push(...lanes)
+  offer()
+  const ticks = isOpenLoop ? setInterval(offer, 1) : undefined
+  // Where the offered rate is beyond what is answered, the rest need not be waited for.
+  const tooLate = isOpenLoop ? setTimeout(resolve, allDueAt - started + lastAnswersMs) : undefined
+  try {
+    await done
+  } finally {
+    clearInterval(ticks)
+    clearTimeout(tooLate)
+    for (const { socket } of lanes) socket.removeAllListeners('close').destroy()
+  }
+  const { user, system } = process.cpuUsage(cpuBefore)
   const seconds = (performance.now() - started) / 1000
-  sockets.forEach((socket) => socket.removeAllListeners('close').destroy())
-  latenciesMs.sort()
-  const at = (share: number) => latenciesMs[Math.min(Math.floor(requests * share), requests - 1)] ?? 0
-  return { perSecond: requests / seconds, p50Ms: at(0.5), p99Ms: at(0.99) }
+  const latencies = latenciesMs.subarray(0, counts.acknowledged).sort()
+  const at = (share: number) => latencies[Math.min(Math.floor(latencies.length * share), latencies.length - 1)] ?? NaN
+  return {
+    ...counts,
+    broken: requests - counts.acknowledged - counts.refused,
+    seconds,
+    perSecond: counts.acknowledged / seconds,
+    p50Ms: at(0.5),
+    p99Ms: at(0.99),
+    bodyBytes: counts.acknowledged * bodyBytes,
+    cpuSeconds: (user + system) / 1e6,
+    sent,
+  }
 }
 
-function signAll(count: number): Buffer[] {
-  const nowSeconds = Math.floor(Date.now() / 1000)
-  return Array.from({ length: count }, (_, index) => signedRequest(index % 2 === 0 ? audioNotification() : errorNotification(), nowSeconds))
+/** One connection; `index` is that of the request in flight, -1 without one. */
+type Lane = { socket: net.Socket; index: number; sentAt: number; pending: Buffer | undefined }
+
+const lengthPattern = /\r\ncontent-length: (\d+)\r\n/i
+
+function judge(answer: Buffer): 'accepted' | 'refused' | 'partial' {
+  const start = answer.length - expectedEnd.length
+  if (start > 0 && answer.compare(expectedEnd, 0, expectedEnd.length, start) === 0) {
+    return answer.compare(expectedStart, 0, expectedStart.length, 0, expectedStart.length) === 0 ? 'accepted' : 'refused'
+  }
+  const text = answer.toString('latin1')
+  const headEnd = text.indexOf('\r\n\r\n')
+  const length = lengthPattern.exec(text)?.[1]
+  return headEnd < 0 || length === undefined || text.length < headEnd + 4 + Number(length) ? 'partial' : 'refused'
 }
 
 function connect(url: string): Promise<net.Socket> {
@@ -70,13 +144,4 @@ function connect(url: string): Promise<net.Socket> {
   const socket = net.connect({ host: hostname, port: Number(port), noDelay: true })
   socket.once('error', reject).once('connect', () => resolve(socket.off('error', reject)))
   return promise
-}
-
-const lengthPattern = /\r\ncontent-length: (\d+)\r\n/i
-
-function isWhole(answer: string): boolean {
-  const headEnd = answer.indexOf('\r\n\r\n')
-  if (headEnd < 0) return false
-  const length = lengthPattern.exec(answer)?.[1]
-  return length !== undefined && answer.length >= headEnd + 4 + Number(length)
 }

@@ -8,7 +8,7 @@ import path from 'node:path'
 import { createKey, grantCredits, openProvider } from '../src/provider/operating/commands.ts'
 import { submittedSchema } from '../src/wire/schemas.ts'
 import { type Call, closedLoop, type Measured, steadyRate } from './load-loops.ts'
-import { startSeasonedPostgres } from './seasoned-postgres.ts'
+import { startServer } from './servers.ts'
 
 /**
  * `node bench/provider.ts [--quick]`: the provider with 10,000 queued requests,
@@ -98,10 +98,12 @@ function print(rows: readonly [string, Measured, Measured][]): void {
 
 async function main(): Promise<void> {
   const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
-  const postgres = await startSeasonedPostgres(dataDir)
+  const postgres = await startServer('embedded')
+  if (!postgres) throw new Error('there is no embedded PostgreSQL')
+  const databaseUrl = await postgres.createDatabase()
   const secretKey = randomBytes(32)
   const provider = await startProcess('provider-process.ts', {
-    DATABASE_URL: postgres.url,
+    DATABASE_URL: databaseUrl,
     PROVIDER_PORT: String(await freePort()),
     PROVIDER_CONSOLE_PORT: '0',
     PROVIDER_MEDIA_DIR: path.join(dataDir, 'media'),
@@ -111,7 +113,7 @@ async function main(): Promise<void> {
   })
   const bare = await startProcess('bare-express-process.ts', {})
   try {
-    await measure(provider.url, bare.url, await createKeys(postgres.url, secretKey))
+    await measure(provider.url, bare.url, await createKeys(databaseUrl, secretKey))
   } finally {
     bare.stop()
     provider.stop()

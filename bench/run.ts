@@ -1,9 +1,71 @@
-import { benchAcknowledging } from './acknowledging.ts'
+import { parseArgs } from 'node:util'
+import { benchBacklog } from './backlog.ts'
 import { benchConsole } from './console.ts'
-import { benchLanding } from './landing.ts'
+import { goalsTable, type Figures } from './goals.ts'
+import { benchGrowth } from './growth.ts'
+import { benchOutages } from './outages.ts'
+import { serverNames, startServer, type BenchServer, type ServerName } from './servers.ts'
+import { benchSoak } from './soak.ts'
+import { benchSustained } from './sustained.ts'
+import { machine, print } from './tables.ts'
+import { benchThroughput } from './throughput.ts'
 
-/** `npm run bench [-- --quick]`, `npm run bench -- landing [--quick]` and `npm run bench -- console [--quick]`: see docs/benchmarks.md. */
-const [what, ...args] = process.argv.slice(2)
-if (what === 'console') await benchConsole(args)
-else if (what === 'landing') await benchLanding(args.includes('--quick'))
-else await benchAcknowledging(process.argv.includes('--quick'))
+/** `npm run bench [-- <what>] [--quick] [--server embedded|packaged]`: see docs/benchmarks.md. */
+const [first = ''] = process.argv.slice(2)
+if (first === 'console') await benchConsole(process.argv.slice(3))
+else await run(first.startsWith('-') ? process.argv.slice(2) : process.argv.slice(3), first.startsWith('-') ? '' : first)
+
+async function run(args: readonly string[], what: string): Promise<void> {
+  const { values, positionals } = parseArgs({
+    args: [...args],
+    options: { quick: { type: 'boolean', default: false }, server: { type: 'string' }, sizes: { type: 'string' } },
+    allowPositionals: true,
+  })
+  const { quick } = values
+  const outages = { hangRounds: quick ? 2 : 5, kills: quick ? 2 : 5 }
+  const search = quick
+    ? { probes: 5, probeSeconds: 3, confirmSeconds: 10, latencySeconds: 5 }
+    : { probes: 6, probeSeconds: 5, confirmSeconds: 30, latencySeconds: 10 }
+  const long = { probes: 7, probeSeconds: 8, confirmSeconds: 60, latencySeconds: 30 }
+  const growth = quick
+    ? { sizes: [200_000], rounds: 3, secondsPerRound: 3 }
+    : { sizes: [1_000_000, 10_000_000], rounds: 5, secondsPerRound: 8 }
+  const parts: Record<string, (server: BenchServer) => Promise<Figures>> = {
+    '': async (server) => ({
+      ...(await benchThroughput(
+        server,
+        quick ? { rounds: 3, secondsPerRound: 1.5, crowds: [256] } : { rounds: 5, secondsPerRound: 3, crowds: [64, 256] },
+      )),
+      ...(await benchBacklog(server, quick ? { deliveries: 10_000, rounds: 1 } : { deliveries: 30_000, rounds: 3 })),
+      ...(await benchSustained(server, search)),
+      ...(quick ? {} : await benchOutages(server, { hangRounds: 2, kills: 1, awaySeconds: 20 })),
+    }),
+    sustained: (server) => benchSustained(server, quick ? search : long),
+    backlog: (server) => benchBacklog(server, quick ? { deliveries: 20_000, rounds: 1 } : { deliveries: 100_000, rounds: 3 }),
+    growth: (server) => benchGrowth(server, values.sizes ? { ...growth, sizes: values.sizes.split(',').map(Number) } : growth),
+    soak: (server) => benchSoak(server, { ...(quick ? search : long), minutes: Number(positionals[0] ?? (quick ? 1 : 30)) }),
+    outages: (server) => benchOutages(server, { ...outages, awaySeconds: Number(positionals[0] ?? (quick ? 20 : 60)) }),
+  }
+  const part = parts[what]
+  if (!part) {
+    process.stderr.write(`bench: unknown "${what}": ${Object.keys(parts).filter(Boolean).join(', ')}, console, or nothing\n`)
+    process.exit(2)
+  }
+  print(machine())
+  const measured: Partial<Record<ServerName, Figures>> = {}
+  for (const name of serverNames) {
+    if (values.server !== undefined && values.server !== name) continue
+    const server = await startServer(name)
+    if (!server) {
+      print('\nNo packaged PostgreSQL 15 or newer is installed on this machine: its tables are left out.')
+      continue
+    }
+    try {
+      measured[name] = await part(server)
+    } finally {
+      await server.stop()
+    }
+  }
+  print(goalsTable(measured))
+  print(machine())
+}

@@ -2,53 +2,71 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import { sign } from '../src/wire/signature.ts'
 
 export const signingSecret = 'whsec_of_the_benchmark'
+export const keyName = 'bench'
 
 /** GENERATION_KEYS with that secret. */
-export const generationKeys = JSON.stringify([{ name: 'bench', api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
+export const generationKeys = JSON.stringify([{ name: keyName, api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
 
 /** About what a link with a storage signature in it makes of a notification. */
-const bodyBytes = 1200
+export const bodyBytes = 1200
 
-export type Notified = { requestId: string; body: Buffer }
+/**
+ * - `whole`: audio and errors in turn, which carry all there is
+ * - `image`: one link, of which the rest has to be fetched
+ * - `mixed`: `whole`, with an image among so many
+ */
+export type Kind = 'whole' | 'image' | 'mixed'
+const mixedEvery = 25
 
-/** The webhook of audio has its only link, so landing it needs no call to the provider before; it is completed later. */
-export function audioNotification(requestId: string = randomUUID()): Notified {
-  const link = (padding: string) => `https://media.example/${requestId}.mp3?signature=${padding}`
-  return padded(requestId, (padding) => ({
-    request_id: requestId,
-    status: 'OK',
-    payload: { model: 'lyra-audio', output: { audio: { url: link(padding) } }, cost: 2 },
-  }))
+type Body = 'audio' | 'error' | 'image'
+
+/** The provider's stand-in tells by this digit of the request id what it is asked for. */
+const marks: Record<Body, string> = { audio: '8', error: '9', image: 'a' }
+const markAt = 19
+
+export function markOf(requestId: string): Body | undefined {
+  return (['audio', 'error', 'image'] as const).find((body) => marks[body] === requestId[markAt])
 }
 
-export function errorNotification(requestId: string = randomUUID()): Notified {
-  return padded(requestId, (padding) => ({
-    request_id: requestId,
-    status: 'ERROR',
-    error: { code: 'GENERATION_FAILED', message: `the model gave up: ${padding}` },
-  }))
+const texts: Record<Body, (id: string, padding: string) => string> = {
+  audio: (id, padding) =>
+    `{"request_id":"${id}","status":"OK","payload":{"model":"lyra-audio","output":{"audio":{"url":"https://media.example/${id}.mp3?signature=${padding}"}},"cost":2}}`,
+  error: (id, padding) =>
+    `{"request_id":"${id}","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"the model gave up: ${padding}"}}`,
+  image: (id, padding) =>
+    `{"request_id":"${id}","status":"OK","payload":{"model":"aurora-image","output":{"images":[{"url":"https://media.example/${id}.png?signature=${padding}"}]},"cost":4}}`,
 }
 
-function padded(requestId: string, notification: (padding: string) => object): Notified {
-  const missing = bodyBytes - JSON.stringify(notification('')).length
-  // Random, so that no layer below gets to compress it away.
-  const padding = randomBytes(Math.ceil(missing / 2))
-    .toString('hex')
-    .slice(0, missing)
-  return { requestId, body: Buffer.from(JSON.stringify(notification(padding))) }
-}
+/** Random, so that no layer below gets to compress it away; each padding is another piece of it. */
+const pool = randomBytes(1 << 20).toString('hex')
+const idLength = 36
+const paddingLength = Object.fromEntries(
+  Object.entries(texts).map(([body, text]) => [body, bodyBytes - text('x'.repeat(idLength), '').length]),
+)
 
-/** One whole HTTP request as the provider would write it, under an id of its own. */
-export function signedRequest({ body }: Notified, nowSeconds: number): Buffer {
-  const head = [
-    'POST /webhooks HTTP/1.1',
-    'host: 127.0.0.1',
-    'user-agent: mediadock-provider/0.1.0',
-    'content-type: application/json',
-    `content-length: ${body.length}`,
-    `x-service-webhook-id: ${randomUUID()}`,
-    `x-service-timestamp: ${nowSeconds}`,
-    `x-service-signature: ${sign(body, signingSecret, nowSeconds)}`,
-  ]
-  return Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`), body])
+export type Signed = { requestId: string; bytes: Buffer }
+
+/** One whole HTTP request as the provider would write it, under ids of its own, ready for the socket. */
+export function signedRequest(kind: Kind, index: number, nowSeconds: number): Signed {
+  const isImage = kind === 'image' || (kind === 'mixed' && index % mixedEvery === 0)
+  const what: Body = isImage ? 'image' : index % 2 === 0 ? 'audio' : 'error'
+  const id = randomUUID()
+  const requestId = `${id.slice(0, markAt)}${marks[what]}${id.slice(markAt + 1)}`
+  const length = paddingLength[what] ?? 0
+  const from = Math.floor(Math.random() * (pool.length - length))
+  const body = Buffer.from(texts[what](requestId, pool.slice(from, from + length)), 'latin1')
+  const head = `POST /webhooks HTTP/1.1\r
+host: 127.0.0.1\r
+user-agent: mediadock-provider/0.1.0\r
+content-type: application/json\r
+content-length: ${body.length}\r
+x-service-webhook-id: ${randomUUID()}\r
+x-service-timestamp: ${nowSeconds}\r
+x-service-signature: ${sign(body, signingSecret, nowSeconds)}\r
+\r
+`
+  const bytes = Buffer.allocUnsafe(head.length + body.length)
+  bytes.write(head, 'latin1')
+  body.copy(bytes, head.length)
+  return { requestId, bytes }
 }

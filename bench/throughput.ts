@@ -1,44 +1,88 @@
-import { setTimeout as delay } from 'node:timers/promises'
-import type postgres from 'postgres'
-import type { Contender } from './contenders.ts'
-import type { LoadGenerator, Measured } from './load.ts'
+import path from 'node:path'
+import postgres from 'postgres'
+import { migrate } from '../src/runtime/postgres/migrate.ts'
+import { startExpressProcess, type Contender } from './contenders.ts'
+import type { Figures } from './goals.ts'
+import type { Load } from './load.ts'
+import { connections as crowd, untilLanded, withRig, type Rig } from './rig.ts'
+import type { BenchServer } from './servers.ts'
+import { median, print, say, table } from './tables.ts'
 
-export type Row = { name: string; connections: number; rounds: Measured[] }
+export type ThroughputSize = { rounds: number; secondsPerRound: number; crowds: readonly number[] }
 
-export type ThroughputOptions = {
-  /** In the order in which they take their turns. */
-  contenders: ReadonlyMap<string, Contender>
-  generator: LoadGenerator
-  /** The receiver's database, to see when it has landed what it acknowledged. */
-  sql: postgres.Sql
-  rounds: number
-  secondsPerRound: number
-}
+type Row = { name: ContenderName; connections: number; rounds: Load[] }
+
+const contenderNames = ['receiver', 'Express + HMAC, no database', 'Express + HMAC, one insert per request'] as const
+type ContenderName = (typeof contenderNames)[number]
 
 const warmUpRequests = 15_000
-const crowds = [64, 256]
+
+/** How fast deliveries are acknowledged, beside what HTTP alone costs and beside the obvious way of storing them. */
+export async function benchThroughput(server: BenchServer, size: ThroughputSize): Promise<Figures> {
+  return withRig(server, {}, async (rig) => {
+    const express = await startExpressProcess()
+    const insert = await startInsertContender(server)
+    try {
+      const contenders: Record<ContenderName, Contender> = {
+        receiver: rig.receiver,
+        'Express + HMAC, no database': express,
+        'Express + HMAC, one insert per request': insert,
+      }
+      const rows = await measureThroughput(rig, contenders, size)
+      print(report(server, rows))
+      const at = (name: ContenderName) => rows.find((row) => row.name === name && row.connections === crowd)
+      const [receiver, bare, inserting] = contenderNames.map(at)
+      return receiver && bare && inserting
+        ? { acknowledgedToExpress: medianRatio(receiver, bare), acknowledgedToInsert: medianRatio(receiver, inserting) }
+        : {}
+    } finally {
+      await express.stop()
+      await insert.stop()
+    }
+  })
+}
+
+/** Express with one insert per request, into a database of its own on the same server with the same tables and indexes. */
+export async function startInsertContender(server: BenchServer): Promise<Contender> {
+  const url = await server.createDatabase()
+  await migrate({ url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
+  const contender = await startExpressProcess(url)
+  return {
+    ...contender,
+    stop: async () => {
+      await contender.stop()
+      const admin = postgres(server.adminUrl, { max: 1, onnotice: () => {} })
+      await admin`drop database ${admin(new URL(url).pathname.slice(1))} with (force)`
+      await admin.end()
+    },
+  }
+}
 
 /**
  * Rounds taken in turn (A B C A B C …), so that whatever else the machine does
  * falls on all of them; each round is as many requests as the one before
  * suggests for its length.
  */
-export async function measureThroughput(options: ThroughputOptions): Promise<Row[]> {
-  const { contenders, generator, sql, rounds, secondsPerRound } = options
+async function measureThroughput(
+  { generator, sql }: Rig,
+  contenders: Record<ContenderName, Contender>,
+  { rounds, secondsPerRound, crowds }: ThroughputSize,
+): Promise<Row[]> {
   const rows: Row[] = []
   for (const connections of crowds) {
-    const turns = [...contenders].map(([name, { webhooksUrl }]) => ({
-      url: webhooksUrl,
+    const turns = contenderNames.map((name) => ({
+      url: contenders[name].webhooksUrl,
       requests: warmUpRequests,
-      row: { name, connections, rounds: [] as Measured[] },
+      row: { name, connections, rounds: [] as Load[] },
     }))
     rows.push(...turns.map(({ row }) => row))
     for (let round = 0; round <= rounds; round += 1) {
+      say(`acknowledged at ${connections} connections, round ${round} of ${rounds}`)
       for (const turn of turns) {
-        const measured = await generator.run({ url: turn.url, connections, requests: turn.requests })
-        turn.requests = Math.ceil(measured.perSecond * secondsPerRound)
+        const load = await generator.run({ url: turn.url, connections, requests: turn.requests })
+        turn.requests = Math.ceil(load.perSecond * secondsPerRound)
         // The first round only warms up.
-        if (round > 0) turn.row.rounds.push(measured)
+        if (round > 0) turn.row.rounds.push(load)
         await untilLanded(sql)
       }
     }
@@ -46,28 +90,25 @@ export async function measureThroughput(options: ThroughputOptions): Promise<Row
   return rows
 }
 
-/** What the receiver still has to land must not burden the next turn. */
-async function untilLanded(sql: postgres.Sql): Promise<void> {
-  while (true) {
-    const [row] = await sql`select exists (select from mediadock.inbox) as waiting`
-    if (!row?.['waiting']) return
-    await delay(100)
-  }
-}
-
-/** The middle one of the rounds, figure by figure. */
-export function medianOf(rounds: readonly Measured[]): Measured {
-  const middle = (pick: (measured: Measured) => number) => median(rounds.map(pick))
-  return { perSecond: middle((m) => m.perSecond), p50Ms: middle((m) => m.p50Ms), p99Ms: middle((m) => m.p99Ms) }
-}
-
 /** The median of round-by-round ratios: two neighbours in time saw the same machine. */
-export function medianRatio(of: Row, to: Row): number {
+function medianRatio(of: Row, to: Row): number {
   return median(of.rounds.map(({ perSecond }, round) => perSecond / (to.rounds[round]?.perSecond ?? NaN)))
 }
 
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  const half = Math.floor(sorted.length / 2)
-  return sorted.length % 2 === 1 ? (sorted[half] ?? NaN) : ((sorted[half - 1] ?? NaN) + (sorted[half] ?? NaN)) / 2
+function report({ words }: BenchServer, rows: readonly Row[]): string {
+  const lines = rows.map((row) => {
+    const middle = (pick: (load: Load) => number) => median(row.rounds.map(pick))
+    const receiver = rows.find(({ name, connections }) => name === 'receiver' && connections === row.connections)
+    return [
+      row.connections,
+      row.name,
+      middle((load) => load.perSecond),
+      middle((load) => load.p50Ms),
+      middle((load) => load.p99Ms),
+      row.name === 'receiver' || !receiver ? '' : medianRatio(receiver, row),
+      middle((load) => (load.cpuSeconds / load.acknowledged) * 1e6),
+    ]
+  })
+  const columns = ['connections', '', 'acknowledged/s', 'p50 ms', 'p99 ms', 'receiver ÷ it', 'generator, µs of CPU each']
+  return table(`Acknowledged on ${words}`, columns, lines)
 }

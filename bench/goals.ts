@@ -1,0 +1,52 @@
+import { serverNames, type ServerName } from './servers.ts'
+import { table } from './tables.ts'
+
+/** What is wanted, in the order of the table; the figure is met when it is on the right side of the limit. */
+const goals = {
+  acknowledgedToExpress: ['acknowledged at 256 connections ÷ Express + HMAC, no database', '≥', 0.75, ''],
+  acknowledgedToInsert: ['acknowledged at 256 connections ÷ one insert per request', '≥', 2, ''],
+  sustainedToInsert: ['acknowledged and landed, sustained ÷ one insert per request', '≥', 1.1, ''],
+  backlogToAcknowledged: ['landed from a backlog ÷ acknowledged', '≥', 1, ''],
+  wholeP50: ['arrival to results at half of sustained, nothing to fetch, p50', '≤', 10, ' ms'],
+  wholeP99: ['arrival to results at half of sustained, nothing to fetch, p99', '≤', 60, ' ms'],
+  fetchedP50: ['the same, everything fetched from a provider that answers in 20 ms, p50', '≤', 60, ' ms'],
+  fetchedAtRateP50: ['the same at 100 a second, p50', '≤', 60, ' ms'],
+  othersLate: ['one of 16 calls hangs: the results of the others, the last', '≤', 1, ' s'],
+  ownFirstLink: ['one of 16 calls hangs: its own first link, the last', '≤', 2, ' s'],
+  killed: ['kill -9 beside a second receiver: all that was acknowledged is in results after', '≤', 10, ' s'],
+  providerBack: ['provider back: 95 % of what was incomplete is complete after', '≤', 30, ' s'],
+  grown: ['rate at 10 M deliveries ÷ at 0', '≥', 0.9, ''],
+  diskToBody: ['bytes on disk ÷ bytes of body', '≤', 2.3, ''],
+  peakRss: ['RSS of the receiver at the peak', '≤', 256, ' MB'],
+} as const satisfies Record<string, readonly [words: string, sense: '≥' | '≤', limit: number, unit: string]>
+
+export type Goal = keyof typeof goals
+export type Figures = Partial<Record<Goal, number>>
+
+export function isMet(goal: Goal, figure: number): boolean {
+  const [, sense, limit] = goals[goal]
+  return sense === '≥' ? figure >= limit : figure <= limit
+}
+
+/** Each goal, met or MISSED with its figure on each server; what this run did not measure says so. */
+export function goalsTable(measured: Partial<Record<ServerName, Figures>>): string {
+  const servers = serverNames.filter((name) => measured[name])
+  const cell = (goal: Goal, figure: number | undefined) => {
+    if (figure === undefined) return 'not measured'
+    // Nothing that could not be found is met.
+    const shown = Number.isFinite(figure)
+      ? `${Number(figure.toPrecision(3))}${goals[goal][3]}`
+      : Number.isNaN(figure)
+        ? 'none found'
+        : 'no end'
+    return isMet(goal, figure) ? `met: ${shown}` : `**MISSED**: ${shown}`
+  }
+  const all = Object.keys(goals) as Goal[]
+  const rows = all
+    .filter((goal) => servers.some((name) => measured[name]?.[goal] !== undefined))
+    .map((goal) => {
+      const [words, sense, limit, unit] = goals[goal]
+      return [words, `${sense} ${limit}${unit}`, ...servers.map((name) => cell(goal, measured[name]?.[goal]))]
+    })
+  return table('Goals', ['goal', 'wanted', ...servers], rows)
+}

@@ -1,0 +1,189 @@
+import type { Figures } from './goals.ts'
+import { measureLatency, type Latency } from './latency.ts'
+import type { Load } from './load.ts'
+import { peakRssMbOf } from './processes.ts'
+import {
+  connections,
+  costOf,
+  metricOf,
+  unlimitedFetching,
+  untilLanded,
+  untilLogged,
+  waitingOf,
+  warmUp,
+  withRig,
+  type Cost,
+  type Rig,
+} from './rig.ts'
+import type { BenchServer } from './servers.ts'
+import { median, print, say, table } from './tables.ts'
+import { startInsertContender } from './throughput.ts'
+
+export type SustainedSize = { probes: number; probeSeconds: number; confirmSeconds: number; latencySeconds: number }
+
+/** A rate that was offered for a time, and what stood at its end. */
+export type Probe = Load & Cost & { offered: number; waiting: number; dropped: number; why: string | undefined }
+
+/** Of what was offered: the answers to the last requests are on their way when the time is up. */
+const reachedShare = 0.98
+/** A step down after a rate that was held for a probe and not for a minute. */
+const stepDown = 0.93
+const maxConfirms = 6
+
+/**
+ * The highest offered rate at which nothing piles up, beside one insert per request of the same
+ * run, then the latency at half of it.
+ */
+export async function benchSustained(server: BenchServer, size: SustainedSize): Promise<Figures> {
+  return withRig(server, {}, async (rig) => {
+    const insert = await startInsertContender(server)
+    const inserted: number[] = []
+    const turn = { url: insert.webhooksUrl, connections }
+    let sustained: Sustained
+    let acknowledged: number
+    try {
+      await rig.generator.run({ ...turn, requests: 10_000 })
+      await warmUp(rig)
+      // Before, between and after, so that it saw the same machine.
+      const insertRound = async () => {
+        const requests = Math.ceil((inserted.at(-1) ?? 3000) * size.probeSeconds)
+        inserted.push((await rig.generator.run({ ...turn, requests })).perSecond)
+      }
+      await insertRound()
+      acknowledged = (await rig.generator.run({ url: rig.receiver.webhooksUrl, connections, requests: 20_000 })).perSecond
+      await untilLanded(rig.sql)
+      sustained = await findSustained(rig, { ...size, most: acknowledged, between: insertRound })
+      await insertRound()
+    } finally {
+      await insert.stop()
+    }
+    const { confirmed, disk } = sustained
+    const ratio = (confirmed?.offered ?? NaN) / median(inserted)
+    const peakRss = await peakRssMbOf(rig.receiver.pid)
+    print(sustainedTable(rig, { confirmed, ratio, inserted: median(inserted), peakRss, disk }))
+    const half = confirmed ? await latencies(server, confirmed.offered / 2, size.latencySeconds) : undefined
+    return {
+      sustainedToInsert: ratio,
+      peakRss,
+      diskToBody: disk,
+      wholeP50: half?.whole.p50Ms ?? NaN,
+      wholeP99: half?.whole.p99Ms ?? NaN,
+      fetchedP50: half?.fetched.p50Ms ?? NaN,
+      fetchedAtRateP50: half?.fetchedAtRate.p50Ms ?? NaN,
+    }
+  })
+}
+
+type Sustained = { confirmed: Probe | undefined; disk: number }
+type Search = SustainedSize & { most: number; between?: () => Promise<void> }
+
+/** Halves the interval by short probes, then holds what it found for a minute, a step lower until that is held. */
+export async function findSustained(rig: Rig, { probes, probeSeconds, confirmSeconds, most, between }: Search): Promise<Sustained> {
+  let [low, high] = [0, most]
+  for (let step = 0; step < probes; step += 1) {
+    const rate = Math.round(step === 0 ? most / 2 : (low + high) / 2)
+    // What piles up within a short probe would be as much more in a minute.
+    const probed = await probe(rig, rate, { seconds: probeSeconds, maxWaiting: rate * Math.min(1, (probeSeconds / confirmSeconds) * 2) })
+    if (probed.why === undefined) low = rate
+    else high = rate
+  }
+  await between?.()
+  await untilLogged(rig.sql)
+  const before = await bytesOnDisk(rig)
+  let bodyBytes = 0
+  for (let tries = 0, rate = low; tries < maxConfirms && rate > 0; tries += 1, rate = Math.round(rate * stepDown)) {
+    const confirmed = await probe(rig, rate, { seconds: confirmSeconds, maxWaiting: rate })
+    bodyBytes += confirmed.bodyBytes
+    if (confirmed.why !== undefined) continue
+    await untilLogged(rig.sql)
+    return { confirmed, disk: ((await bytesOnDisk(rig)) - before) / bodyBytes }
+  }
+  return { confirmed: undefined, disk: NaN }
+}
+
+/** Offers a rate for a time; `why` says what kept it from being sustained. */
+export async function probe(rig: Rig, perSecond: number, { seconds, maxWaiting }: { seconds: number; maxWaiting: number }): Promise<Probe> {
+  const { receiver, generator, sql } = rig
+  const dropped = () => metricOf(receiver, 'mediadock_arrival_log_dropped_total')
+  const [landedBefore, droppedBefore] = [await landed(sql), await dropped()]
+  const requests = Math.round(perSecond * seconds)
+  let waiting = NaN
+  const load = await costOf(rig, async () => {
+    const sent = await generator.run({ url: receiver.webhooksUrl, connections, requests, perSecond })
+    waiting = await waitingOf(sql)
+    return sent
+  })
+  await untilLanded(sql)
+  const lost = load.acknowledged - ((await landed(sql)) - landedBefore)
+  if (lost > 0) throw new Error(`${lost} deliveries were acknowledged, are no longer in the inbox, and are not in results`)
+  const droppedNow = (await dropped()) - droppedBefore
+  const why =
+    load.refused > 0
+      ? `${load.refused} were not answered 200`
+      : load.inTime < requests * reachedShare
+        ? `only ${load.inTime} of ${requests} were answered in time`
+        : waiting > maxWaiting
+          ? `${waiting} waited in the inbox at the end`
+          : droppedNow > 0
+            ? `the log had no room for ${droppedNow} arrivals`
+            : undefined
+  say(`${perSecond}/s for ${seconds} s: ${why ?? 'held'} (${waiting} waited)`)
+  return { ...load, offered: perSecond, waiting, dropped: droppedNow, why }
+}
+
+async function landed(sql: Rig['sql']): Promise<number> {
+  const [row] = await sql<{ n: number }[]>`select count(*)::int as n from mediadock.results where landed_at is not null`
+  return row?.n ?? NaN
+}
+
+/** Over all tables and indexes of the schema. */
+export async function bytesOnDisk({ sql }: Pick<Rig, 'sql'>): Promise<number> {
+  const [row] = await sql<{ bytes: string }[]>`
+    select sum(pg_total_relation_size(c.oid)) as bytes from pg_class c where relnamespace = 'mediadock'::regnamespace and relkind in ('r', 'm')`
+  return Number(row?.bytes)
+}
+
+const fetchedPerSecond = 100
+
+/** On a receiver of its own: every delivery with all there is, then every one with a call to the provider. */
+async function latencies(server: BenchServer, perSecond: number, seconds: number) {
+  return withRig(server, { env: unlimitedFetching }, async (rig) => {
+    await rig.provider.order({ answerMs: 20 })
+    await warmUp(rig)
+    const measure = async (words: string, at: { perSecond: number; kind: 'whole' | 'image' }) => {
+      say(`${words} at ${Math.round(at.perSecond)}/s for ${seconds} s`)
+      const latency = await measureLatency(rig, { ...at, seconds })
+      rows.push([words, at.perSecond, latency.samples, latency.p50Ms, latency.p99Ms, latency.missing])
+      return latency
+    }
+    const rows: (string | number)[][] = []
+    const whole: Latency = await measure('nothing to fetch', { perSecond, kind: 'whole' })
+    const fetchedAtRate = await measure('fetched, the provider answers in 20 ms', { perSecond: fetchedPerSecond, kind: 'image' })
+    const fetched = await measure('fetched, the provider answers in 20 ms', { perSecond, kind: 'image' })
+    const columns = ['', 'a second', 'samples', 'p50 ms', 'p99 ms', 'not there after 30 s']
+    print(table(`From arrival to the complete row of results on ${server.words}`, columns, rows))
+    return { whole, fetched, fetchedAtRate }
+  })
+}
+
+type Found = { confirmed: Probe | undefined; ratio: number; inserted: number; peakRss: number; disk: number }
+
+function sustainedTable({ server }: Rig, { confirmed, ratio, inserted, peakRss, disk }: Found): string {
+  const each = (seconds: number) => (seconds / (confirmed?.acknowledged ?? NaN)) * 1e6
+  return table(
+    `Sustained on ${server.words}`,
+    ['', ''],
+    [
+      ['acknowledged and landed, nothing piling up, a second', confirmed?.offered ?? 'none'],
+      ['one insert per request, a second', inserted],
+      ['ratio', ratio],
+      ['acknowledged within, p50 and p99 ms', `${confirmed?.p50Ms.toFixed(1)}, ${confirmed?.p99Ms.toFixed(1)}`],
+      ['waiting in the inbox at the end', confirmed?.waiting],
+      ['CPU of the receiver, µs a delivery', each(confirmed?.receiverSeconds ?? NaN)],
+      ['CPU of Postgres, µs a delivery', each(confirmed?.postgresSeconds ?? NaN)],
+      ['CPU of the generator, µs a delivery', each(confirmed?.cpuSeconds ?? NaN)],
+      ['RSS of the receiver at the peak, MB', peakRss],
+      ['bytes on disk ÷ bytes of body', disk],
+    ],
+  )
+}
