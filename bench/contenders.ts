@@ -1,5 +1,6 @@
 import { fork, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
+import { rmSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
@@ -47,7 +48,13 @@ export async function startReceiverProcess({ databaseUrl, providerUrl, env = {},
   })
   await log.close()
   const url = `http://127.0.0.1:${port}`
+  const endWithUs = () => {
+    child.kill('SIGKILL')
+    rmSync(folder, { recursive: true, force: true })
+  }
+  process.once('exit', endWithUs)
   const gone = async (signal: NodeJS.Signals) => {
+    process.off('exit', endWithUs)
     await end(child, signal)
     await fs.rm(folder, { recursive: true, force: true })
   }

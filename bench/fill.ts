@@ -38,6 +38,7 @@ export async function addDeliveries(filling: Filling, from: number, to: number):
         await copy(sql, 'arrivals', 't.delivery_id = c.id')
         if ((done / batchRows) % 10 === 9 || done + rows === to) say(`${done + rows} of ${to} deliveries`)
       }
+      for (const table of ['requests', 'deliveries', 'attempts', 'arrivals']) await expectRows(sql, table, to)
     })
   })
 }
@@ -116,6 +117,12 @@ async function copy(sql: postgres.Sql, table: string, join: string): Promise<voi
     `insert into mediadock.${table} (${columns.map(({ name }) => name).join(', ')})
      select ${values.join(', ')} from copied c join mediadock.${table} t on ${join}`,
   )
+}
+
+/** A table that was left out would make the rates of a filled database look better than they are. */
+async function expectRows(sql: postgres.Sql, table: string, least: number): Promise<void> {
+  const [row] = await sql<{ n: number }[]>`select count(*)::int as n from mediadock.${sql(table)}`
+  if (!row || row.n < least) throw new Error(`mediadock.${table} was to be filled with ${least} rows and has ${row?.n}`)
 }
 
 /** While it is filled the server neither waits for checkpoints nor writes whole pages twice; afterwards it is as it comes. */

@@ -11,6 +11,7 @@ import { machine, print } from './tables.ts'
 import { benchThroughput } from './throughput.ts'
 
 /** `npm run bench [-- <what>] [--quick] [--server embedded|packaged]`: see docs/benchmarks.md. */
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
 const [first = ''] = process.argv.slice(2)
 if (first === 'console') await benchConsole(process.argv.slice(3))
 else await run(first.startsWith('-') ? process.argv.slice(2) : process.argv.slice(3), first.startsWith('-') ? '' : first)

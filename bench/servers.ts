@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
@@ -21,8 +22,6 @@ export type BenchServer = {
   adminUrl: string
   /** A new, empty database. */
   createDatabase: () => Promise<string>
-  /** For what a server keeps beside its data; gone with it. */
-  folder: string
   stop: () => Promise<void>
 }
 
@@ -38,6 +37,7 @@ export async function startServer(name: ServerName): Promise<BenchServer | undef
     binaries === undefined
       ? await startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn'), settings })
       : await startPackagedPostgres({ binaries, settings })
+  const folders = 'dataDir' in started ? [folder, path.dirname(started.dataDir)] : [folder]
   const stop = async () => {
     await ('remove' in started ? started.remove() : started.stop())
     await fs.rm(folder, { recursive: true, force: true })
@@ -49,18 +49,26 @@ export async function startServer(name: ServerName): Promise<BenchServer | undef
     await season(sql)
     const [about] = await sql<{ version: string; jit: boolean; pid: number }[]>`
       select split_part(current_setting('server_version'), ' ', 1) as version, current_setting('jit') = 'on' and pg_jit_available() as jit, pg_backend_pid() as pid`
+    const pid = await parentOf(about?.pid ?? 0)
+    // An error or a signal must leave behind no server, and no gigabytes.
+    const endWithUs = () => {
+      process.kill(pid, 'SIGQUIT')
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500)
+      for (const one of folders) rmSync(one, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
+    }
+    if (pid > 0) process.once('exit', endWithUs)
     return {
       name,
       words: `${name} PostgreSQL ${about?.version}, ${about?.jit ? 'with' : 'without'} JIT`,
-      pid: await parentOf(about?.pid ?? 0),
+      pid,
       adminUrl,
-      folder,
       createDatabase: async () => {
         const database = `bench_${(made += 1)}`
         await sql`create database ${sql(database)}`
         return adminUrl.replace(/postgres$/, database)
       },
       stop: async () => {
+        process.off('exit', endWithUs)
         await sql.end({ timeout: 5 })
         await stop()
       },
