@@ -21,18 +21,34 @@ export type ReceiverOptions = {
 }
 
 const startTimeoutMs = 30_000
-const program = path.resolve(import.meta.dirname, '../src/cli.ts')
+const root = path.resolve(import.meta.dirname, '..')
+
+/** What the image starts, as its Dockerfile says: options of Node, program, command, and the environment. */
+async function startedByImage(): Promise<{ options: string[]; program: string[]; env: Record<string, string> }> {
+  const stage = (await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')).split(/^FROM /m).at(-1) ?? ''
+  const words = (instruction: string): string[] => JSON.parse(new RegExp(`^${instruction} (\\[.*\\])$`, 'm').exec(stage)?.[1] ?? '[]')
+  const [node, ...args] = [...words('ENTRYPOINT'), ...words('CMD')]
+  const at = args.findIndex((word) => word.endsWith('.ts'))
+  if (node !== 'node' || at < 0) throw new Error('the Dockerfile does not say how the receiver is started')
+  const given = [...stage.matchAll(/^ENV (.+)$/gm)].flatMap(([, all = '']) => all.split(' '))
+  return {
+    options: args.slice(0, at),
+    program: [path.join(root, args[at] ?? ''), ...args.slice(at + 1)],
+    env: Object.fromEntries(given.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])),
+  }
+}
 
 /** The receiver as the Dockerfile starts it: production, its own process, its log at its usual level. */
 export async function startReceiverProcess({ databaseUrl, providerUrl, env = {}, logFile }: ReceiverOptions): Promise<Receiver> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-receiver-'))
   const log = await fs.open(logFile ?? path.join(folder, 'receiver.log'), 'w')
   const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []
+  const image = await startedByImage()
   const [port, internalPort] = [await freePort(), await freePort()]
-  const child = spawn(process.execPath, [...profiling, program, 'start', 'receiver'], {
+  const child = spawn(process.execPath, [...profiling, ...image.options, ...image.program], {
     cwd: folder,
     env: {
-      NODE_ENV: 'production',
+      ...image.env,
       DATABASE_URL: databaseUrl,
       HOST: '127.0.0.1',
       PORT: String(port),

@@ -103,8 +103,9 @@ const changed: Record<string, string> = {
   headers: `jsonb_set(t.headers, '{x-service-webhook-id}', to_jsonb(c.new_webhook_id))`,
   output: `replace(t.output::text, t.request_id::text, c.new_request_id::text)::jsonb`,
   url: 'replace(t.url, t.request_id::text, c.new_request_id::text)',
-  // A month of them has been asked for long since.
+  // A month of them has been completed long since.
   next_poll_at: 'null',
+  media_complete: 't.landed_at is not null',
   confirmed_at: 't.landed_at - c.shift',
 }
 

@@ -21,27 +21,27 @@ export async function onResults(sql: postgres.Sql, heard: (one: Heard) => void):
 const settleMs = 30_000
 
 /**
- * From when a delivery should have been sent to the NOTIFY of its complete row of results, at a
- * steady rate. One whose row does not come within half a minute counts as one that never comes.
+ * From when a delivery should have been sent to the NOTIFY of its row of results, which of an
+ * image has to be the complete one, at a steady rate. One whose row does not come within half a minute counts as one that never comes.
  */
 export async function measureLatency(
   { generator, receiver, sql }: Rig,
   { perSecond, seconds, kind }: { perSecond: number; seconds: number; kind: Kind },
 ): Promise<Latency> {
-  const completeAt = new Map<string, number>()
+  const thereAt = new Map<string, number>()
   const unlisten = await onResults(sql, ({ requestId, mediaComplete, atMs }) => {
-    if (mediaComplete && !completeAt.has(requestId)) completeAt.set(requestId, atMs)
+    if ((mediaComplete || kind === 'direct') && !thereAt.has(requestId)) thereAt.set(requestId, atMs)
   })
   try {
     const requests = Math.round(perSecond * seconds)
     const { sent, acknowledged } = await generator.run({ url: receiver.webhooksUrl, connections, requests, kind, perSecond, withIds: true })
     if (acknowledged < requests) throw new Error(`${requests - acknowledged} of ${requests} deliveries were not acknowledged`)
     const deadline = performance.now() + settleMs
-    while (completeAt.size < requests && performance.now() < deadline) await delay(20)
-    const latencies = sent.map(({ requestId, dueAtMs }) => (completeAt.get(requestId) ?? Infinity) - dueAtMs).sort((a, b) => a - b)
+    while (thereAt.size < requests && performance.now() < deadline) await delay(20)
+    const latencies = sent.map(({ requestId, dueAtMs }) => (thereAt.get(requestId) ?? Infinity) - dueAtMs).sort((a, b) => a - b)
     const at = (share: number) => latencies[Math.min(Math.floor(latencies.length * share), latencies.length - 1)] ?? NaN
     await expectInResults(sql, sent.slice(-200))
-    return { perSecond, samples: requests, p50Ms: at(0.5), p99Ms: at(0.99), missing: requests - completeAt.size }
+    return { perSecond, samples: requests, p50Ms: at(0.5), p99Ms: at(0.99), missing: requests - thereAt.size }
   } finally {
     await unlisten()
     await untilLanded(sql)

@@ -20,7 +20,7 @@ const lastAnswersMs = 10_000
 const expectedStart = Buffer.from('HTTP/1.1 200 ')
 const expectedEnd = Buffer.from('{"status":"accepted"}')
 
-async function measure({ url, connections, requests, kind = 'whole', perSecond, withIds, mayBreak }: LoadOrder): Promise<Load> {
+async function measure({ url, connections, requests, kind = 'direct', perSecond, withIds, mayBreak }: LoadOrder): Promise<Load> {
   const signed: (Signed | undefined)[] = []
   const sent: Sent[] = []
   const signNext = () => signed.push(signedRequest(kind, signed.length, Math.floor(Date.now() / 1000)))

@@ -12,7 +12,7 @@ export type OutageSize = { hangRounds: number; kills: number; awaySeconds: numbe
 /** What an outage costs those who wait for results. */
 export async function benchOutages(server: BenchServer, { hangRounds, kills, awaySeconds }: OutageSize): Promise<Figures> {
   const hang = await withRig(server, { env: unlimitedFetching }, (rig) => hangingCall(rig, hangRounds))
-  const killed = await withRig(server, { env: unlimitedFetching }, (rig) => killedReceiver(rig, kills))
+  const killed = await withRig(server, { env: enoughForKills }, (rig) => killedReceiver(rig, kills))
   const back = await withRig(server, { env: unlimitedFetching }, (rig) => providerAway(rig, awaySeconds))
   const rows = [
     [
@@ -84,6 +84,9 @@ const loadPerSecond = 1500
 const killAfterSeconds = 3
 /** Long enough that at any moment the one that is killed has calls in flight, and so deliveries in its hands. */
 const slowAnswerMs = 400
+
+/** Enough for what has to be fetched, and not for completing all the audio at the same time. */
+const enoughForKills = { FETCH_RATE_PER_MINUTE: '6000' }
 
 /** Of two receivers the one under load is killed; what it had acknowledged is the other's to land. */
 async function killedReceiver(rig: Rig, kills: number): Promise<{ seconds: number; waiting: number }> {

@@ -11,11 +11,11 @@ export const generationKeys = JSON.stringify([{ name: keyName, api_key: 'service
 export const bodyBytes = 1200
 
 /**
- * - `whole`: audio and errors in turn, which carry all there is
+ * - `direct`: audio and errors in turn, which land without a call to the provider; audio is completed later
  * - `image`: one link, of which the rest has to be fetched
- * - `mixed`: `whole`, with an image among so many
+ * - `mixed`: `direct`, with an image among so many
  */
-export type Kind = 'whole' | 'image' | 'mixed'
+export type Kind = 'direct' | 'image' | 'mixed'
 const mixedEvery = 25
 
 type Body = 'audio' | 'error' | 'image'

@@ -53,7 +53,7 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
         await untilLanded(sql)
         expect((await deliver(webhookUrl, one.body)).status).toBe(200)
         await eventually(
-          async () => (await sql`select from mediadock.results where request_id = ${one.requestId} and media_complete`).length === 1,
+          async () => (await sql`select from mediadock.results where request_id = ${one.requestId} and status = 'COMPLETED'`).length === 1,
         )
         await untilLanded(sql)
       })
