@@ -24,6 +24,7 @@ export async function benchOutages(server: BenchServer, { hangRounds, kills, awa
       `kill -9 under ${loadPerSecond} a second, a second receiver runs: all that was acknowledged is in results after, the last of ${kills} times, s`,
       killed.seconds,
     ],
+    ['acknowledged a second by the one that was killed, the least', killed.perSecond],
     ['acknowledged and not in results by then', killed.waiting],
     [
       `provider away for ${awaySeconds} s: 95 % of the ${back.incomplete} that were incomplete are complete after its return, s`,
@@ -31,7 +32,12 @@ export async function benchOutages(server: BenchServer, { hangRounds, kills, awa
     ],
   ]
   print(table(`Outages on ${server.words}`, ['', ''], rows))
-  return { othersLate: hang.others, ownFirstLink: hang.own, killed: killed.seconds, providerBack: back.seconds }
+  return {
+    othersLate: hang.others,
+    ownFirstLink: hang.own,
+    killed: killed.perSecond < loadPerSecond * reachedShare ? NaN : killed.seconds,
+    providerBack: back.seconds,
+  }
 }
 
 const crowd = 16
@@ -85,15 +91,20 @@ const killAfterSeconds = 3
 /** Long enough that at any moment the one that is killed has calls in flight, and so deliveries in its hands. */
 const slowAnswerMs = 400
 
+type Killed = { seconds: number; waiting: number; perSecond: number }
+
+/** A receiver that was killed under less than this share of the load shows nothing of it. */
+const reachedShare = 0.8
+
 /** Enough for what has to be fetched, and not for completing all the audio at the same time. */
 const enoughForKills = { FETCH_RATE_PER_MINUTE: '6000' }
 
 /** Of two receivers the one under load is killed; what it had acknowledged is the other's to land. */
-async function killedReceiver(rig: Rig, kills: number): Promise<{ seconds: number; waiting: number }> {
+async function killedReceiver(rig: Rig, kills: number): Promise<Killed> {
   const { sql, generator, provider, receiver: survivor } = rig
   await provider.order({ answerMs: slowAnswerMs })
   await warmUp(rig)
-  let [slowest, left] = [0, 0]
+  let [slowest, left, least] = [0, 0, Infinity]
   for (let kill = 1; kill <= kills; kill += 1) {
     const victim = await rig.startReceiver()
     await generator.run({ url: victim.webhooksUrl, connections: 64, requests: 5000 })
@@ -111,11 +122,12 @@ async function killedReceiver(rig: Rig, kills: number): Promise<{ seconds: numbe
     const { seconds, waiting } = await untilInResults(sql, acknowledged, killedAt)
     say(`kill -9 with ${acknowledged.length} acknowledged: all in results after ${seconds.toFixed(1)} s`)
     slowest = Math.max(slowest, seconds)
+    least = Math.min(least, acknowledged.length / killAfterSeconds)
     left = Math.max(left, waiting)
     await untilLanded(sql)
   }
   if ((await fetch(new URL('/readyz', survivor.webhooksUrl))).status !== 200) throw new Error('the second receiver is not ready')
-  return { seconds: slowest, waiting: left }
+  return { seconds: slowest, waiting: left, perSecond: least }
 }
 
 async function untilSomeArrived({ sql }: Rig): Promise<void> {

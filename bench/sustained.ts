@@ -84,7 +84,10 @@ export async function findSustained(rig: Rig, { probes, probeSeconds, confirmSec
   for (let step = 0; step < probes; step += 1) {
     const rate = Math.round(step === 0 ? most / 2 : (low + high) / 2)
     // What piles up within a short probe would be as much more in a minute.
-    const probed = await probe(rig, rate, { seconds: probeSeconds, maxWaiting: rate * Math.min(1, (probeSeconds / confirmSeconds) * 2) })
+    const short = { seconds: probeSeconds, maxWaiting: rate * Math.min(1, (probeSeconds / confirmSeconds) * 2) }
+    let probed = await probe(rig, rate, short)
+    // A checkpoint that falls into one of them must not halve the result; what is found is held for longer anyway.
+    if (probed.why !== undefined) probed = await probe(rig, rate, short)
     if (probed.why === undefined) low = rate
     else high = rate
   }
