@@ -1,14 +1,6 @@
 import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
-import {
-  isGiven,
-  logLevel,
-  postgresUrl,
-  settingsReader,
-  withSetting,
-  type ProcessEnvironment,
-  type SettingProblem,
-} from '../runtime/settings.ts'
+import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { ConfigError } from './config-error.ts'
 
 export const programs = ['receiver', 'provider'] as const

@@ -111,7 +111,8 @@ export function startBackground(deps: BackgroundDeps): Background {
     submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
     followUps: startLoop({
       name: 'follow-ups',
-      runOnce: async () => (deps.followsUp ? pressure.paced(followUps.runOnce, signal) : { more: false }),
+      // What is new comes first.
+      runOnce: async () => (deps.followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }),
       idleMs: pollMs,
       after,
       logger,

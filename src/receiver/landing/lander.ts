@@ -34,6 +34,8 @@ export type Lander = {
   claimSome: (lane: Lane) => Promise<{ claimed: number; parked: number; more: boolean }>
   /** Renews the claims that are held for longer than usual. */
   renewClaims: () => Promise<{ more: false }>
+  /** Whether more is ready than is written at once: what can wait, calls to the provider above all, has to. */
+  isBehind: () => boolean
   /** Settles when nothing is held any more: all of it is written, or given back. */
   idle: () => Promise<void>
   /** Settles when no call to the provider is open that is still to complete something. */
@@ -47,6 +49,8 @@ const maxBatchRows = 500
 /** While one batch is written the next is sent, once it is worth a statement of its own: a small one costs as much as ten rows. */
 const maxLandings = 2
 const worthSecondRows = 50
+/** So many wait for their batch only when the machine cannot keep up. */
+const behindRows = 250
 const landingDeadlineMs = 30_000
 const defaultPatienceMs = 1000
 /** After Postgres failed. */
@@ -79,7 +83,8 @@ export function createLander(deps: LanderDeps): Lander {
     queue.push({ ...ready, end })
     pumpAfterThisTurn()
   }
-  const fetches = createResultFetches({ ...deps, land, patienceMs: deps.patienceMs ?? defaultPatienceMs })
+  const isBehind = () => queue.length >= behindRows
+  const fetches = createResultFetches({ ...deps, land, isBehind, patienceMs: deps.patienceMs ?? defaultPatienceMs })
 
   const hold = ({ claimed, notification }: Understood) => {
     holding.hold(claimed)
@@ -212,6 +217,7 @@ export function createLander(deps: LanderDeps): Lander {
       return { claimed: claimed.length, parked, more: claimed.length === limit || bytes >= room.bytes }
     },
     renewClaims: holding.renewClaims,
+    isBehind,
     idle: () => {
       whenIdle ??= Promise.withResolvers()
       pumpAfterThisTurn()

@@ -14,6 +14,8 @@ export type ResultFetchesDeps = PreparingDeps & {
   logger: Logger
   /** Gets each delivery once, and what came later for it. */
   land: LandLater
+  /** Whether landing has more to do than it can: then nothing is asked for first. */
+  isBehind: () => boolean
   /** What an answer may take before readers are told what the webhook carried. */
   patienceMs: number
   /** No result that comes later is written after this. */
@@ -45,7 +47,7 @@ export function createResultFetches(deps: ResultFetchesDeps): ResultFetches {
 
   const add = (one: Understood) => {
     const line = lines.get(one.claimed.keyName) ?? []
-    if (line.length >= maxInLine) return landWithout(one)
+    if (line.length >= maxInLine || deps.isBehind()) return landWithout(one)
     const asking: Asking = { ...one, isInLine: true, late: Promise.withResolvers() }
     lines.set(one.claimed.keyName, [...line, asking])
     asking.timer = setTimeout(() => {

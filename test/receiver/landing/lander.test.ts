@@ -15,6 +15,9 @@ import { createTestWorker, newDelivery } from '../../support/worker.ts'
 const acceptorFor = (deps: WorkerDeps, lander: Lander): Acceptor =>
   createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
 
+const failedWith = (requestId: string, n: number): Buffer =>
+  Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }))
+
 const unreachable = { kind: 'unreachable' as const, detail: 'nobody is there' }
 
 describe.each(testServers)('on %s: what was just accepted', (server) => {
@@ -100,7 +103,7 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
       return { answer: { kind: 'result', result }, keyName }
     }
     const deps = createTestWorker({ databaseUrl: url, fetch })
-    const lander = testLander(deps, { patienceMs: 5000 })
+    const lander = testLander(deps, { patienceMs: 3000 })
     const acceptor = acceptorFor(deps, lander)
     const complete = async () => (await sql`select from mediadock.results where media_complete`).length
     await Promise.all(pictures.map(({ body }) => acceptor.accept(newDelivery(body))))
@@ -121,6 +124,33 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
     expect(asked.toSorted()).toEqual(pictures.map(({ requestId }) => requestId).toSorted())
   })
 
+  it('lands with what its webhook carried, without a call, while landing is behind', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    let asked = 0
+    const fetch = async ({ keyName }: ResultLookup): Promise<Fetched> => {
+      asked += 1
+      return { answer: unreachable, keyName }
+    }
+    const deps = createTestWorker({ databaseUrl: url, fetch })
+    const writing = Promise.withResolvers<void>()
+    const lander = testLander({ ...deps, db: aroundStatements(deps.db, (run) => writing.promise.then(run)) })
+    const acceptor = acceptorFor(deps, lander)
+    // Of one request, which is being written: they have to wait.
+    const { requestId } = failed()
+    await acceptor.accept(newDelivery(failedWith(requestId, 0)))
+    await Promise.all(Array.from({ length: 300 }, (_, n) => acceptor.accept(newDelivery(failedWith(requestId, n + 1)))))
+    expect(lander.isBehind()).toBe(true)
+    const picture = okImage()
+    await acceptor.accept(newDelivery(picture.body))
+    writing.resolve()
+    await allLanded(lander)
+    expect(asked).toBe(0)
+    expect(lander.isBehind()).toBe(false)
+    expect(await sql`select media_complete from mediadock.results where request_id = ${picture.requestId}`).toEqual([
+      { media_complete: false },
+    ])
+  })
+
   it('of one request is never in two batches at a time, and two batches are written at a time', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, max: 6 })
@@ -135,10 +165,8 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
     const lander = testLander({ ...deps, db })
     const acceptor = acceptorFor(deps, lander)
     const { requestId } = failed()
-    const ofOne = (n: number) =>
-      Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }))
     for (let n = 0; n < 5; n += 1) {
-      await acceptor.accept(newDelivery(ofOne(n)))
+      await acceptor.accept(newDelivery(failedWith(requestId, n)))
       await Promise.all(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
     }
     await allLanded(lander)
