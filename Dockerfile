@@ -7,7 +7,7 @@ RUN npm ci --omit=dev --ignore-scripts && npx patch-package --error-on-fail && r
 
 FROM node:24-bookworm-slim
 # Memory that a burst took is given back: see docs/operations.md.
-ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=65536
+ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app
 COPY --from=packages /app/node_modules ./node_modules
 COPY package.json ./

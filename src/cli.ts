@@ -1,3 +1,4 @@
+import packageJson from '../package.json' with { type: 'json' }
 import { commands, usage } from './commands/index.ts'
 import { printable, UsageError } from './commands/usage.ts'
 import { ConfigError } from './config/config-error.ts'
@@ -10,6 +11,10 @@ async function main(argv: readonly string[]): Promise<number> {
   if (name === undefined || name === 'help' || name === '--help' || name === '-h') {
     process.stdout.write(usage())
     return name === undefined ? 2 : 0
+  }
+  if (name === '--version' || name === '-v') {
+    process.stdout.write(`${packageJson.version}\n`)
+    return 0
   }
   try {
     const entry = commands[name]

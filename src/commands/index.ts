@@ -24,6 +24,22 @@ export const commands: Record<string, Entry> = {
     summary: 'list HTTP arrivals, refused ones too, newest first',
     load: async () => (await import('./arrivals.ts')).arrivalsCommand,
   },
+  tail: {
+    summary: 'print HTTP arrivals as they come',
+    load: async () => (await import('./tail.ts')).tailCommand,
+  },
+  status: {
+    summary: 'say what is wrong now, as the first page of the console does',
+    load: async () => (await import('./status.ts')).statusCommand,
+  },
+  keys: {
+    summary: 'list the keys: which match, rest, or have calls left',
+    load: async () => (await import('./keys.ts')).keysCommand,
+  },
+  verify: {
+    summary: "verify refused webhooks again with today's secrets",
+    load: async () => (await import('./verify.ts')).verifyCommand,
+  },
   replay: {
     summary: 'process deliveries again',
     load: async () => (await import('./replay.ts')).replayCommand,
@@ -44,5 +60,5 @@ export const commands: Record<string, Entry> = {
 
 export function usage(): string {
   const rows = Object.entries(commands).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`)
-  return `mediadock <command> [options]\n\n${rows.join('\n')}\n\nmediadock <command> --help shows the options and examples of one.\n`
+  return `mediadock <command> [options]\n\n${rows.join('\n')}\n\nmediadock <command> --help shows the options and examples of one, mediadock --version the version.\n`
 }

@@ -13,6 +13,7 @@ import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
 import { recorded, type RunTrigger } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
+import { silentAfterSeconds } from './reconciling/silence.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { Submitter } from './submitting/submit.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
@@ -61,10 +62,6 @@ const drainDeadlineMs = 3000
 const runDeadlineMs = 600_000
 const minutesMs = 20_000
 const partitionsMs = 10_000
-/** A run may take its time, and a tick be missed. */
-const silentAfterTicks = 3
-const minSilentSeconds = 300
-const maxSilentSeconds = 86_400
 
 /** Starts every background role: two lanes of claiming, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
@@ -180,7 +177,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     wake: (role) => loops[role].wake(),
     reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
-    silentAfterSeconds: silentAfter(ticks.getNextRuns(2)),
+    silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
       await Promise.all([...Object.values(loops).map(({ done }) => done), lander.idle(), running, pruning, manual?.catch(() => {})])
@@ -201,12 +198,6 @@ function cronLogger(logger: Logger) {
   const say = (level: 'debug' | 'info' | 'warn' | 'error') => (message: string | Error, error?: Error) =>
     logger[level]({ err: error ?? (message instanceof Error ? message : undefined) }, String(message))
   return { debug: say('debug'), info: say('debug'), warn: say('info'), error: say('error') }
-}
-
-function silentAfter([next, after]: readonly Date[]): number | undefined {
-  if (!next || !after) return undefined
-  const seconds = ((after.getTime() - next.getTime()) / 1000) * silentAfterTicks
-  return seconds > maxSilentSeconds ? undefined : Math.max(minSilentSeconds, seconds)
 }
 
 async function drainLogs({ arrivalLog, pollLog, quarantine }: BackgroundDeps): Promise<void> {

@@ -30,7 +30,7 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
   const env = {
     ...childEnv,
     // As the README has it, with the option below.
-    MALLOC_MMAP_THRESHOLD_: '65536',
+    MALLOC_MMAP_THRESHOLD_: '8192',
     DATABASE_URL: databaseUrl,
     HOST: '127.0.0.1',
     PORT: String(port),

@@ -108,7 +108,7 @@ it('the command says which Node it needs where there is none', async () => {
 it('keeps its memory small however it is started', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
   for (const file of ['README.md', 'Dockerfile', 'package.json']) {
-    expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=65536')
+    expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=8192')
     expect(await read(file), file).toContain('--max-semi-space-size=16')
   }
 })
