@@ -48,6 +48,10 @@ export const commands: Record<string, Entry> = {
     summary: 'poll the provider for what the webhooks missed',
     load: async () => (await import('./reconcile.ts')).reconcileCommand,
   },
+  config: {
+    summary: 'check the settings, the database and the keys',
+    load: async () => (await import('./config.ts')).configCommand,
+  },
   trigger: {
     summary: 'send a signed sample webhook to a receiver',
     load: async () => (await import('./trigger.ts')).triggerCommand,

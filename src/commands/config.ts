@@ -1,0 +1,78 @@
+import { migrationsOf } from '../config/migrations.ts'
+import type { GenerationKey } from '../receiver/domain/keys.ts'
+import { takeCall } from '../receiver/fetching/call-budget.ts'
+import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/provider-client.ts'
+import type { ReceiverSettings } from '../receiver/settings.ts'
+import { isUpToDate } from '../runtime/postgres/migrate.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
+import { withReceiver } from './processing.ts'
+import { printable, printTable, UsageError, type Command } from './usage.ts'
+
+export const configCommand: Command = {
+  help: `
+mediadock config check
+
+Reads the receiver's settings as a start would, reaches its database, and asks the provider with
+each key for its account, which costs one call of the key and nothing else. Says what a start
+would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
+`,
+  run: async (args, env) => {
+    if (args.length !== 1 || args[0] !== 'check') throw new UsageError('config takes one word: check')
+    return withReceiver(env, async ({ db, settings }) => {
+      const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
+      // The budget of calls is in the database, too.
+      const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
+      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...keys]
+      printTable(
+        ['what', 'is', 'so that'],
+        lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
+      )
+      return lines.every(({ ok }) => ok) ? 0 : 1
+    })
+  },
+}
+
+type Line = { what: string; is: string; soThat: string; ok: boolean }
+
+function settingsLine({ host, port, internalHost, internalPort, production }: ReceiverSettings): Line {
+  const soThat = `webhooks come to ${host}:${port}, console and API are at ${internalHost}:${internalPort}`
+  return { what: 'settings', is: production ? 'valid for production' : 'valid for a laptop', soThat, ok: true }
+}
+
+function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): Line {
+  if (hasSchema) return { what: 'database', is: 'reached, schema up to date', soThat: 'a start changes nothing in it', ok: true }
+  const soThat = migrateOnStart
+    ? 'a start brings it up to date'
+    : 'a start waits for it: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
+  return { what: 'database', is: 'reached, schema not up to date', soThat: `${soThat}; the keys are not asked before`, ok: migrateOnStart }
+}
+
+/** One harmless call (spec, Endpoints: account), within the budget that all replicas share. */
+async function keyLine(db: Database, settings: ReceiverSettings, key: GenerationKey): Promise<Line> {
+  const what = `key ${key.name} (${key.environment ?? 'environment unknown'})`
+  if (key.retired || key.apiKey === undefined)
+    return { what, is: 'retired', soThat: 'its secret verifies webhooks, and no calls are made with it', ok: true }
+  const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
+  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'reconciling', now: new Date() })
+  if (!grant.ok) return { what, is: `not asked: ${grant.reason}`, soThat: `it has calls again at ${grant.retryAt.toISOString()}`, ok: true }
+  try {
+    const response = await fetch(`${generationApiUrl}/v1/account`, {
+      headers: { authorization: `Bearer ${key.apiKey}`, accept: 'application/json' },
+      redirect: 'manual',
+      signal: AbortSignal.timeout(callDeadlineMs),
+    })
+    await readBounded(response)
+    if (response.status === 200)
+      return { what, is: 'accepted by the provider', soThat: 'results are fetched and generations submitted with it', ok: true }
+    const soThat =
+      response.status === 401 ? 'webhooks are verified, and nothing is fetched: give a valid key' : 'it may be the provider: try again'
+    return { what, is: `answered ${response.status}`, soThat, ok: false }
+  } catch (error) {
+    return {
+      what,
+      is: `not answered: ${describeFailure(error)}`,
+      soThat: 'results land as their webhooks say, and are completed later',
+      ok: false,
+    }
+  }
+}

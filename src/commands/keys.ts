@@ -1,0 +1,40 @@
+import { parseArgs } from 'node:util'
+import { readKeys } from '../receiver/queries/keys.ts'
+import { cell } from './listing.ts'
+import { withReceiver } from './processing.ts'
+import { printJson, printTable, type Command } from './usage.ts'
+
+export const keysCommand: Command = {
+  help: `
+mediadock keys [--json]
+
+The keys that are configured, and those that are not any more and whose secret has matched:
+when each last matched, what it has left of its calls in this minute, and whether it rests.
+Neither API keys nor secrets are shown; the fingerprint is the beginning of the secret's SHA-256.
+`,
+  run: async (args, env) => {
+    const { values } = parseArgs({ args, options: { json: { type: 'boolean' } } })
+    return withReceiver(env, async ({ db, settings: { keys, fetchRatePerMinute } }) => {
+      const states = await readKeys(db, { keys, fetchRatePerMinute, now: new Date() })
+      if (values.json) states.forEach(printJson)
+      else
+        printTable(
+          ['name', 'environment', 'state', 'fingerprint', 'last match', 'matches', 'calls', 'left', 'rests until'],
+          states.map((key) =>
+            [
+              key.name,
+              key.environment,
+              key.configured ? (key.retired ? 'retired' : 'in use') : 'removed',
+              key.fingerprint,
+              key.last_match_at,
+              key.matches,
+              key.calls,
+              key.quota_left,
+              key.blocked_until === null ? null : `${key.blocked_until} (${key.blocked_reason})`,
+            ].map(cell),
+          ),
+        )
+      return 0
+    })
+  },
+}

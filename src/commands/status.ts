@@ -1,0 +1,47 @@
+import { parseArgs } from 'node:util'
+import { readNow } from '../receiver/on-call/now.ts'
+import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
+import { withReceiver } from './processing.ts'
+import { printable, printJson, type Command } from './usage.ts'
+
+/** The start of the receivers is not known here: it excuses nothing. */
+const startedAt = new Date(0)
+
+export const statusCommand: Command = {
+  help: `
+mediadock status [--json]
+
+What the console's first page says: what is wrong now, the worst first, and the figures of the
+last minutes. Ends with 1 while something is critical, else with 0.
+
+  mediadock status
+  mediadock status --json | jq -r '.problems[].text'
+`,
+  run: async (args, env) => {
+    const { values } = parseArgs({ args, options: { json: { type: 'boolean' } } })
+    return withReceiver(env, async ({ db, settings }) => {
+      const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
+      const now = await readNow(db, {
+        now: new Date(),
+        keys,
+        fetchRatePerMinute,
+        stuckAfterSeconds,
+        silentAfterSeconds: silentAfterSeconds(reconcileCron),
+        startedAt,
+      })
+      const { problems, recent, pending, oldest_seconds, parked, overdue, backlog } = now
+      if (values.json) {
+        const { minutes, arrivals } = recent
+        printJson({ at: now.at.toISOString(), problems, recent: { minutes, arrivals }, pending, oldest_seconds, parked, overdue, backlog })
+      } else {
+        for (const { severity, text } of problems) process.stdout.write(`${severity.padEnd(8)}  ${printable(text)}\n`)
+        if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
+        const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
+        process.stdout.write(
+          `\n${recent.arrivals} arrivals in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due} due to be polled.\n`,
+        )
+      }
+      return problems.some(({ severity }) => severity === 'critical') ? 1 : 0
+    })
+  },
+}

@@ -1,0 +1,45 @@
+import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
+import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
+import { withDatabase } from './database.ts'
+import { cell, filtersOf, readWords, withPool } from './listing.ts'
+import { printJson, UsageError, type Command } from './usage.ts'
+
+export const tailCommand: Command = {
+  help: `
+mediadock tail [--outcome O] [--reason R] [--key-name N] [--request-id ID] [--webhook-id ID] [--q TEXT] [--json]
+
+Prints arrivals as they are logged, until Ctrl-C. The filters are those of mediadock arrivals.
+
+  mediadock tail --outcome refused
+  mediadock tail --json | jq -r .reason
+`,
+  run: async (args, env) => {
+    const { words, options } = readWords(args, { filters: arrivalFiltersSchema, switches: ['json'] })
+    if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
+    const { json, ...given } = options
+    const filters = filtersOf(arrivalFiltersSchema, given)
+    const interruption = new AbortController()
+    process.once('SIGINT', () => interruption.abort()).once('SIGTERM', () => interruption.abort())
+    const clock = () => new Date()
+    const logger = {
+      warn: ({ err }: { err?: unknown }, message?: string) => void process.stderr.write(`mediadock: ${message}: ${String(err)}\n`),
+    }
+    return withDatabase(env, 'receiver', (url) =>
+      withPool(url, async (db) => {
+        for await (const { fresh, isCut } of followArrivals(
+          { db, clock, logger },
+          { filters, after: fromNow(clock()), closed: interruption.signal },
+        )) {
+          for (const { arrival } of fresh) {
+            const { arrived_at, status, outcome, reason, ack_ms, key_name, remote, request_id, webhook_id } = arrival
+            const columns = [arrived_at, status, outcome, reason, `${ack_ms.toFixed(1)} ms`, key_name, remote, request_id, webhook_id]
+            if (json) printJson(arrival)
+            else process.stdout.write(`${columns.map(cell).join('  ')}\n`)
+          }
+          if (isCut) process.stderr.write('mediadock: more arrived than is shown\n')
+        }
+        return 0
+      }),
+    )
+  },
+}

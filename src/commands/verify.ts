@@ -1,0 +1,35 @@
+import { parseArgs } from 'node:util'
+import { verifyQuarantine } from '../receiver/intake/quarantine.ts'
+import { auditedCommand } from './audited-command.ts'
+import { withReceiver } from './processing.ts'
+import { printJson, type Command } from './usage.ts'
+
+export const verifyCommand: Command = {
+  help: `
+mediadock verify [--reason R] [--json]
+
+Verifies refused webhooks in the quarantine again, with the secrets of this command's settings
+(GENERATION_KEYS, GENERATION_KEYS_FILE), and accepts what is authentic: after a missing secret was
+added. The five minutes are judged against the time of arrival. A running receiver lands them.
+
+  mediadock verify
+  mediadock verify --reason no_matching_secret
+`,
+  run: async (args, env) => {
+    const { values } = parseArgs({ args, options: { reason: { type: 'string' }, json: { type: 'boolean' } } })
+    return withReceiver(env, async ({ db, settings }) => {
+      const deps = { db, keys: () => settings.keys, onStored: () => {} }
+      const verified = await auditedCommand({
+        db,
+        action: 'verify_quarantine',
+        target: values.reason,
+        detailOf: (counts) => counts,
+        work: () => verifyQuarantine(deps, { reason: values.reason }),
+      })
+      const { checked, accepted, refused } = verified
+      if (values.json) printJson(verified)
+      else process.stdout.write(`verified ${checked} again: ${accepted} accepted, ${refused} refused as before\n`)
+      return 0
+    })
+  },
+}

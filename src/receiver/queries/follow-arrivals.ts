@@ -1,0 +1,54 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { arrivalsSince, type TailedArrival } from './arrivals.ts'
+import type { ArrivalFilters } from './filters.ts'
+import type { Place } from './page.ts'
+
+type FollowDeps = { db: Database; clock: () => Date; logger: Pick<Logger, 'warn'> }
+
+const pauseMs = 200
+/** More than these at once are too many to read: the newest are shown. */
+const maxRowsPerRound = 1000
+/** An arrival is logged when it has been answered, which a slow sender can put off for so long. */
+const lookBackMs = 35_000
+/** Rows of a statement that commits late are still found this many rounds later. */
+const overlapRounds = 6
+
+/** What was logged since the round before; `isCut`: there was more than is shown. */
+export type Round = { fresh: TailedArrival[]; isCut: boolean }
+
+/** The arrivals after a place as they are logged, oldest first, each once; a round without any is one too. Ends when `closed` aborts. */
+export async function* followArrivals(
+  { db, clock, logger }: FollowDeps,
+  { filters, after, closed }: { filters: ArrivalFilters; after: Place; closed: AbortSignal },
+): AsyncGenerator<Round, void, undefined> {
+  const floors: number[] = []
+  let sent = new Set<number>()
+  // The first look of a resumed stream goes back as far as it must.
+  let notBefore = new Date(Number(after.micros) / 1000)
+  while (!closed.aborted) {
+    const started = performance.now()
+    const idFloor = floors.length < overlapRounds ? 0 : (floors.shift() ?? 0)
+    let round: Round = { fresh: [], isCut: false }
+    try {
+      const looked = clock()
+      const found = await arrivalsSince(db, filters, { after, notBefore, idFloor, limit: maxRowsPerRound })
+      const fresh = found.filter(({ arrival }) => !sent.has(arrival.id))
+      round = { fresh, isCut: found.length === maxRowsPerRound }
+      floors.push(Math.max(floors.at(-1) ?? 0, ...found.map(({ arrival }) => arrival.id)))
+      sent = new Set([...sent, ...fresh.map(({ arrival }) => arrival.id)].filter((id) => id > idFloor))
+      notBefore = new Date(looked.getTime() - lookBackMs)
+    } catch (error) {
+      logger.warn({ err: error }, 'tailing the arrival log failed, the next round tries again')
+    }
+    yield round
+    // An open tail takes a quarter of a connection's time at most.
+    await delay(Math.max(pauseMs, 3 * (performance.now() - started)), undefined, { signal: closed }).catch(() => {})
+  }
+}
+
+/** From now on. */
+export function fromNow(now: Date): Place {
+  return { micros: String(now.getTime() * 1000), id: '0' }
+}

@@ -1,0 +1,129 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import packageJson from '../../package.json' with { type: 'json' }
+import { childEnv } from '../support/child-env.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import { liveKey, sandboxKey } from '../support/receiver.ts'
+import { failed, headersFor } from '../support/webhooks.ts'
+import { linesOf, mediadock } from './mediadock.ts'
+
+// Each test starts processes, which takes a while on a machine that does other things too.
+vi.setConfig({ testTimeout: 120_000 })
+
+let database: TestDatabase
+let stand: ProviderStand
+
+beforeAll(async () => {
+  database = await createTestDatabase()
+  stand = await startProviderStand()
+})
+afterAll(async () => {
+  await stand.close()
+  await database.drop()
+})
+
+const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, ...args)
+
+it('mediadock --version prints the version', async () => {
+  expect(await run('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
+})
+
+it('mediadock keys lists what is configured, and shows no secret', async () => {
+  await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('removed', now(), now(), 3)`
+  const { code, stdout } = await run('keys')
+  expect(code).toBe(0)
+  expect(stdout).toMatch(/^live +live +in use +[0-9a-f]{8} +- +0 +0 +100 +-$/m)
+  expect(stdout).toMatch(/^removed +- +removed +- +\d{4}-\S+ +3 /m)
+  expect(stdout).not.toContain(liveKey.signing_secret)
+  expect(stdout).not.toContain(liveKey.api_key)
+})
+
+describe('mediadock status', () => {
+  it('says what is wrong, and ends with 1 while it is critical', async () => {
+    const { code, stdout } = await run('status')
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/^critical +The reconciler is silent/m)
+    expect(stdout).toContain('0 parked, 0 overdue')
+  })
+
+  it('ends with 0 while nothing is', async () => {
+    await database.sql`insert into mediadock.reconcile_runs (started_at, ended_at, trigger, outcome) values (now(), now(), 'cron', 'idle')`
+    const { code, stdout } = await run('status', '--json')
+    expect(code).toBe(0)
+    const [status] = linesOf(stdout)
+    expect(status).toMatchObject({ pending: 0, parked: 0, overdue: 0, recent: { arrivals: 0 } })
+    expect(status.problems.filter(({ severity }: { severity: string }) => severity === 'critical')).toEqual([])
+  })
+})
+
+it('mediadock verify accepts what was refused for want of a secret that is there now', async () => {
+  const { requestId, body } = failed()
+  const headers = headersFor(body, { webhookId: 'wh_late', secret: sandboxKey.signing_secret })
+  await database.sql`insert into mediadock.quarantine (arrived_at, reason, webhook_id, headers, body)
+    values (now(), 'no_matching_secret', 'wh_late', ${database.sql.json(headers)}, ${body})`
+  expect(await run('verify', '--reason', 'malformed_header')).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('verified 0 again'),
+  })
+  expect(await run('verify')).toEqual({ code: 0, stdout: 'verified 1 again: 1 accepted, 0 refused as before\n', stderr: '' })
+  expect(await database.sql`select request_id, key_name from mediadock.deliveries`).toEqual([
+    { request_id: requestId, key_name: 'sandbox' },
+  ])
+  expect(await database.sql`select via, action from mediadock.audit order by id desc limit 1`).toEqual([
+    { via: 'cli', action: 'verify_quarantine' },
+  ])
+})
+
+it('mediadock tail prints arrivals as they are logged, until it is interrupted', async () => {
+  const cli = path.resolve(import.meta.dirname, '../../src/cli.ts')
+  const child = spawn(process.execPath, [cli, 'tail', '--outcome', 'refused', '--json'], {
+    env: { ...childEnv, DATABASE_URL: database.url },
+  })
+  const printed = Promise.withResolvers<void>()
+  let output = ''
+  child.stdout.on('data', (chunk: Buffer) => {
+    output += chunk.toString()
+    printed.resolve()
+  })
+  const logging = setInterval(() => {
+    void database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, ack_ms) values
+      (now(), 'accepted', null, 200, 'kept', 1), (now(), 'refused', 'too_old', 401, 'old', 1)`.execute()
+  }, 100)
+  await printed.promise
+  clearInterval(logging)
+  child.kill('SIGINT')
+  await once(child, 'exit')
+  expect(child.exitCode).toBe(0)
+  const arrivals = linesOf(output)
+  expect(new Set(arrivals.map(({ webhook_id }) => webhook_id))).toEqual(new Set(['old']))
+  expect(new Set(arrivals.map(({ id }) => id)).size).toBe(arrivals.length)
+})
+
+describe('mediadock config check', () => {
+  it('asks the provider with each key, and says what a start would do', async () => {
+    const account = { account_id: 'acc_1', balance: { credits: 5 }, usage_30d: { requests: 0, credits_spent: 0 } }
+    const refusal = { error: { type: 'invalid_request_error', code: 'invalid_api_key', message: 'no' } }
+    stand.answer((_id, req, res) =>
+      req.headers.authorization === `Bearer ${liveKey.api_key}` ? json(res, 200, account) : json(res, 401, refusal),
+    )
+    const { code, stdout, stderr } = await run('config', 'check')
+    expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
+    expect(stdout).toMatch(/^database +reached, schema up to date/m)
+    expect(stdout).toMatch(/^key live \(live\) +accepted by the provider/m)
+    expect(stdout).toMatch(/^key sandbox \(sandbox\) +answered 401 +.*give a valid key/m)
+    expect(stand.calls.map(({ path: asked }) => asked)).toEqual(['/v1/account', '/v1/account'])
+    expect(await database.sql`select key_name from mediadock.call_budgets order by key_name`).toEqual([
+      { key_name: 'live' },
+      { key_name: 'sandbox' },
+    ])
+  })
+
+  it('ends with 78 where a setting is wrong, and names it', async () => {
+    const { code, stderr } = await mediadock({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
+    expect(code).toBe(78)
+    expect(stderr).toContain('PORT')
+  })
+})
