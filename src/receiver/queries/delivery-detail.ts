@@ -1,6 +1,7 @@
 import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
@@ -15,6 +16,7 @@ const attempts = columnsOf(schema.attempts)
 const d = columnsOf(schema.deliveries, 'd')
 const i = columnsOf(schema.inbox, 'i')
 const r = columnsOf(schema.requests, 'r')
+const t = columnsOf(schema.attempts, 't')
 
 export const attemptSchema = z
   .object({ attempted_at: z.iso.datetime(), outcome: z.string(), detail: z.string().nullable() })
@@ -60,7 +62,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
     if (!row || !stored) return undefined
     const arrivals = await arrivalsOfDeliveries(tx, [id], maxRows)
     const delivery = toDelivery(row)
-    const attempts = withOrdinaryEnds(await attemptsOf(tx, [id]), [delivery], iso(stored.landed_at))
+    const attempts = await attemptsOf(tx, [delivery], iso(stored.landed_at))
     return {
       ...delivery,
       headers: stored.headers,
@@ -83,28 +85,41 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
 
 export type DeliveryAttempt = Attempt & { delivery_id: string }
 
-/** The same, with the end that has no row: a delivery without one of its own landed its request, at the first try. */
-export function withOrdinaryEnds(
-  attempts: readonly DeliveryAttempt[],
+/** The rounds of processing of these deliveries of one request, oldest first: what is kept of them, and the ends that have no row. */
+export async function attemptsOf(
+  tx: Executor,
   deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
   landedAt: string | null,
-): DeliveryAttempt[] {
-  if (landedAt === null) return [...attempts]
-  const ends = deliveries
-    .filter(({ id, state }) => {
-      const own = attempts.filter(({ delivery_id }) => delivery_id === id)
-      return state === 'processed' && own.every(({ detail, attempted_at }) => detail === 'replay' && attempted_at !== landedAt)
-    })
-    .map(({ id }) => ({ delivery_id: id, attempted_at: landedAt, outcome: 'landed', detail: null }))
-  return [...attempts, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
-}
-
-/** What is kept of the rounds of processing of these deliveries, oldest first. */
-export async function attemptsOf(tx: Executor, deliveryIds: readonly string[]): Promise<DeliveryAttempt[]> {
+): Promise<DeliveryAttempt[]> {
+  const ids = sql.param(deliveries.map(({ id }) => id))
   const rows = await tx.execute<RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>>(sql`
     select ${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')} from mediadock.attempts
-    where ${attempts.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)
-  return rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))
+    where ${attempts.delivery_id} = any(${ids}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)
+  const kept = rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))
+  const ends = landedAt === null ? [] : await ordinaryEnds(tx, deliveries, landedAt)
+  return [...kept, ...ends].toSorted((a, b) => Date.parse(a.attempted_at) - Date.parse(b.attempted_at))
+}
+
+/**
+ * The end that has no row: a delivery without one of its own landed its request, at the first try.
+ * Asked of Postgres, as not all rows of many deliveries are read.
+ */
+async function ordinaryEnds(
+  tx: Executor,
+  deliveries: readonly Pick<DeliveryEntry, 'id' | 'state'>[],
+  landedAt: string,
+): Promise<DeliveryAttempt[]> {
+  const ids = sql.param(deliveries.flatMap(({ id, state }) => (state === 'processed' ? [id] : [])))
+  const rows = await tx.execute<{ id: string }>(sql`
+    select id from unnest(${ids}::uuid[]) as id
+    where (select 1 from mediadock.attempts t where ${t.delivery_id} = id
+      and (${t.detail} is distinct from 'replay' or ${t.attempted_at} = ${landedAt}::timestamptz) limit 1) is null`)
+  return answered(rows, 'reading which deliveries landed their request').map(({ id }) => ({
+    delivery_id: id,
+    attempted_at: landedAt,
+    outcome: 'landed',
+    detail: null,
+  }))
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

@@ -10,7 +10,7 @@ import type { StuckAfter } from '../reconciling/due.ts'
 import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arrivals.ts'
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
-import { attemptSchema, attemptsOf, withOrdinaryEnds, type DeliveryAttempt } from './delivery-detail.ts'
+import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
 import { isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
@@ -100,7 +100,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
     const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
     const ids = deliveries.map(({ id }) => id)
     const arrivals = await arrivalsOfDeliveries(tx, ids, maxRows)
-    const attempts = withOrdinaryEnds(await attemptsOf(tx, ids), deliveries, request.landed_at)
+    const attempts = await attemptsOf(tx, deliveries, request.landed_at)
     const polls = await tx.execute<RowOf<typeof onCall.polls, keyof PollEntry>>(sql`
       select ${list(poll, 'key_name', 'outcome', 'detail', 'polled_at')} from mediadock.polls where ${poll.request_id} = ${requestId}::uuid
         order by ${poll.polled_at} desc limit ${maxRows}`)

@@ -3,6 +3,7 @@ import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
 import * as schema from '../../domain/schema.ts'
 
 const attempts = columnsOf(schema.attempts)
+const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
 
 /** In the long way each end is kept. */
@@ -13,7 +14,8 @@ export const endAfterFailure = sql`failures > 0`
 /**
  * Ends the work on each delivery: out of the inbox if the claim still holds,
  * due again at once if its request raced, with a row in `attempts` where
- * `isKept` says so. A replay has no claim and settles whatever waits. Reads `outcome`.
+ * `isKept` says so. A replay has no claim and settles whatever waits; that it is the
+ * end of what waited or was parked is told from one that repeats an end. Reads `outcome`.
  */
 export function settle(at: SQL, isKept: SQL): SQL {
   return sql`
@@ -29,7 +31,11 @@ export function settle(at: SQL, isKept: SQL): SQL {
     ),
     noted as (
       insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
-      select delivery_id, ${at}, outcome, case when claims is null then 'replay' end from outcome
+      select delivery_id, ${at}, outcome,
+        case when claims is null then case when delivery_id in (select delivery_id from settled)
+          or (select ${d.parked_reason} from mediadock.deliveries d where ${d.id} = outcome.delivery_id limit 1) is not null
+          then 'replayed to its end' else 'replay' end end
+      from outcome
       where delivery_id in (select delivery_id from settled where ${isKept}) or (delivery_id is not null and claims is null)
       on conflict do nothing
     )`
