@@ -180,7 +180,9 @@ export function startBackground(deps: BackgroundDeps): Background {
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), lander.idle(), running, pruning, manual?.catch(() => {})])
+      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
+      // After them: what the last round claims is held only once it has its rows.
+      await lander.idle()
       await followUps.settled()
       const rest = drainLogs(deps)
       await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
