@@ -42,8 +42,8 @@ export type Handover = {
   reserve: (delivery: Delivery) => boolean
   /** When the claim of what is stored now ends, unless it is renewed. */
   claimedUntil: () => Date
-  /** What had room is committed, claimed once. */
-  take: (delivery: Delivery) => void
+  /** What had room is committed, claimed once until then. */
+  take: (delivery: Delivery, claimedUntil: Date) => void
   /** What had room was not stored, or was known already. */
   release: (delivery: Delivery) => void
 }
@@ -152,7 +152,7 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
       })
     }
     for (const row of handedOver) {
-      if (stored.has(row.id)) deps.handover.take(row)
+      if (stored.has(row.id)) deps.handover.take(row, claimedUntil)
       else deps.handover.release(row)
     }
     const toClaim = rows.filter((row) => stored.has(row.id) && row.parkReason === undefined && !handedOver.has(row))

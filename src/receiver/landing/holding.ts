@@ -14,7 +14,12 @@ export type Holding = {
   add: (id: string, bodyBytes: number) => void
   /** When a claim that is made now ends. */
   claimedUntil: () => Date
-  hold: (claimed: HeldDelivery) => void
+  /** Holds one whose claim ends then, by the time at which it was made: storing and claiming take a while. */
+  hold: (claimed: HeldDelivery, until: Date) => void
+  /** Answers whether it is held already: from now on by this claim, the newer one. */
+  holdAgain: (claimed: HeldDelivery, until: Date) => boolean
+  /** With the claim by which it is held now. */
+  asHeld: (claimed: HeldDelivery) => HeldDelivery
   letGo: (id: string) => void
   isEmpty: () => boolean
   /** Renews the claims that are held for longer than usual. */
@@ -45,7 +50,13 @@ export function createHolding({ db, clock }: { db: Database; clock: () => Date }
     },
     add: (id, bodyBytes) => fromQueue.add(id, bodyBytes + rowBytes),
     claimedUntil,
-    hold: (claimed) => void held.set(claimed.deliveryId, { claimed, until: claimedUntil() }),
+    hold: (claimed, until) => void held.set(claimed.deliveryId, { claimed, until }),
+    holdAgain: (claimed, until) => {
+      const one = held.get(claimed.deliveryId)
+      if (one) Object.assign(one, { claimed, until })
+      return one !== undefined
+    },
+    asHeld: (claimed) => held.get(claimed.deliveryId)?.claimed ?? claimed,
     letGo: (id) => {
       held.delete(id)
       handedOver.release(id)
@@ -58,8 +69,9 @@ export function createHolding({ db, clock }: { db: Database; clock: () => Date }
       const due = [...held.values()].filter(({ until }) => until.getTime() <= soon)
       if (due.length === 0) return { more: false }
       const claims = due.map(({ claimed }) => claimed)
+      const until = new Date(now.getTime() + leaseSeconds * 1000)
       await renew(db, claims, now)
-      for (const one of due) one.until = claimedUntil()
+      for (const one of due) one.until = until
       return { more: false }
     },
   }

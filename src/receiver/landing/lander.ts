@@ -26,8 +26,8 @@ export type Lander = {
   reserve: (delivery: Delivery) => boolean
   /** When the claim of what is stored now ends. */
   claimedUntil: () => Date
-  /** What had room is stored, claimed once. */
-  take: (delivery: Delivery) => void
+  /** What had room is stored, claimed once until then. */
+  take: (delivery: Delivery, claimedUntil: Date) => void
   /** What had room was not stored, or known before. */
   release: (delivery: Pick<Delivery, 'id'>) => void
   /** One round: claims what is due in a lane, as far as there is room. What becomes of it is not waited for. */
@@ -86,8 +86,8 @@ export function createLander(deps: LanderDeps): Lander {
   const isBehind = () => queue.length >= behindRows
   const fetches = createResultFetches({ ...deps, land, isBehind, patienceMs: deps.patienceMs ?? defaultPatienceMs })
 
-  const hold = ({ claimed, notification }: Understood) => {
-    holding.hold(claimed)
+  const hold = ({ claimed, notification }: Understood, claimedUntil: Date) => {
+    holding.hold(claimed, claimedUntil)
     if (claimed.lane === 'fetch') fetches.add({ claimed, notification })
     else land({ claimed, landing: landingOfWebhook(deps, claimed, notification) })
   }
@@ -131,7 +131,7 @@ export function createLander(deps: LanderDeps): Lander {
     const batch: Queued[] = []
     const left: Queued[] = []
     for (const one of queue) {
-      if (batch.length < batchRows && !inFlight.has(one.landing.requestId)) batch.push(one)
+      if (batch.length < batchRows && !inFlight.has(one.landing.requestId)) batch.push(byItsClaim(one))
       else left.push(one)
     }
     queue = left
@@ -139,11 +139,24 @@ export function createLander(deps: LanderDeps): Lander {
     return batch
   }
 
+  /** The lease may have ended, and this process have claimed it again: only the last claim settles. */
+  const byItsClaim = (one: Queued): Queued => {
+    const { delivery } = one.landing
+    const claimed = one.claimed && holding.asHeld(one.claimed)
+    if (!delivery || !claimed || claimed.claims === one.claimed?.claims) return one
+    return { ...one, claimed, landing: { ...one.landing, delivery: { ...delivery, claims: claimed.claims } } }
+  }
+
   const landBatch = async (batch: readonly Queued[]): Promise<void> => {
     const started = performance.now()
+    const left = new Map(batch.flatMap(({ claimed }) => (claimed ? [[claimed.deliveryId, claimed]] : [])))
+    // At once, so that its time is not taken for a lease that is to be renewed.
+    const onReturned = (id: string) => {
+      if (left.delete(id)) holding.letGo(id)
+    }
     let isWritten = false
     try {
-      const landed = await withDeadline(landAll(deps, batch), landingDeadlineMs, 'landing a batch')
+      const landed = await withDeadline(landAll({ ...deps, onReturned }, batch), landingDeadlineMs, 'landing a batch')
       deps.onBatch?.(landed)
       isWritten = true
       failures = 0
@@ -154,11 +167,12 @@ export function createLander(deps: LanderDeps): Lander {
       // One that is too much for Postgres as a whole may go in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))
       logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
-      await returnClaims(batch.flatMap(({ claimed }) => claimed ?? []))
+      await returnClaims([...left.values()].map(holding.asHeld))
     }
-    for (const { claimed, landing, end } of batch) {
+    for (const id of left.keys()) holding.letGo(id)
+    left.clear()
+    for (const { landing, end } of batch) {
       inFlight.delete(landing.requestId)
-      if (claimed) holding.letGo(claimed.deliveryId)
       end(isWritten)
     }
     if (isWritten) await deps.rest(performance.now() - started, signal)
@@ -187,10 +201,10 @@ export function createLander(deps: LanderDeps): Lander {
     reserve: ({ id, body, notification }) =>
       !signal.aborted && notification !== undefined && body.length <= maxHandedOverBytes && holding.reserve(id, body.length),
     claimedUntil: holding.claimedUntil,
-    take: ({ id, lane, webhookId, keyName, receivedAt, notification }) => {
+    take: ({ id, lane, webhookId, keyName, receivedAt, notification }, claimedUntil) => {
       // Given up as lost meanwhile: its lease ends by itself.
       if (!notification || !holding.isReserved(id)) return
-      hold({ claimed: { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, receivedAt }, notification })
+      hold({ claimed: { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, receivedAt }, notification }, claimedUntil)
     },
     release: ({ id }) => holding.unreserve(id),
     claimSome: async (lane) => {
@@ -200,15 +214,17 @@ export function createLander(deps: LanderDeps): Lander {
         return { claimed: 0, parked: 0, more: false }
       }
       const limit = Math.min(maxClaimRows, room.rows)
+      const claimedUntil = holding.claimedUntil()
       const claimed = await claim(db, { lane, limit, maxBytes: room.bytes, now: clock() })
       let parked = 0
       let bytes = 0
       for (const { body, ...one } of claimed) {
         bytes += body.length
+        if (holding.holdAgain(one, claimedUntil)) continue
         const parsed = parseNotification(body)
         if (parsed.ok) {
           holding.add(one.deliveryId, body.length)
-          hold({ claimed: one, notification: parsed.notification })
+          hold({ claimed: one, notification: parsed.notification }, claimedUntil)
         } else {
           parked += 1
           await parkMisunderstood(deps, one, parsed.reason)

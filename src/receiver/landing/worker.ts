@@ -21,6 +21,11 @@ export type HeldDelivery = Omit<Claimed, 'body'>
 /** What can be written: for a delivery, or, without one, the result that came after what its webhook said was landed. */
 export type Ready = { claimed: HeldDelivery | undefined; landing: Landing }
 
+export type LandAllDeps = WorkerDeps & {
+  /** Called before a delivery gets another time, or an end of its own: it is no longer held. */
+  onReturned: (deliveryId: string) => void
+}
+
 export type Landed = { landed: number; failed: number; deferred: number }
 
 const turnMs = 1000
@@ -29,7 +34,7 @@ const maxDeferMs = 300_000
 const lockedPause = { baseMs: 1000, capMs: 15_000 }
 
 /** Lands all of it in as few statements as possible. Throws where Postgres itself failed: then some of it has landed, and some not. */
-export async function landAll(deps: WorkerDeps, ready: readonly Ready[]): Promise<Landed> {
+export async function landAll(deps: LandAllDeps, ready: readonly Ready[]): Promise<Landed> {
   const { now, later } = inTurns(ready)
   let failed = 0
   for (const wave of wavesOf(now)) failed += await landWave(deps, wave)
@@ -38,17 +43,18 @@ export async function landAll(deps: WorkerDeps, ready: readonly Ready[]): Promis
 }
 
 /** Deliveries of a request that has had its turn in this round, each at the time of a later one: no other waits for them. */
-async function defer({ db, clock, logger }: WorkerDeps, later: readonly { one: Ready; turn: number }[]): Promise<void> {
+async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: readonly { one: Ready; turn: number }[]): Promise<void> {
   const now = clock()
   const claims = later.flatMap(({ one: { claimed }, turn }) =>
     claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }] : [],
   )
+  for (const { deliveryId } of claims) onReturned(deliveryId)
   await giveBack(db, claims, now)
   logger.info({ deliveries: later.length, request_id: later[0]?.one.landing.requestId }, 'many deliveries of one request take turns')
 }
 
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
-async function landWave(deps: WorkerDeps, wave: readonly Ready[]): Promise<number> {
+async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<number> {
   const now = deps.clock()
   try {
     const outcomes = await land(
@@ -68,8 +74,11 @@ async function landWave(deps: WorkerDeps, wave: readonly Ready[]): Promise<numbe
   }
 }
 
-async function refused(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
-  if (claimed) return metALock(error) ? putOff(deps, { claimed, landing }) : fail(deps, { claimed, landing }, error)
+async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
+  if (claimed) {
+    deps.onReturned(claimed.deliveryId)
+    return metALock(error) ? putOff(deps, { claimed, landing }) : fail(deps, { claimed, landing }, error)
+  }
   deps.logger.warn({ err: error, request_id: landing.requestId }, 'a result could not be written, it is polled again later')
   return 1
 }
