@@ -167,7 +167,12 @@ export function createLander(deps: LanderDeps): Lander {
       // One that is too much for Postgres as a whole may go in parts.
       batchRows = Math.max(1, Math.floor(batchRows / 2))
       logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
-      await returnClaims([...left.values()].map(holding.asHeld))
+      // A process that ends tries nothing in parts: all that is ready goes back with it, however much that is.
+      const unwritten = signal.aborted ? queue.splice(0) : []
+      const ended = unwritten.flatMap(({ claimed }) => claimed ?? [])
+      await returnClaims([...left.values(), ...ended].map(holding.asHeld))
+      for (const { deliveryId } of ended) holding.letGo(deliveryId)
+      for (const { end } of unwritten) end(false)
     }
     for (const id of left.keys()) holding.letGo(id)
     left.clear()

@@ -1,12 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
+import { createLander } from '../../../src/receiver/landing/lander.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProviderStand } from '../../support/provider-stand.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
-import { okImage } from '../../support/webhooks.ts'
-import { store } from '../../support/worker.ts'
+import { aroundStatements } from '../../support/statements.ts'
+import { failed, okImage } from '../../support/webhooks.ts'
+import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 describe.each(testServers)('on %s: a receiver that stops', (server) => {
   it('lands what it was just claiming', async () => {
@@ -39,5 +42,23 @@ describe.each(testServers)('on %s: a receiver that stops', (server) => {
     await Promise.all([locked, stopped])
     expect(await sql`select from mediadock.inbox`).toEqual([])
     expect(await sql`select from mediadock.results where status = 'COMPLETED'`).toHaveLength(2)
+  })
+
+  it('lets all that is ready go after one batch, while Postgres is away', async () => {
+    const { url } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const stopping = new AbortController()
+    let asked = 0
+    const db = aroundStatements(deps.db, async () => {
+      asked += 1
+      await delay(20)
+      throw Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+    })
+    const lander = createLander({ ...deps, db, rest: async () => {}, wake: () => {}, signal: stopping.signal })
+    const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
+    await Promise.all(Array.from({ length: 900 }, () => acceptor.accept(newDelivery(failed().body))))
+    stopping.abort()
+    await lander.idle()
+    expect(asked).toBeLessThan(20)
   })
 })
