@@ -15,7 +15,7 @@ import { migrations } from './domain/migrations.ts'
 import { createFetcher } from './fetching/fetcher.ts'
 import { createPollLog } from './fetching/poll-log.ts'
 import { createProviderClient } from './fetching/provider-client.ts'
-import { createAcceptor } from './intake/accept.ts'
+import { createAcceptor, type Handover } from './intake/accept.ts'
 import { createArrivalLog } from './intake/arrival-log.ts'
 import { createKnownSenders } from './intake/known-senders.ts'
 import { createPressure } from './intake/pressure.ts'
@@ -168,7 +168,10 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
-  const acceptor = createAcceptor({ db: acceptPool.db, logger, handover: lander, onFlush: pressure.note, onStored })
+  let isPrepared = false
+  // While the schema is older than this version, what is accepted is kept in the queue and nothing lands.
+  const handover: Handover = { ...lander, reserve: (delivery) => isPrepared && lander.reserve(delivery) }
+  const acceptor = createAcceptor({ db: acceptPool.db, logger, handover, onFlush: pressure.note, onStored })
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness
@@ -237,7 +240,10 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     )
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
-    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()
+    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) {
+      isPrepared = true
+      begin()
+    }
     await readiness.lookNow()
   } catch (error) {
     await stop(0)
