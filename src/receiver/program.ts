@@ -1,5 +1,6 @@
 import type { Router } from 'express'
 import type { Registry } from 'prom-client'
+import { withDeadline } from '../runtime/deadline.ts'
 import { createApp } from '../runtime/http/app.ts'
 import { listen, type Listener } from '../runtime/http/http.ts'
 import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
@@ -71,6 +72,8 @@ export type ReceiverOptions = {
 const acceptConnections = 2
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
 const acceptStatementSeconds = 5
+/** After the grace, for what the calls that were cut then leave to be written. */
+const lastWritesMs = 2000
 
 /**
  * Starts the receiver: its two listeners at once, and its background loops when
@@ -217,11 +220,16 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number) => {
+    const graceEnds = performance.now() + graceMs
     retired.abort()
     stopping.abort()
     const cutTimer = setTimeout(() => cut.abort(), graceMs)
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
-    await background.drain()
+    // A Postgres that says nothing would hold it for as long as it does: what is held is another's when its lease ends.
+    const drainMs = Math.max(0, graceEnds - performance.now()) + lastWritesMs
+    await withDeadline(background.drain(), drainMs, 'ending what is under way').catch((error: unknown) =>
+      logger.warn({ err: error }, 'stopping without it, other replicas or the next start go on with it'),
+    )
     clearTimeout(cutTimer)
     await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
   }
