@@ -74,7 +74,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
 
 /** Whether no other key need be tried. */
 function isFinal(answer: ResultAnswer, { named, purpose }: { named: boolean; purpose: ResultLookup['purpose'] }): boolean {
-  if (answer.kind === 'postponed') return answer.reason === 'provider_down'
+  if (answer.kind === 'postponed') return answer.reason === 'provider_down' || answer.reason === 'stopping'
   if (answer.kind === 'not_found') return named && purpose === 'landing'
   return answer.kind !== 'unauthorized'
 }

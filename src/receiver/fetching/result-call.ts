@@ -60,6 +60,12 @@ export async function callForResult(
     const started = performance.now()
     const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
     const ms = Math.round(performance.now() - started)
+    // We ended it ourselves, to stop: that says nothing of the provider or the key.
+    if (outcome.kind === 'unreachable' && signal.aborted) {
+      deps.calls.inc({ operation: 'result', outcome: 'cut' })
+      deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms }, 'provider called')
+      return { kind: 'postponed', reason: 'stopping', retryAt: deps.clock() }
+    }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
     deps.calls.inc({ operation: 'result', outcome: outcome.kind })
     deps.onPolled?.({ requestId, keyName: key.name, polledAt: deps.clock(), outcome: outcome.kind, detail: detailOf(outcome) })

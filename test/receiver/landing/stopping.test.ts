@@ -3,12 +3,13 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { createLander } from '../../../src/receiver/landing/lander.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { startPostgresProxy } from '../../runtime/support/postgres-proxy.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProviderStand } from '../../support/provider-stand.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { aroundStatements } from '../../support/statements.ts'
-import { failed, okImage } from '../../support/webhooks.ts'
+import { deliver, failed, okImage } from '../../support/webhooks.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 describe.each(testServers)('on %s: a receiver that stops', (server) => {
@@ -60,5 +61,34 @@ describe.each(testServers)('on %s: a receiver that stops', (server) => {
     stopping.abort()
     await lander.idle()
     expect(asked).toBeLessThan(20)
+  })
+
+  it('ends soon after its grace while Postgres says nothing', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const proxy = await startPostgresProxy(url)
+    const receiver = await startTestReceiver({ databaseUrl: proxy.url, followsUp: true })
+    await deliver(receiver.webhookUrl, failed().body)
+    await eventually(async () => (await sql`select from mediadock.results`).length === 1)
+    proxy.swallowAfter(0)
+    // By then its rounds wait for answers.
+    await delay(1500)
+    const started = performance.now()
+    await receiver.stop()
+    // The grace is 2 s; then 2 s for the last writes, and 5 s until the connections are cut.
+    expect(performance.now() - started).toBeLessThan(12_000)
+  })
+
+  it('gives back the polls that it cuts, and takes them for no failure of the provider', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const stand = await startProviderStand()
+    onTestFinished(() => stand.close())
+    stand.answer(() => {})
+    const receiver = await startTestReceiver({ databaseUrl: url, providerUrl: stand.url, followsUp: true })
+    await sql`insert into mediadock.requests (request_id, key_name, next_poll_at) select gen_random_uuid(), 'live', now() from generate_series(1, 6)`
+    await eventually(() => stand.calls.length === 6)
+    await receiver.stop()
+    expect(await sql`select from mediadock.call_budgets where failing_since is not null`).toEqual([])
+    expect(await sql`select from mediadock.polls`).toEqual([])
+    expect(await sql`select from mediadock.requests where next_poll_at <= now() and polls = 0`).toHaveLength(6)
   })
 })
