@@ -6,6 +6,7 @@ import { environmentsOf } from '../domain/keys.ts'
 import { giveBack, retryOrPark, type Claimed } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing } from './landing.ts'
+import { lockedAmong } from './locked.ts'
 import type { PreparingDeps } from './preparing.ts'
 import { inTurns, wavesOf } from './waves.ts'
 
@@ -69,15 +70,29 @@ async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<numb
     if (!isAboutTheRow(error)) throw error
     const [first] = wave
     if (wave.length === 1 && first) return refused(deps, first, error)
+    const locked = metALock(error)
+      ? await lockedAmong(
+          deps.db,
+          wave.map(({ landing }) => landing.requestId),
+        )
+      : new Set()
+    if (locked.size > 0) {
+      const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
+      const free = wave.filter((one) => !isLocked(one))
+      // The others first: they have waited for these once.
+      const failed = free.length === 0 ? 0 : await landWave(deps, free)
+      return failed + (await putOff(deps, wave.filter(isLocked)))
+    }
     const half = Math.ceil(wave.length / 2)
     return (await landWave(deps, wave.slice(0, half))) + (await landWave(deps, wave.slice(half)))
   }
 }
 
 async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
+  if (metALock(error)) return putOff(deps, [{ claimed, landing }])
   if (claimed) {
     deps.onReturned(claimed.deliveryId)
-    return metALock(error) ? putOff(deps, { claimed, landing }) : fail(deps, { claimed, landing }, error)
+    return fail(deps, { claimed, landing }, error)
   }
   deps.logger.warn({ err: error, request_id: landing.requestId }, 'a result could not be written, it is polled again later')
   return 1
@@ -85,16 +100,21 @@ async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: un
 
 type ReadyDelivery = { claimed: HeldDelivery; landing: Landing }
 
-/** Its row is held by somebody's open transaction: tried again later, for as long as that lasts. */
-async function putOff({ db, clock, logger }: WorkerDeps, { claimed, landing }: ReadyDelivery): Promise<number> {
+/** Their rows are held by somebody's open transaction: tried again later, for as long as that lasts. What has no delivery is polled again. */
+async function putOff({ db, clock, logger, onReturned }: LandAllDeps, locked: readonly Ready[]): Promise<number> {
   const now = clock()
-  const dueAt = new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random))
-  await giveBack(db, [{ ...claimed, dueAt }], now)
-  logger.warn(
-    { delivery_id: claimed.deliveryId, request_id: landing.requestId, retry_at: dueAt.toISOString() },
-    'the row of a request is locked by an open transaction, landing it later',
+  const claims = locked.flatMap(({ claimed }) =>
+    claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)) }] : [],
   )
-  return 1
+  for (const { deliveryId } of claims) onReturned(deliveryId)
+  await giveBack(db, claims, now)
+  for (const { claimed, landing } of locked) {
+    logger.warn(
+      { delivery_id: claimed?.deliveryId, request_id: landing.requestId },
+      'the row of a request is locked by an open transaction, landing it later',
+    )
+  }
+  return locked.length
 }
 
 async function fail(deps: WorkerDeps, { claimed, landing }: ReadyDelivery, error: unknown): Promise<number> {

@@ -36,6 +36,31 @@ describe.each(testServers)('landing beside a request that holds up (%s)', (serve
     ])
   })
 
+  it('many rows that an open transaction holds are put off together; nobody waits for one after the other', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    const deps = createTestWorker({ databaseUrl: url })
+    const samples = Array.from({ length: 64 }, () => failed())
+    const held = samples.filter((_, at) => at % 8 === 0).map(({ requestId }) => requestId)
+    await sql`insert into mediadock.requests (request_id, key_name) select id, 'live' from unnest(${held}::uuid[]) id`
+    const reader = await sql.reserve()
+    onTestFinished(() => reader.release())
+    await reader`begin`
+    await reader`select from mediadock.requests for share`
+    await store(
+      deps.db,
+      samples.map(({ body }) => body),
+    )
+    deps.setNow(new Date(Date.now() + 1000))
+    const started = performance.now()
+    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 64, landed: 56, failed: 8 })
+    expect(performance.now() - started).toBeLessThan(5000)
+    expect(await sql`select from mediadock.inbox where failures = 0 and due_at > ${deps.clock()}`).toHaveLength(8)
+
+    await reader`commit`
+    deps.setNow(new Date(Date.now() + 60_000))
+    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 8 })
+  })
+
   it('hundreds of deliveries of one request take turns; what came after them lands in the next round', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })
