@@ -32,8 +32,10 @@ export type Background = {
   silentAfterSeconds: number | undefined
   /** When the next run begins on this replica. */
   nextRunAt: () => Date | undefined
-  /** After the signal: lets every round end, and writes what the logs still hold. */
-  drain: () => Promise<void>
+  /** Whether its roles have begun: Postgres was reached, with the schema up to date. */
+  isPrepared: () => boolean
+  /** After the signal: lets every round end, and writes what the logs still hold. It ends soon after so long, whatever Postgres does. */
+  drain: (graceMs: number) => Promise<void>
 }
 
 export type BackgroundDeps = {
@@ -58,6 +60,8 @@ export type BackgroundDeps = {
 /** A lane looks again by itself this often: for retries, and for what another replica accepted and lost; claims are looked at as often. */
 const pollMs = 1000
 const drainDeadlineMs = 3000
+/** After the grace, for what the calls that were cut then leave to be written. */
+const lastWritesMs = 2000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
 const minutesMs = 20_000
@@ -173,25 +177,31 @@ export function startBackground(deps: BackgroundDeps): Background {
   begin().catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
   signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
 
+  const drain = async () => {
+    await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
+    // After them: what the last round claims is held only once it has its rows.
+    await lander.idle()
+    await followUps.settled()
+    const rest = drainLogs(deps)
+    await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
+      logger.warn(
+        { err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() },
+        'some arrivals stay unlogged',
+      )
+    })
+  }
   return {
     wake: (role) => loops[role].wake(),
     reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     nextRunAt: () => ticks.getNextRun() ?? undefined,
-    drain: async () => {
-      await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
-      // After them: what the last round claims is held only once it has its rows.
-      await lander.idle()
-      await followUps.settled()
-      const rest = drainLogs(deps)
-      await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
-        logger.warn(
-          { err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() },
-          'some arrivals stay unlogged',
-        )
-      })
-    },
+    isPrepared: () => isPrepared,
+    // A Postgres that says nothing would hold it for as long as it does: what is held is another's when its lease ends.
+    drain: (graceMs) =>
+      withDeadline(drain(), graceMs + lastWritesMs, 'ending what is under way').catch((error: unknown) =>
+        logger.warn({ err: error }, 'stopping without it, other replicas or the next start go on with it'),
+      ),
   }
 }
 

@@ -1,6 +1,5 @@
 import type { Router } from 'express'
 import type { Registry } from 'prom-client'
-import { withDeadline } from '../runtime/deadline.ts'
 import { createApp } from '../runtime/http/app.ts'
 import { listen, type Listener } from '../runtime/http/http.ts'
 import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
@@ -72,8 +71,6 @@ export type ReceiverOptions = {
 const acceptConnections = 2
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
 const acceptStatementSeconds = 5
-/** After the grace, for what the calls that were cut then leave to be written. */
-const lastWritesMs = 2000
 
 /**
  * Starts the receiver: its two listeners at once, and its background loops when
@@ -171,9 +168,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
-  let isPrepared = false
   // While the schema is older than this version, what is accepted is kept in the queue and nothing lands.
-  const handover: Handover = { ...lander, reserve: (delivery) => isPrepared && lander.reserve(delivery) }
+  const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
   const acceptor = createAcceptor({ db: acceptPool.db, logger, handover, onFlush: pressure.note, onStored })
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
@@ -219,17 +215,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const internalApp = createApp({ ...app, rest: options.internal(deps) })
 
   const listeners: Listener[] = []
-  const stop = async (graceMs: number) => {
-    const graceEnds = performance.now() + graceMs
+  const stop = async (graceMs: number, graceEnds = performance.now() + graceMs) => {
     retired.abort()
     stopping.abort()
     const cutTimer = setTimeout(() => cut.abort(), graceMs)
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
-    // A Postgres that says nothing would hold it for as long as it does: what is held is another's when its lease ends.
-    const drainMs = Math.max(0, graceEnds - performance.now()) + lastWritesMs
-    await withDeadline(background.drain(), drainMs, 'ending what is under way').catch((error: unknown) =>
-      logger.warn({ err: error }, 'stopping without it, other replicas or the next start go on with it'),
-    )
+    await background.drain(Math.max(0, graceEnds - performance.now()))
     clearTimeout(cutTimer)
     await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
   }
@@ -248,10 +239,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     )
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
-    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) {
-      isPrepared = true
-      begin()
-    }
+    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()
     await readiness.lookNow()
   } catch (error) {
     await stop(0)

@@ -3,10 +3,10 @@ import { withDeadline } from '../../runtime/deadline.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding } from './holding.ts'
-import { claim, giveBack, park, type Claimed, type Lane } from './inbox.ts'
+import { claim, giveBack, type Lane } from './inbox.ts'
 import { landingOfWebhook } from './preparing.ts'
 import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
-import { landAll, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
+import { landAll, parkMisunderstood, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
 
 export type LanderDeps = WorkerDeps & {
   /** Rests after so much work, as long as acknowledging needs the machine. */
@@ -246,10 +246,4 @@ export function createLander(deps: LanderDeps): Lander {
     },
     allAnswered: fetches.idle,
   }
-}
-
-/** An older release took it for a notification, or its rules have changed since. */
-async function parkMisunderstood({ db, clock, logger }: LanderDeps, claimed: Omit<Claimed, 'body'>, reason: string): Promise<void> {
-  await park(db, { claimed, reason, detail: 'not a notification', now: clock() })
-  logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason }, 'delivery processed')
 }

@@ -3,7 +3,7 @@ import { isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import { giveBack, retryOrPark, type Claimed } from './inbox.ts'
+import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing } from './landing.ts'
 import { lockedAmong } from './locked.ts'
@@ -145,4 +145,10 @@ function report(deps: WorkerDeps, { claimed, landing, outcome }: Ready & { outco
     claimed ? 'delivery processed' : 'result completed',
   )
   deps.onLanded({ landing, outcome, receivedAt: claimed?.receivedAt })
+}
+
+/** An older release took it for a notification, or its rules have changed since. */
+export async function parkMisunderstood({ db, clock, logger }: WorkerDeps, claimed: HeldDelivery, reason: string): Promise<void> {
+  await park(db, { claimed, reason, detail: 'not a notification', now: clock() })
+  logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason }, 'delivery processed')
 }
