@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { sign, toleranceSeconds, verify, type Secret } from '../../src/wire/signature.ts'
+import { long } from '../chaos/length.ts'
 
 const signingSecret = 'whsec_golden_0123456789'
 const t = 1767225600
@@ -9,7 +10,6 @@ const body = Buffer.from(
   '{"request_id":"0b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"no"}}',
 )
 const digest = '21528949ca42963228d7a360f67dfabac3d7445351782710680b2a505f2437dc'
-const wrong = '0'.repeat(64)
 const valid = { ok: true, keyName: 'golden', timestampSeconds: t }
 
 /** Computed once by `(printf '<t>.'; cat body) | openssl dgst -sha256 -hmac <secret>`, never by the code under test. */
@@ -53,59 +53,16 @@ describe('golden vectors', () => {
   })
 })
 
+// All that HTTP can bring is in test/bad-input/cases/signatures.ts.
 describe('the header', () => {
   it.each([
-    ['any order', `v1=${digest},t=${t}`],
-    ['upper-case hex', `t=${t},v1=${digest.toUpperCase()}`],
-    ['eight v1, the valid one last', `t=${t}${`,v1=${wrong}`.repeat(7)},v1=${digest}`],
-    ['eight v1, the valid one first', `t=${t},v1=${digest}${`,v1=${wrong}`.repeat(7)}`],
-    ['the same v1 twice', `t=${t},v1=${digest},v1=${digest}`],
-    ['unknown schemes', `v0=${wrong},t=${t},v2=x,v1=${digest},ed25519=a=b,T=1,V1=zz`],
-    ['an unknown scheme without a value', `t=${t},v0=,v1=${digest}`],
-    ['exactly 1 KiB', padded(1024)],
-  ])('is taken: %s', (_what, header) => {
-    expect(verify(body, header, secrets, t)).toEqual(valid)
-  })
-
-  it.each([
-    ['nothing', ''],
-    ['no t', `v1=${digest}`],
-    ['an empty t', `t=,v1=${digest}`],
-    ['two t', `t=${t},t=${t},v1=${digest}`],
-    ['t of 13 digits', `t=0000000000000,v1=${digest}`],
-    ['a negative t', `t=-${t},v1=${digest}`],
-    ['a signed t', `t=+${t},v1=${digest}`],
-    ['t with a fraction', `t=${t}.0,v1=${digest}`],
-    ['t as an exponent', `t=1e9,v1=${digest}`],
-    ['t in hex', `t=0x10,v1=${digest}`],
-    ['t with a blank', `t= ${t},v1=${digest}`],
     ['t with a line break', `t=${t}\n,v1=${digest}`],
-    ['t in Arabic digits', `t=١٧٦٧٢٢٥٦٠٠,v1=${digest}`],
-    ['no v1', `t=${t}`],
-    ['only other schemes', `t=${t},v0=${digest}`],
-    ['an empty v1', `t=${t},v1=`],
-    ['v1 of 63 digits', `t=${t},v1=${digest.slice(1)}`],
-    ['v1 of 65 digits', `t=${t},v1=${digest}0`],
-    ['v1 of 64 characters, one no hex', `t=${t},v1=${digest.slice(1)}g`],
-    ['v1 in base64', `t=${t},v1=${Buffer.from(digest, 'hex').toString('base64')}`],
     ['v1 with a line break', `t=${t},v1=${digest}\n`],
-    ['one bad v1 beside a valid one', `t=${t},v1=${digest},v1=nonsense`],
-    ['nine v1', `t=${t},v1=${digest}${`,v1=${wrong}`.repeat(8)}`],
-    ['an element without a scheme', `t=${t},=x,v1=${digest}`],
-    ['an element without a value', `t=${t},v0,v1=${digest}`],
-    ['an empty element', `t=${t},,v1=${digest}`],
-    ['a comma at the end', `t=${t},v1=${digest},`],
-    ['two headers joined by node', `t=${t},v1=${digest}, t=${t},v1=${digest},t=${t}`],
-    ['1 KiB and one byte', padded(1025)],
-    ['over 1 KiB in bytes only', `${padded(1000)}${'é'.repeat(20)}`],
+    ['t in Arabic digits', `t=١٧٦٧٢٢٥٦٠٠,v1=${digest}`],
+    ['v1 with a digit in full width', `t=${t},v1=${digest.slice(1)}１`],
   ])('is malformed: %s', (_what, header) => {
     expect(verify(body, header, secrets, t)).toEqual({ ok: false, cause: 'malformed_header', timestampSeconds: undefined })
   })
-
-  function padded(bytes: number): string {
-    const start = `t=${t},v1=${digest},v0=`
-    return start + 'x'.repeat(bytes - start.length)
-  }
 
   it('whatever it is, verify answers and does not throw', () => {
     const piece = fc.oneof(fc.constantFrom('t=', 'v1=', ',', '=', String(t), digest, '\0'), fc.string({ unit: 'binary' }))
@@ -114,7 +71,7 @@ describe('the header', () => {
         const verification = verify(Buffer.from('another body'), pieces.join(''), secrets, t)
         expect(verification.ok).toBe(false)
       }),
-      { numRuns: 2000 },
+      { numRuns: long ? 100_000 : 500 },
     )
   })
 })

@@ -1,0 +1,215 @@
+import { createHmac, randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { long } from '../chaos/length.ts'
+import { createTestDatabase, preferredServer, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, failed } from '../support/webhooks.ts'
+import { bodies, type BodyCase } from './cases/bodies.ts'
+import { signatures, type SignatureCase } from './cases/signatures.ts'
+import { webhookIds, type WebhookIdCase } from './cases/webhook-ids.ts'
+import { exchange, heldBytes, type RawAnswer } from './raw.ts'
+
+vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
+
+/** Every case of `cases/` goes over a socket of its own to a whole receiver, whose clock stands still. */
+const now = Math.floor(Date.now() / 1000)
+const retiredKey = { name: 'retired', signing_secret: 'whsec_retired_secret', retired: true }
+const secrets = {
+  live: liveKey.signing_secret,
+  sandbox: sandboxKey.signing_secret,
+  retired: retiredKey.signing_secret,
+  stranger: 'whsec_stranger',
+}
+
+let database: TestDatabase
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  database = await createTestDatabase(preferredServer)
+  receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    // Nothing is to make room for others.
+    settings: { quarantineMaxRows: 1_000_000, quarantineMaxBytes: 1_000_000_000 },
+  })
+  receiver.setKeys(keysOf(liveKey, sandboxKey, retiredKey))
+  receiver.setNow(new Date(now * 1000))
+})
+afterAll(async () => {
+  await receiver.stop()
+  await database.drop()
+})
+
+const digest = (secret: string, signed: string | Uint8Array, t: string) =>
+  createHmac('sha256', secret).update(t).update(signed).digest('hex')
+
+function post(headers: [name: string, value: string][], body: Uint8Array): Buffer {
+  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`)
+  const head = `POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n${lines.join('')}\r\n`
+  return Buffer.concat([Buffer.from(head, 'latin1'), body])
+}
+
+const goodSignature = (body: Uint8Array) => `t=${now},v1=${digest(secrets.live, body, `${now}.`)}`
+
+function sendSigned({ header, skew = 0, by = 'live', over, written = '{t}' }: SignatureCase, webhookId: string, body: Buffer) {
+  const t = written.replace('{t}', String(now + skew))
+  const signed = {
+    'the body alone': { t: '', bytes: body },
+    'another time': { t: `${now + skew + 1}.`, bytes: body },
+    'another body': { t: `${t}.`, bytes: Buffer.from('{}') },
+    'the body with a line break': { t: `${t}.`, bytes: Buffer.concat([body, Buffer.from('\n')]) },
+    'what is sent': { t: `${t}.`, bytes: body },
+  }[over ?? 'what is sent']
+  const v1 = digest(secrets[by], signed.bytes, signed.t)
+  const fill = (text: string) =>
+    text
+      .replaceAll('{t}', t)
+      .replaceAll('{v1}', v1)
+      .replaceAll('{V1}', v1.toUpperCase())
+      .replaceAll('{63}', v1.slice(1))
+      .replaceAll('{base64}', Buffer.from(v1, 'hex').toString('base64'))
+      .replaceAll('{wrong}', '0'.repeat(64))
+  const values = header === null ? [] : [header].flat()
+  const given = values.map((value): [string, string] => ['X-Service-Signature', fill(value)])
+  return exchange(receiver.webhookUrl, post([['x-service-webhook-id', webhookId], ...given], body))
+}
+
+function sendUnder({ ids }: WebhookIdCase, body: Buffer) {
+  const given = ids.map((id, at): [string, string] => [at % 2 === 0 ? 'X-Service-Webhook-Id' : 'x-service-webhook-id', id])
+  return exchange(receiver.webhookUrl, post([...given, ['x-service-signature', goodSignature(body)]], body))
+}
+
+function sendBody(webhookId: string, body: Buffer) {
+  return exchange(
+    receiver.webhookUrl,
+    post(
+      [
+        ['x-service-webhook-id', webhookId],
+        ['x-service-signature', goodSignature(body)],
+      ],
+      body,
+    ),
+  )
+}
+
+function bytesOf({ body }: BodyCase, requestId: string): Buffer {
+  if (typeof body !== 'string') return body
+  return Buffer.from(body.replaceAll('{id}', requestId).replaceAll('{ID}', requestId.toUpperCase()))
+}
+
+const envelope = (answer: RawAnswer | undefined) => [answer?.status, answer?.code]
+
+async function arrivalOf(webhookId: string) {
+  return eventually(async () => (await database.sql`select outcome, reason from mediadock.arrivals where webhook_id = ${webhookId}`)[0])
+}
+
+async function quarantinedOf(requestId: string): Promise<unknown> {
+  return eventually(async () => {
+    const [row] = await database.sql`select reason from mediadock.quarantine
+      where position(${Buffer.from(requestId)}::bytea in body) > 0`
+    return row?.['reason']
+  })
+}
+
+const rounds = long ? 20 : 2
+const roundBytes = 5_000_000
+/** Well below what two rounds bring: what is held on to is seen. */
+const roomBytes = 3_000_000
+
+/** A body with so many blanks behind it that `count` of them weigh as much as a round has to. */
+function weighed(count: number): Buffer {
+  const { body } = failed()
+  return Buffer.concat([body, Buffer.alloc(Math.ceil(roundBytes / count), ' ')])
+}
+
+/** A round of a family again and again leaves nothing behind, and does not keep out who means well. */
+async function endure(round: () => Promise<(RawAnswer | undefined)[]>): Promise<void> {
+  const quarantined = async () => Number((await database.sql`select count(*) as n from mediadock.quarantine`)[0]?.['n'])
+  // Until it is written, what is refused is held.
+  const settled = async () => {
+    const before = await quarantined()
+    const answers = await round()
+    const refused = answers.filter((answer) => answer?.code?.startsWith('invalid_') === true).length
+    await eventually(async () => (await quarantined()) === before + refused, 20_000)
+    await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0, 20_000)
+  }
+  await settled()
+  const before = heldBytes()
+  for (let n = 0; n < rounds; n += 1) await settled()
+  await eventually(() => heldBytes() - before < roomBytes)
+  expect(await deliver(receiver.webhookUrl, failed().body, { t: now })).toMatchObject({ status: 200, json: { status: 'accepted' } })
+}
+
+describe(`X-Service-Signature: ${signatures.length} cases`, () => {
+  it.each(signatures)('$name: $reason', async (given) => {
+    const webhookId = randomUUID()
+    const { body, requestId } = failed()
+    const answer = await sendSigned(given, webhookId, body)
+    if (given.reason === 'no_http') return expect(envelope(answer)).toEqual([400, 'bad_request'])
+    if (given.reason === 'accepted') {
+      expect(envelope(answer)).toEqual([200, 'accepted'])
+      const [row] = await database.sql`select key_name from mediadock.deliveries where webhook_id = ${webhookId}`
+      return expect(row).toEqual({ key_name: given.by ?? 'live' })
+    }
+    expect(envelope(answer)).toEqual([401, 'invalid_signature'])
+    // One text for all causes.
+    expect(answer?.body).toBe(
+      '{"error":{"type":"invalid_request_error","code":"invalid_signature","message":"the signature or its time is not valid"}}',
+    )
+    expect(await arrivalOf(webhookId)).toEqual({ outcome: 'refused', reason: given.reason })
+    expect(await quarantinedOf(requestId)).toBe(given.reason)
+    expect(await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId}`).toHaveLength(0)
+  })
+
+  it('again and again: a good delivery is accepted, and nothing piles up', () =>
+    endure(() => Promise.all(signatures.map((given) => sendSigned(given, randomUUID(), weighed(signatures.length))))))
+})
+
+describe(`X-Service-Webhook-Id: ${webhookIds.length} cases`, () => {
+  const statuses = { accepted: 200, invalid_webhook_id: 400, bad_request: 400, headers_too_large: 431 } as const
+
+  it.each(webhookIds)('$name: $answer', async (given) => {
+    const { body, requestId } = failed()
+    expect(envelope(await sendUnder(given, body))).toEqual([statuses[given.answer], given.answer])
+    const kept = await database.sql`select webhook_id from mediadock.deliveries where request_id = ${requestId}`
+    // HTTP takes blanks and tabs away from the ends of a value.
+    expect(kept.map((row) => row['webhook_id'])).toEqual(given.answer === 'accepted' ? given.ids.map((id) => id.trim()) : [])
+    if (given.answer === 'invalid_webhook_id') expect(await quarantinedOf(requestId)).toBe('invalid_webhook_id')
+  })
+
+  it('again and again: a good delivery is accepted, and nothing piles up', () =>
+    endure(() => Promise.all(webhookIds.map((given) => sendUnder(given, weighed(webhookIds.length))))))
+})
+
+describe(`bodies: ${bodies.length} cases`, () => {
+  const requestIds = new Map<BodyCase, string>()
+
+  it.each(bodies)('$name', async (given) => {
+    const webhookId = randomUUID()
+    const requestId = randomUUID()
+    requestIds.set(given, requestId)
+    const body = bytesOf(given, requestId)
+    const parkedReason = 'parked' in given ? given.parked : null
+    expect(envelope(await sendBody(webhookId, body))).toEqual([200, parkedReason === null ? 'accepted' : 'parked'])
+    const [row, ...more] = await database.sql`select id, body, parked_reason from mediadock.deliveries where webhook_id = ${webhookId}`
+    expect(more).toEqual([])
+    expect(row?.['parked_reason']).toBe(parkedReason)
+    expect(row?.['body'].equals(body)).toBe(true)
+    if (parkedReason !== null) expect(await database.sql`select from mediadock.inbox where delivery_id = ${row?.['id']}`).toEqual([])
+    const outcome = parkedReason === null ? 'accepted' : 'parked'
+    expect(await arrivalOf(webhookId)).toEqual({ outcome, reason: parkedReason })
+  })
+
+  it('land as they should, or not at all', async () => {
+    await eventually(async () => (await database.sql`select from mediadock.inbox limit 1`).length === 0, 20_000)
+    const rows = await database.sql`select request_id, status from mediadock.results`
+    const landed = new Map(rows.map((row) => [row['request_id'], row['status']]))
+    const found = [...requestIds].map(([given, requestId]) => [given.name, landed.get(requestId)])
+    expect(found).toEqual(bodies.map((given) => [given.name, 'lands' in given ? given.lands : undefined]))
+  })
+
+  it('again and again: a good delivery is accepted, and nothing piles up', () => {
+    const webhookId = randomUUID()
+    return endure(() => Promise.all(bodies.map((given) => sendBody(webhookId, bytesOf(given, randomUUID())))))
+  })
+})
