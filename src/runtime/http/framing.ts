@@ -64,6 +64,8 @@ function improperIn(req: http.IncomingMessage): FramingAnswer | undefined {
   if (req.httpVersionMajor !== 1) return answers.version
   const hosts = countHosts(req.rawHeaders)
   if (hosts > 1 || (hosts === 0 && req.httpVersionMinor > 0)) return answers.host
+  // HTTP/1.0 has no chunks, and a proxy that knows no others sees another end of the body (RFC 9112, 6.1).
+  if (req.httpVersionMinor === 0 && req.headers['transfer-encoding'] !== undefined) return answers.malformed
   const { url = '' } = req
   if (url.startsWith('/') || (url === '*' && req.method === 'OPTIONS')) return undefined
   const path = pathOfUrl(url)

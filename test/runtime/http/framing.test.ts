@@ -48,13 +48,6 @@ async function connect(port: number) {
   return { socket, came }
 }
 
-async function exchange(port: number, text: string): Promise<string> {
-  const { socket, came } = await connect(port)
-  socket.write(text)
-  await eventually(() => came.isOver)
-  return came.text
-}
-
 const get = (url: string) => `GET ${url} HTTP/1.1\r\nhost: x\r\n\r\n`
 const statuses = (text: string) => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status))
 
@@ -167,27 +160,8 @@ describe('what was complete is answered first', () => {
   })
 })
 
-describe('what is no proper request is answered in the envelope, and the connection closed', () => {
-  it.each([
-    ['a target that is no URL', 'POST http://[bad/webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n', 400, 'bad_request'],
-    ['a target of another scheme', 'GET ftp://x/any HTTP/1.1\r\nhost: x\r\n\r\n', 400, 'bad_request'],
-    ['no Host', 'GET /healthz HTTP/1.1\r\n\r\n', 400, 'bad_request'],
-    ['two Hosts', 'GET /healthz HTTP/1.1\r\nhost: x\r\nHost: x\r\n\r\n', 400, 'bad_request'],
-    ['HTTP/0.9', 'GET /healthz\r\n\r\n', 400, 'bad_request'],
-    ['HTTP/2.0', 'GET /healthz HTTP/2.0\r\nhost: x\r\n\r\n', 400, 'bad_request'],
-    ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, 'bad_request'],
-    ['another Expect', 'GET /healthz HTTP/1.1\r\nhost: x\r\nexpect: x\r\n\r\n', 417, 'expectation_failed'],
-    ['CONNECT', 'CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n', 405, 'method_not_allowed'],
-  ])('%s', async (_name, text, status, code) => {
-    const { port, urls } = await startListener()
-    const answer = await exchange(port, text)
-    const [head = '', body = ''] = answer.split('\r\n\r\n')
-    expect(statuses(head)).toEqual([status])
-    expect(head.toLowerCase()).toContain('content-type: application/json')
-    expect(JSON.parse(body)).toEqual({ error: { type: 'invalid_request_error', code, message: expect.any(String) } })
-    expect(urls).toEqual([])
-  })
-
+// What is no proper request is in test/bad-input/cases/framing.ts.
+describe('what is a proper request', () => {
   it('whole URLs are taken for their paths, as they were written', async () => {
     const { port } = await startListener()
     const { socket, came } = await connect(port)
@@ -195,11 +169,6 @@ describe('what is no proper request is answered in the envelope, and the connect
     await eventually(() => statuses(came.text).length === 4)
     expect(statuses(came.text)).toEqual([200, 200, 200, 200])
     for (const path of ['{"status":"ok"}', '</a/../b%2f?c=[d]>', '</?q>', '</>']) expect(came.text).toContain(path)
-  })
-
-  it('HTTP/1.0 needs no Host', async () => {
-    const { port } = await startListener()
-    expect(statuses(await exchange(port, 'GET /healthz HTTP/1.0\r\n\r\n'))).toEqual([200])
   })
 
   it('one request has one answer: what comes after that of health is not waited for', async () => {
