@@ -148,5 +148,6 @@ export function parseFilters<T extends z.ZodType>(schema: T, query: unknown): z.
   const [issue] = parsed.error.issues
   if (issue?.code === 'unrecognized_keys')
     throw new InvalidFilterError(issue.keys[0]?.slice(0, 60) || '""', 'is not a parameter of this call')
-  throw new InvalidFilterError(issue?.path.join('.') ?? '', issue?.message ?? 'is not valid')
+  // Of a list it is the whole that the caller knows by name.
+  throw new InvalidFilterError(String(issue?.path[0] ?? ''), issue?.message ?? 'is not valid')
 }

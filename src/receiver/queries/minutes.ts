@@ -56,6 +56,7 @@ export async function readMinutes(
   const to = until === undefined ? now : new Date(until)
   const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
   const wanted = (to.getTime() - from.getTime()) / 60_000
+  if (wanted <= 0 && until === undefined) throw new InvalidFilterError('since', 'must not be in the future without until')
   if (wanted <= 0) throw new InvalidFilterError('until', 'must be later than since')
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60
