@@ -17,7 +17,7 @@ export async function expectLandedOnce(sql: postgres.Sql, deliveries: readonly O
   const stored = await sql<{ request_id: string }[]>`select request_id from mediadock.deliveries order by request_id::text`
   expect(stored.map((row) => row.request_id)).toEqual(wanted)
   const results = await sql<{ request_id: string }[]>`
-    select request_id from mediadock.results where status in ('COMPLETED', 'FAILED') and media_complete order by request_id::text`
+    select request_id from mediadock.results where status in ('COMPLETED', 'FAILED') order by request_id::text`
   expect(results.map((row) => row.request_id)).toEqual(wanted)
   const effects = await sql<
     { request_id: string; n: number }[]
