@@ -8,7 +8,7 @@ import * as fetching from '../domain/budgets-schema.ts'
 const budget = columnsOf(fetching.callBudgets)
 const b = columnsOf(fetching.callBudgets, 'b')
 
-/** What is to be told of the key once the call has its answer: see call-recovery.ts. */
+/** What is to be told of the key once the call has its answer: see key-health.ts. */
 export type KeyHealth = {
   /** How often in a row the key had been refused when the call was granted. */
   refusals: number
@@ -23,7 +23,7 @@ export type Grant = { ok: true; health: KeyHealth } | { ok: false; reason: strin
  * - `submitting` a generation
  * - `landing`: the full result, for a webhook that has just come
  * - `reconciling`: what no webhook brought, with the key that it belongs to
- * - `trying` whether this key knows a request that is taken for another's
+ * - `trying` whether this key knows a request that is taken for another key's
  */
 export type Purpose = 'submitting' | 'landing' | 'reconciling' | 'trying'
 

@@ -32,6 +32,7 @@ export type Fetcher = (lookup: ResultLookup) => Promise<Fetched>
 const noKeyPauseSeconds = 300
 /** Calls of 10 s one after the other, within the minute for which a request is claimed. */
 const maxOthers = 3
+const maxStandIns = 1000
 
 /**
  * Fetches the provider's result within the budget of the keys: first with the
@@ -93,7 +94,11 @@ function learn(
   standIns: Map<string, string>,
   { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
 ): void {
-  if (answer.kind === 'result' || answer.kind === 'running') standIns.set(keyName, key.name)
+  if (answer.kind === 'result' || answer.kind === 'running') {
+    // A service may track under any name: what was learnt is learnt again.
+    if (standIns.size >= maxStandIns) standIns.clear()
+    standIns.set(keyName, key.name)
+  }
   if (answer.kind === 'not_found' && standIns.get(keyName) === key.name) standIns.delete(keyName)
 }
 

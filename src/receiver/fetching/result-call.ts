@@ -73,12 +73,23 @@ export async function callForResult(
       { request_id: requestId, key_name: key.name, operation: 'result', outcome: outcome.kind, detail: detailOf(outcome), ms },
       'provider called',
     )
-    await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures(), spent })
-
-    const block = pauseAfter(outcome, rate)
-    // From the answer on, not from the call: up to 10 s may lie between them.
-    if (block)
-      await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+    try {
+      await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures(), spent })
+      const block = pauseAfter(outcome, rate)
+      // From the answer on, not from the call: up to 10 s may lie between them.
+      if (block)
+        await blockCalls(deps.db, {
+          keyName: key.name,
+          until: new Date(deps.clock().getTime() + block.seconds * 1000),
+          reason: block.reason,
+        })
+    } catch (error) {
+      // The call is spent: its answer is not thrown away with it.
+      deps.logger.error(
+        { err: error, key_name: key.name, outcome: outcome.kind },
+        'what an answer says of its key was not noted, the next one tells again',
+      )
+    }
     return outcome
   } finally {
     pass.drop()

@@ -1,3 +1,4 @@
+import { afterThisTurn } from '../../runtime/after-this-turn.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { isAboutTheData } from '../../runtime/postgres/errors.ts'
@@ -68,7 +69,6 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
   let queuedBytes = 0
   let inFlight = 0
-  let isPumpDue = false
 
   const next = () => {
     inFlight -= 1
@@ -90,15 +90,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     }
   }
 
-  /** The first of a hundred that were read together must not leave alone: it would take as long as all of them. */
-  const pumpAfterThisTurn = () => {
-    if (isPumpDue) return
-    isPumpDue = true
-    setImmediate(() => {
-      isPumpDue = false
-      pump()
-    })
-  }
+  const pumpAfterThisTurn = afterThisTurn(pump)
 
   const takeBatch = (): Waiting[] => {
     const batch: Waiting[] = []

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import { afterThisTurn } from '../../runtime/after-this-turn.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
@@ -65,7 +66,7 @@ type Queued = Ready & { end: (written: boolean) => void }
  * no room for, what failed before, and what a dead process held.
  *
  * What is ready is written in natural batches, like accepting: all that became
- * ready while two batches are being written goes with the next one.
+ * ready while a batch is being written goes with the next one.
  */
 export function createLander(deps: LanderDeps): Lander {
   const { db, clock, logger, signal } = deps
@@ -74,7 +75,6 @@ export function createLander(deps: LanderDeps): Lander {
   const inFlight = new Set<string>()
   let queue: Queued[] = []
   let landings = 0
-  let isPumpDue = false
   let failures = 0
   let batchRows = maxBatchRows
   let whenIdle: PromiseWithResolvers<void> | undefined
@@ -92,14 +92,7 @@ export function createLander(deps: LanderDeps): Lander {
     else land({ claimed, landing: landingOfWebhook(deps, claimed, notification) })
   }
 
-  const pumpAfterThisTurn = () => {
-    if (isPumpDue) return
-    isPumpDue = true
-    setImmediate(() => {
-      isPumpDue = false
-      pump()
-    })
-  }
+  const pumpAfterThisTurn = afterThisTurn(() => pump())
 
   const next = () => {
     landings -= 1
