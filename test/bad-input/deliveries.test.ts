@@ -1,10 +1,11 @@
 import { createHmac, randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { long } from '../chaos/length.ts'
-import { createTestDatabase, preferredServer, type TestDatabase } from '../support/database.ts'
+import { preferredServer, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { bodies, type BodyCase } from './cases/bodies.ts'
 import { signatures, type SignatureCase } from './cases/signatures.ts'
 import { webhookIds, type WebhookIdCase } from './cases/webhook-ids.ts'
@@ -26,18 +27,14 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase(preferredServer)
-  receiver = await startTestReceiver({
-    databaseUrl: database.url,
-    // Nothing is to make room for others.
+  const its = await withReceiver({
+    server: preferredServer, // Nothing is to make room for others.
     settings: { quarantineMaxRows: 1_000_000, quarantineMaxBytes: 1_000_000_000 },
   })
+  ;({ database, receiver } = its)
   receiver.setKeys(keysOf(liveKey, sandboxKey, retiredKey))
   receiver.setNow(new Date(now * 1000))
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 })
 
 const digest = (secret: string, signed: string | Uint8Array, t: string) =>

@@ -1,11 +1,12 @@
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { createTestDatabase, preferredServer, testServers, type TestDatabase, type TestServer } from '../support/database.ts'
+import { preferredServer, testServers, type TestDatabase, type TestServer } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { filters, lastEventIds, replayFilters, replayFiltersAsWritten, waits, type FilterCase } from './cases/filters.ts'
 import { heldBytes } from './raw.ts'
 
@@ -52,16 +53,12 @@ const odd = filters.filter(({ wrong }) => wrong === undefined)
 let database: TestDatabase
 let receiver: TestReceiver
 
-async function start(server: TestServer): Promise<void> {
-  database = await createTestDatabase(server)
-  receiver = await startTestReceiver({ databaseUrl: database.url })
+async function start(server: TestServer): Promise<() => Promise<void>> {
+  const its = await withReceiver({ server })
+  ;({ database, receiver } = its)
   await deliverAndSettle({ receiver, database }, failed(), { webhookId: 'wh_1' })
   await deliverAndSettle({ receiver, database }, okAudio(), { webhookId: 'wh_2' })
-}
-
-async function stop(): Promise<void> {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 }
 
 async function ask(path: string, query: string, accept: string): Promise<{ status: number; text: string }> {
@@ -102,7 +99,6 @@ async function amissOf(cases: readonly FilterCase[], judge: (given: FilterCase) 
 
 describe.each(testServers)(`${odd.length} filters that reach the database, on the %s server`, (server) => {
   beforeAll(() => start(server))
-  afterAll(stop)
 
   it.each(lists)('GET %s answers them, or says that it has no such filter', async (path) => {
     expect(await amissOf(odd, (given) => amissInList(path, given))).toEqual([])
@@ -111,7 +107,6 @@ describe.each(testServers)(`${odd.length} filters that reach the database, on th
 
 describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
   beforeAll(() => start(preferredServer))
-  afterAll(stop)
 
   // One parser reads them for all: in the short form each list and each page is given its share of the cases.
   const shareOf = (cases: readonly FilterCase[], shares: number, at: number) =>

@@ -1,25 +1,21 @@
 import { createHmac, randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { long } from '../chaos/length.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { liveKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, nowSeconds } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { framing, type FramingCase } from './cases/framing.ts'
 import { connect, heldBytes } from './raw.ts'
 
 vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
 
-let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, settings: { maxBodyBytes: 64 * 1024 } })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver({ settings: { maxBodyBytes: 64 * 1024 } })
+  receiver = its.receiver
+  return its.stop
 })
 
 function fill(bytes: string): string {

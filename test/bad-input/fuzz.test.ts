@@ -1,11 +1,12 @@
 import { createHmac, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest'
+import { afterEach, beforeAll, expect, it, vi } from 'vitest'
 import { long } from '../chaos/length.ts'
-import { createTestDatabase, preferredServer, type TestDatabase } from '../support/database.ts'
+import { preferredServer, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { liveKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { bodies } from './cases/bodies.ts'
 import { framing } from './cases/framing.ts'
 import { signatures } from './cases/signatures.ts'
@@ -22,13 +23,10 @@ let receiver: TestReceiver
 let before: number
 
 beforeAll(async () => {
-  database = await createTestDatabase(preferredServer)
-  receiver = await startTestReceiver({ databaseUrl: database.url, settings: { maxBodyBytes: 64 * 1024 } })
+  const its = await withReceiver({ server: preferredServer, settings: { maxBodyBytes: 64 * 1024 } })
+  ;({ database, receiver } = its)
   before = heldBytes()
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 })
 afterEach(async () => {
   expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({ status: 200, json: { status: 'accepted' } })

@@ -4,11 +4,12 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
-import { sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
+import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 
 let browser: Browser
@@ -20,10 +21,9 @@ const known = { landed: '', failed: '', parked: '', image: okImage(), error: fai
 
 beforeAll(async () => {
   browser = await launchBrowser()
-  database = await createTestDatabase()
-  stand = await startProviderStand()
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
   const to = { receiver, database }
   known.landed = await deliverAndSettle(to, known.image, { webhookId: 'wh_landed', t: nowSeconds() - 7 })
   known.failed = await deliverAndSettle(to, known.error, { webhookId: 'wh_failed', secret: sandboxKey.signing_secret })
@@ -33,13 +33,9 @@ beforeAll(async () => {
   await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_forged', secret: 'whsec_forged' })
   await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_old', t: nowSeconds() - 301 })
   await logged(7)
+  return its.stop
 })
-afterAll(async () => {
-  await browser.close()
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
-})
+afterAll(() => browser.close())
 
 async function logged(count: number): Promise<void> {
   await eventually(async () => Number((await database.sql`select count(*) as n from mediadock.arrivals`)[0]?.['n']) >= count)

@@ -5,11 +5,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { sha256Hex } from '../../src/receiver/domain/delivery.ts'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
+import { liveKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, headersFor, nowSeconds, okAudio, okImage, type Sample } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 
 let browser: Browser
@@ -19,17 +20,12 @@ let receiver: TestReceiver
 
 beforeAll(async () => {
   browser = await launchBrowser()
-  database = await createTestDatabase()
-  stand = await startProviderStand()
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  return its.stop
 })
-afterAll(async () => {
-  await browser.close()
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
-})
+afterAll(() => browser.close())
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 const settle = (sample: Sample, webhookId: string = randomUUID()) => deliverAndSettle({ receiver, database }, sample, { webhookId })

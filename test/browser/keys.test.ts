@@ -1,12 +1,13 @@
 import { createHash } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { json, type ProviderStand } from '../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 
 let browser: Browser
@@ -19,14 +20,9 @@ beforeAll(async () => {
 })
 afterAll(() => browser.close())
 beforeEach(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 100 } })
-})
-afterEach(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
+  const its = await withReceiver({ stand: true, settings: { fetchRatePerMinute: 100 } })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href

@@ -3,11 +3,12 @@ import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 
 let browser: Browser
@@ -33,14 +34,13 @@ afterAll(async () => {
   await stand.close()
 })
 beforeEach(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const its = await withReceiver({ providerUrl: stand.url })
+  ;({ database, receiver } = its)
+  return its.stop
 })
 afterEach(async () => {
   // A page that refreshes itself must not outlive what it asks.
   await Promise.all(browser.contexts().map((context) => context.close()))
-  await receiver.stop()
-  await database.drop()
 })
 
 const open = (path = '', look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { keysOf, liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { keysOf, liveKey, type TestReceiver } from '../support/receiver.ts'
 import { deliver, nowSeconds, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 
 let browser: Browser
@@ -20,12 +21,9 @@ beforeAll(async () => {
 })
 afterAll(() => browser.close())
 beforeEach(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
-})
-afterEach(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  return its.stop
 })
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
+import type { TestDatabase } from '../support/database.ts'
+import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 
 let browser: Browser
@@ -17,14 +18,9 @@ beforeAll(async () => {
 })
 afterAll(() => browser.close())
 beforeEach(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
-})
-afterEach(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href

@@ -3,10 +3,11 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { call, deliverAndSettle } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
@@ -20,19 +21,14 @@ const failedId = randomUUID()
 /** One request with all there is: submitted through us, polled, with a webhook that came twice, and complete. */
 beforeAll(async () => {
   browser = await launchBrowser()
-  database = await createTestDatabase()
   world = await startWorld()
-  receiver = await startTestReceiver({
-    databaseUrl: database.url,
-    providerUrl: world.url,
-    settings: { webhookPublicUrl: 'https://hooks.test/webhooks' },
-  })
+  const its = await withReceiver({ providerUrl: world.url, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  ;({ database, receiver } = its)
+  return its.stop
 })
 afterAll(async () => {
   await browser.close()
-  await receiver.stop()
   await world.close()
-  await database.drop()
 })
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)

@@ -3,10 +3,11 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { call, deliverAndSettle } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { failed, okAudio } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
@@ -28,9 +29,9 @@ const ids = {
 
 beforeAll(async () => {
   browser = await launchBrowser()
-  database = await createTestDatabase()
   world = await startWorld()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url })
+  const its = await withReceiver({ providerUrl: world.url })
+  ;({ database, receiver } = its)
   const to = { receiver, database }
   await track(database, { id: ids.overdue, ago: 3600, model: 'vela' })
   await track(database, { id: ids.lost, ago: 5400, model: 'vela', keyName: 'sandbox' })
@@ -47,12 +48,11 @@ beforeAll(async () => {
   )
   await track(database, { id: ids.pictures, ago: 60 })
   await call(receiver, `POST /api/requests/${ids.pictures}/reconcile`)
+  return its.stop
 })
 afterAll(async () => {
   await browser.close()
-  await receiver.stop()
   await world.close()
-  await database.drop()
 })
 
 const picture = (requestId: string) => ({

@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { freePort } from '../provider/support/free-port.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { keysOf, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { keysOf, type TestReceiver } from '../support/receiver.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { long } from './length.ts'
 
 const requests = long ? 1000 : 240
@@ -20,19 +21,12 @@ beforeAll(async () => {
   const live = await provider.createKey({ environment: 'live' })
   const sandbox = await provider.createKey({ account: live.account, environment: 'sandbox' })
   await provider.grant(live.account, 10_000)
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({
-    databaseUrl: database.url,
-    providerUrl: provider.url,
-    settings: { port, keys: keysOf(live, sandbox) },
-  })
+  const its = await withReceiver({ providerUrl: provider.url, settings: { port, keys: keysOf(live, sandbox) } })
+  ;({ database, receiver } = its)
   keys = { sandbox: sandbox.api_key, live: live.api_key }
+  return its.stop
 })
-afterAll(async () => {
-  await receiver.stop()
-  await provider.stop()
-  await database.drop()
-})
+afterAll(() => provider.stop())
 
 /** One of each type in turn; every tenth picture is really rendered, every hundredth sound really made. */
 function shapeOf(at: number): { key: string; model: string; input: object; media: number } {

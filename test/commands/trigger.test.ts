@@ -1,10 +1,11 @@
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
-import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { beforeAll, expect, it, onTestFinished, vi } from 'vitest'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { mediadock } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
@@ -14,12 +15,9 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  return its.stop
 })
 
 const trigger = (env: Record<string, string>, ...args: string[]) => mediadock(env, 'trigger', ...args, '--url', receiver.webhookUrl)

@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import http from 'node:http'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../support/database.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { testServers, type TestDatabase } from '../support/database.ts'
+import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
+import type { TestReceiver } from '../support/receiver.ts'
 import { failed, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 const browser = { accept: 'text/html', 'sec-fetch-site': 'same-origin', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document' }
 
@@ -17,19 +18,14 @@ describe.each(testServers)('the preview of a replay, on the %s server', (server)
   let imageId = ''
 
   beforeAll(async () => {
-    database = await createTestDatabase(server)
-    stand = await startProviderStand()
+    const its = await withReceiver({ server, stand: true })
+    ;({ database, receiver, stand } = its)
     stand.answer((_id, _req, res) => json(res, 503, {}))
-    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
     imageId = await deliverAndSettle({ receiver, database }, image, { webhookId: 'wh_image' })
     await deliverAndSettle({ receiver, database }, failed(), { webhookId: 'wh_failed' })
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     stand.calls.length = 0
-  })
-  afterAll(async () => {
-    await receiver.stop()
-    await stand.close()
-    await database.drop()
+    return its.stop
   })
 
   const url = (path: string) => `${receiver.internalUrl}${path}`

@@ -7,6 +7,7 @@ import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
@@ -107,15 +108,14 @@ beforeAll(async () => {
 })
 
 it('every alert and every panel asks for what a receiver tells', async () => {
-  const database = await withTestDatabase()
-  const receiver = await startTestReceiver({ databaseUrl: database.url })
+  const { database, receiver, stop } = await withReceiver()
   try {
     expect((await deliver(receiver.webhookUrl, okAudio().body)).status).toBe(200)
     expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'of somebody else' })).status).toBe(401)
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted) values ('live', array[1], 0, true)`
     metricsText = await (await fetch(new URL('/metrics', receiver.internalUrl))).text()
   } finally {
-    await receiver.stop()
+    await stop()
   }
   for (const { expr } of rules) expectExported(expr)
   const targets = dashboard.panels.flatMap((panel) => panel.targets ?? [])

@@ -9,7 +9,7 @@ import { startTestReceiver } from '../support/receiver.ts'
 
 const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../drizzle/receiver') }
 
-async function withReceiver(databaseUrl: string) {
+async function askReadiness(databaseUrl: string) {
   const receiver = await startTestReceiver({ databaseUrl })
   onTestFinished(() => receiver.stop())
   const urls = [new URL('/readyz', receiver.webhookUrl).href, new URL('readyz', receiver.internalUrl).href]
@@ -20,7 +20,7 @@ describe('GET /readyz', () => {
   it('is answered from memory: as before while a question to Postgres is open, 503 once the last answer is 2 s old', async () => {
     const { url } = await withTestDatabase()
     const proxy = await startPostgresProxy(url)
-    const { ready } = await withReceiver(proxy.url)
+    const { ready } = await askReadiness(proxy.url)
     expect(await ready()).toEqual([200, 200])
     proxy.swallowAfter(0)
     expect(await ready()).toEqual([200, 200])
@@ -32,7 +32,7 @@ describe('GET /readyz', () => {
 
   it('is 503 while Postgres takes no writes, and 200 again when it does', async () => {
     const { url, sql } = await withTestDatabase()
-    const { ready } = await withReceiver(url)
+    const { ready } = await askReadiness(url)
     const name = new URL(url).pathname.slice(1)
     // Only a new session reads the setting.
     const reconnect = () =>
@@ -46,7 +46,7 @@ describe('GET /readyz', () => {
 
   it('is 503 while a migration is missing', async () => {
     const { url, sql } = await withTestDatabase()
-    const { ready } = await withReceiver(url)
+    const { ready } = await askReadiness(url)
     await sql`delete from mediadock.migrations where id = (select max(id) from mediadock.migrations)`
     await eventually(async () => (await ready()).every((status) => status === 503), 5000)
   })

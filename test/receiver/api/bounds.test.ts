@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { long } from '../../chaos/length.ts'
-import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
+import { preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, follow } from './calls.ts'
 
 const mebibyte = 1024 * 1024
@@ -15,8 +16,8 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
   let receiver: TestReceiver
   const crowded = randomUUID()
   beforeAll(async () => {
-    database = await createTestDatabase(server)
-    receiver = await startTestReceiver({ databaseUrl: database.url })
+    const its = await withReceiver({ server })
+    ;({ database, receiver } = its)
     const { sql } = database
     // Compresses to nearly nothing: what the table weighs says nothing about the answer.
     await sql`
@@ -25,10 +26,7 @@ describe.each(long ? testServers : [preferredServer])('what is answered is bound
         now() - n * interval '1 second', now() - n * interval '1 second' from generate_series(1, 60) n`
     await sql`insert into mediadock.media (request_id, kind, position, url) select ${crowded}, 'image', n, 'https://media.test/' || repeat('u', 400) || n from generate_series(0, 86999) n`
     await sql`insert into mediadock.requests (request_id, status, media_complete, landed_at) values (${crowded}, 'COMPLETED', true, now())`
-  })
-  afterAll(async () => {
-    await receiver.stop()
-    await database.drop()
+    return its.stop
   })
 
   it.each(['/api/stats', '/', '/now', '/requests', '/requests?limit=200'])('GET %s', async (path) => {

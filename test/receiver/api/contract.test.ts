@@ -6,11 +6,12 @@ import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json as answerJson, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
-import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'
+import { liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle, type Call } from './calls.ts'
 
 /** Prism stands between the test and the receiver: a call or an answer that the document does not allow becomes a problem+json. */
@@ -24,10 +25,9 @@ const token = 'a-token-of-the-tests-that-is-long-enough'
 const driven = new Set<string>()
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
+  const its = await withReceiver({ stand: true, settings: { internalToken: token } })
+  ;({ database, receiver, stand } = its)
   stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id, 2)))
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { internalToken: token } })
   folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-api-'))
   const file = path.join(folder, 'openapi.json')
   await fs.writeFile(file, (await authorized(receiver, 'GET /api/openapi.json')).text)
@@ -38,12 +38,10 @@ beforeAll(async () => {
   })
   proxied = { ...receiver, internalUrl: `http://127.0.0.1:${port}/` }
   await eventually(async () => (await authorized(proxied, 'GET /api/stats')).status === 200, 30_000)
+  return its.stop
 })
 afterAll(async () => {
   prism.kill('SIGKILL')
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
   await fs.rm(folder, { recursive: true, force: true })
 })
 

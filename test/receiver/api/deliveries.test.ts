@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json as answerJson, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle } from './calls.ts'
 
 let database: TestDatabase
@@ -12,16 +13,11 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 beforeEach(() => stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id))))
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
-})
 
 const resultOf = async (requestId: string) => (await call(receiver, `GET /api/results/${requestId}`)).json
 

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle } from './calls.ts'
 
 let database: TestDatabase
@@ -11,8 +12,8 @@ let receiver: TestReceiver
 const many = 2500
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
   await database.sql`
     insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
     select gen_random_uuid(), 'wh_' || n, 'live', at, at, '{}', ''
@@ -20,10 +21,7 @@ beforeAll(async () => {
   await database.sql`
     insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, webhook_id)
     select timestamptz '2026-01-01' + n * interval '1 second', 'refused', 'no_matching_secret', 401, 1, 'wh_' || n from generate_series(1, ${many}) n`
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 })
 
 const lines = (text: string) => text.split(/\r?\n/).filter(Boolean)

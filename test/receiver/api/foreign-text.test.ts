@@ -1,8 +1,9 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { linesOf, mediadock } from '../../commands/mediadock.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
 let database: TestDatabase
@@ -11,16 +12,13 @@ let receiver: TestReceiver
 const claimed = ['x;=1+1', 'x;@SUM(A1)', '=1+1', 'x\t-2+3', '\n=1+1', '\uff1d1+1', 'evil\u001b[2J\u009b2J\u202e\u2028']
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
   // Rows that move to a day which is just being made may be missed by a read of the same moment.
   await eventually(async () => (await database.sql`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9)
   await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, remote, ack_ms)
     select now() - n * interval '1 second', 'refused', 'no_matching_secret', 401, id, '192.0.2.1', 1 from unnest(${claimed}::text[]) with ordinality as c (id, n)`
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 })
 
 describe('text that others chose', () => {

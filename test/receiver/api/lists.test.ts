@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { sandboxKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle, follow } from './calls.ts'
 
 let database: TestDatabase
@@ -17,8 +18,8 @@ const hour = 3_600_000
 
 /** One delivery of each kind, arrivals of each kind, requests of each kind, an hour apart where time matters. */
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, settings: { maxBodyBytes: 64 * 1024 } })
+  const its = await withReceiver({ settings: { maxBodyBytes: 64 * 1024 } })
+  ;({ database, receiver } = its)
   const both = { receiver, database }
   ids['failed'] = await deliverAndSettle(both, failed(requests.failed), { webhookId: webhookIds.failed })
   await deliver(receiver.webhookUrl, failed(requests.failed).body, { webhookId: webhookIds.failed })
@@ -34,10 +35,7 @@ beforeAll(async () => {
   await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, failures) values (${ids['pending']}, 'fetch', now() + interval '1 day', 2)`
   await database.sql`insert into mediadock.requests (request_id, model, key_name, tracked_at) values (${requests.pending}, 'vela', 'live', ${at})`
   await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 6)
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  return its.stop
 })
 
 async function listed(path: string): Promise<string[]> {

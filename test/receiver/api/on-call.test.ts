@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, nowSeconds, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle, follow } from './calls.ts'
 
 let database: TestDatabase
@@ -12,19 +13,14 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 beforeEach(async () => {
   receiver.setNow(undefined)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
   await database.sql`truncate mediadock.audit, mediadock.quarantine, mediadock.arrivals, mediadock.minutes, mediadock.deliveries, mediadock.requests, mediadock.inbox, mediadock.call_budgets, mediadock.key_uses`
-})
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
 })
 
 const get = async (path: string) => (await call(receiver, `GET ${path}`)).json

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { createResultWaiters } from '../../../src/receiver/api/result-waiters.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json as answerJson, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { imageResult, json as answerJson, type ProviderStand } from '../../support/provider-stand.ts'
 import { liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call, deliverAndSettle } from './calls.ts'
 
 let database: TestDatabase
@@ -13,14 +14,9 @@ let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 
 const track = (body: unknown) => call(receiver, 'POST /api/requests', { body })

@@ -1,21 +1,19 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
 let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  return its.stop
 })
 
 type Event = { id: string; webhookId: string }

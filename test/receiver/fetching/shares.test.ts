@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { testServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
-import { keysOf, startTestReceiver } from '../../support/receiver.ts'
+import { imageResult, json } from '../../support/provider-stand.ts'
+import { keysOf } from '../../support/receiver.ts'
 import { deliver, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_team_a' }
 const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_team_b' }
@@ -18,14 +19,9 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
     ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false],
     ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true],
   ])('(%s) names 110 requests that nobody knows, and the other team submits and lands at once', async (_what, keys, followsUp) => {
-    const database = await withTestDatabase(server)
-    const stand = await startProviderStand()
     const settings = { keys: keysOf(...keys), fetchRatePerMinute: limit, webhookPublicUrl: 'https://hooks.test/webhooks' }
-    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings, followsUp })
-    onTestFinished(async () => {
-      await receiver.stop()
-      await stand.close()
-    })
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings, followsUp })
+    onTestFinished(stop)
     const real = okImage()
     stand.answer((id, req, res) => {
       const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
@@ -70,14 +66,9 @@ describe.each(testServers)('on %s: whoever holds the secret of one key', (server
   })
 
   it('spends at most four fifths of its own calls on landing, and still submits', async () => {
-    const database = await withTestDatabase(server)
-    const stand = await startProviderStand()
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
-    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings })
-    onTestFinished(async () => {
-      await receiver.stop()
-      await stand.close()
-    })
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
+    onTestFinished(stop)
     for (let n = 0; n < 20; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
     expect(stand.calls).toHaveLength(8)

@@ -8,8 +8,9 @@ import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { sandboxKey } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 const midnight = Date.parse('2026-03-01T00:00:00Z')
 
@@ -67,9 +68,12 @@ it(
 )
 
 it('tells what each key has stored, by day in the log and as a metric', async () => {
-  const { url, sql } = await withTestDatabase()
-  const receiver = await startTestReceiver({ databaseUrl: url })
-  onTestFinished(() => receiver.stop())
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
   const { body } = failed()
   const webhookId = randomUUID()
   for (let time = 0; time < 2; time += 1) await deliver(receiver.webhookUrl, body, { webhookId })

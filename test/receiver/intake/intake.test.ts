@@ -2,24 +2,22 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
 import net from 'node:net'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { BodyError, createBodyReader } from '../../../src/receiver/intake/body-reader.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 const mebibyte = 1_048_576
 let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  return its.stop
 })
 
 /** A connection that sends what it is given and keeps what comes back. */

@@ -6,8 +6,8 @@ import { createQuarantine, verifyQuarantine } from '../../../src/receiver/intake
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startTestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 const causes = ['missing_header', 'malformed_header', 'no_matching_secret', 'timestamp_too_old']
 
@@ -135,9 +135,12 @@ it('holds the table to its bytes, headers included', async () => {
 })
 
 it('a sender of authentic deliveries is a known one, once they are in the log', async () => {
-  const { url, sql } = await withTestDatabase()
-  const receiver = await startTestReceiver({ databaseUrl: url })
-  onTestFinished(() => receiver.stop())
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
   await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })
   expect((await deliver(receiver.webhookUrl, failed().body)).status).toBe(200)
   const [row] = await eventually(async () => {
@@ -148,9 +151,12 @@ it('a sender of authentic deliveries is a known one, once they are in the log', 
 })
 
 it('is verified again in pages that are bounded in bytes', async () => {
-  const { url, sql } = await withTestDatabase()
-  const receiver = await startTestReceiver({ databaseUrl: url })
-  onTestFinished(() => receiver.stop())
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
   const padding = Buffer.alloc(1_000_000, ' ')
   for (let n = 0; n < 6; n += 1) await deliver(receiver.webhookUrl, Buffer.concat([failed().body, padding]), { secret: 'whsec_new' })
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 6)

@@ -2,23 +2,21 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import net from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { watchedLogger } from '../../runtime/support/watched-logger.ts'
-import { createTestDatabase, type TestDatabase, withTestDatabase } from '../../support/database.ts'
+import { type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, headersFor, nowSeconds, okAudio } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let database: TestDatabase
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, settings: { maxBodyBytes: 64 * 1024 } })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await database.drop()
+  const its = await withReceiver({ settings: { maxBodyBytes: 64 * 1024 } })
+  ;({ database, receiver } = its)
+  return its.stop
 })
 
 async function deliveriesOf(webhookId: string) {

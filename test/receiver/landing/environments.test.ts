@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
 
 /*
@@ -25,18 +26,10 @@ const isLive = (req: http.IncomingMessage) => req.headers.authorization?.startsW
 
 describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
   beforeEach(async () => {
-    database = await withTestDatabase(server)
-    stand = await startProviderStand()
-    receiver = await startTestReceiver({
-      databaseUrl: database.url,
-      providerUrl: stand.url,
-      settings: { keys: keysOf(liveKey, sandboxKey, oldKey) },
-    })
+    const its = await withReceiver({ server, stand: true, settings: { keys: keysOf(liveKey, sandboxKey, oldKey) } })
+    ;({ database, receiver, stand } = its)
     stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res)))
-  })
-  afterEach(async () => {
-    await receiver.stop()
-    await stand.close()
+    return its.stop
   })
 
   const rowOf = async (requestId: string) => {

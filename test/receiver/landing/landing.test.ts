@@ -1,28 +1,24 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import { liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { mediaHosts: ['media.test'] } })
+  const its = await withReceiver({ stand: true, settings: { mediaHosts: ['media.test'] } })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 beforeEach(() => {
   stand.calls.length = 0
   stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-})
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
 })
 
 function resultOf(requestId: string) {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
 import { listAudit } from '../../../src/receiver/queries/audit.ts'
 import { readParkedCauses, readQuarantineCauses } from '../../../src/receiver/queries/causes.ts'
@@ -11,25 +11,21 @@ import { readRequest } from '../../../src/receiver/queries/request-detail.ts'
 import { readStats } from '../../../src/receiver/queries/stats.ts'
 import { audited, writeAudit } from '../../../src/receiver/upkeep/audit.ts'
 import { writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
-})
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 
 const options = () => ({

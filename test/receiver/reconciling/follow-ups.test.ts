@@ -6,9 +6,10 @@ import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { resultSchema } from '../../../src/wire/schemas.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { imageResult, json } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { deliver, okAudio, okImage, okVideo } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 const picture = { images: [{ url: 'https://media.test/a.png' }] }
@@ -36,13 +37,8 @@ const none = new Set<string>()
 
 describe.each(testServers)('following up (%s)', (server) => {
   it('completes what landed incomplete within seconds, without a run of the reconciler', async () => {
-    const database = await withTestDatabase(server)
-    const stand = await startProviderStand()
-    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, followsUp: true })
-    onTestFinished(async () => {
-      await receiver.stop()
-      await stand.close()
-    })
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
+    onTestFinished(stop)
     stand.answer((_id, _req, res) => json(res, 500, {}))
     const samples = [okImage(), okVideo(), okAudio()]
     for (const { body } of samples) await deliver(receiver.webhookUrl, body)
@@ -146,9 +142,8 @@ describe.each(testServers)('following up (%s)', (server) => {
   })
 
   it('knows what somebody waits for, for as long as he does', async () => {
-    const database = await withTestDatabase(server)
-    const receiver = await startTestReceiver({ databaseUrl: database.url })
-    onTestFinished(receiver.stop)
+    const { database, receiver, stop } = await withReceiver({ server })
+    onTestFinished(stop)
     const id = '00000000-0000-4000-8000-000000000001'
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${id}, 'live')`
     const given = new AbortController()

@@ -8,8 +8,9 @@ import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver } from '../../support/receiver.ts'
+import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 import { deliver, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 const none = new Set<string>()
@@ -137,13 +138,8 @@ describe.each(testServers)('when the provider is back (%s)', (server) => {
   }, 120_000)
 
   it('of what it left incomplete all is complete within 30 s, by itself', async () => {
-    const database = await withTestDatabase(server)
-    const stand = await startProviderStand()
-    const receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, followsUp: true })
-    onTestFinished(async () => {
-      await receiver.stop()
-      await stand.close()
-    })
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
+    onTestFinished(stop)
     stand.answer((_id, req) => req.socket.destroy())
     for (let n = 0; n < 60; n += 1) await deliver(receiver.webhookUrl, okImage().body)
     await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 60)

@@ -3,11 +3,12 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/provider-stand.ts'
-import { liveKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { liveKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 type Posted = { path: string; key: string; authorization: string; body: { input: object; webhook_url: string } }
 type Respond = (posted: Posted, res: http.ServerResponse) => void
@@ -53,13 +54,10 @@ beforeAll(async () => {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({
-    databaseUrl: database.url,
-    providerUrl: `http://127.0.0.1:${port}`,
-    settings: { webhookPublicUrl: 'https://hooks.test/webhooks' },
-  })
+  const its = await withReceiver({ providerUrl: `http://127.0.0.1:${port}`, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  ;({ database, receiver } = its)
   respond = accept
+  return its.stop
 })
 afterEach(async () => {
   // A 429 rests the key for a while, which is not what the next test is about.
@@ -69,10 +67,8 @@ afterEach(async () => {
   receiver.setNow(undefined)
 })
 afterAll(async () => {
-  await receiver.stop()
   server.closeAllConnections()
   server.close()
-  await database.drop()
 })
 
 const body = { model: 'aurora-image', input: { prompt: 'a lighthouse' } }

@@ -1,30 +1,26 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
+import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
-import { keysOf, liveKey, sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
+import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, nowSeconds, okAudio, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 let database: TestDatabase
 let stand: ProviderStand
 let receiver: TestReceiver
 
 beforeAll(async () => {
-  database = await createTestDatabase()
-  stand = await startProviderStand()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const its = await withReceiver({ stand: true })
+  ;({ database, receiver, stand } = its)
+  return its.stop
 })
 beforeEach(() => stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2))))
-afterAll(async () => {
-  await receiver.stop()
-  await stand.close()
-  await database.drop()
-})
 
 async function idOf(webhookId: string): Promise<string> {
   return eventually(async () => {
