@@ -7,6 +7,7 @@ import { createHolding } from './holding.ts'
 import { claim, giveBack, type Lane } from './inbox.ts'
 import { landingOfWebhook } from './preparing.ts'
 import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
+import { bytesOf } from './waves.ts'
 import { landAll, parkMisunderstood, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
 
 export type LanderDeps = WorkerDeps & {
@@ -50,8 +51,8 @@ const maxBatchRows = 500
 /** While one batch is written the next is sent, once it is worth a statement of its own: a small one costs as much as ten rows. */
 const maxLandings = 2
 const worthSecondRows = 50
-/** So many wait for their batch only when the machine cannot keep up. */
-const behindRows = 250
+/** So much waits for its batch only when the machine cannot keep up. */
+const behind = { rows: 250, bytes: 16 * 1024 * 1024 }
 const landingDeadlineMs = 30_000
 const defaultPatienceMs = 1000
 /** After Postgres failed. */
@@ -74,6 +75,7 @@ export function createLander(deps: LanderDeps): Lander {
   const refusedRoom = new Set<Lane>()
   const inFlight = new Set<string>()
   let queue: Queued[] = []
+  let queuedBytes = 0
   let landings = 0
   let failures = 0
   let batchRows = maxBatchRows
@@ -81,9 +83,10 @@ export function createLander(deps: LanderDeps): Lander {
 
   const land: LandLater = (ready, end = () => {}) => {
     queue.push({ ...ready, end })
+    queuedBytes += bytesOf(ready.landing)
     pumpAfterThisTurn()
   }
-  const isBehind = () => queue.length >= behindRows
+  const isBehind = () => queue.length >= behind.rows || queuedBytes >= behind.bytes
   const fetches = createResultFetches({ ...deps, land, isBehind, patienceMs: deps.patienceMs ?? defaultPatienceMs })
 
   const hold = ({ claimed, notification }: Understood, claimedUntil: Date) => {
@@ -128,6 +131,7 @@ export function createLander(deps: LanderDeps): Lander {
       else left.push(one)
     }
     queue = left
+    for (const { landing } of batch) queuedBytes -= bytesOf(landing)
     for (const { landing } of batch) inFlight.add(landing.requestId)
     return batch
   }
@@ -162,6 +166,7 @@ export function createLander(deps: LanderDeps): Lander {
       logger.error({ err: error, deliveries: batch.length, failures }, 'a batch could not be landed and is given back')
       // A process that ends tries nothing in parts: all that is ready goes back with it, however much that is.
       const unwritten = signal.aborted ? queue.splice(0) : []
+      for (const { landing } of unwritten) queuedBytes -= bytesOf(landing)
       const ended = unwritten.flatMap(({ claimed }) => claimed ?? [])
       await returnClaims([...left.values(), ...ended].map(holding.asHeld))
       for (const { deliveryId } of ended) holding.letGo(deliveryId)

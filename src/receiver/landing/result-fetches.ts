@@ -14,7 +14,7 @@ export type ResultFetchesDeps = PreparingDeps & {
   logger: Logger
   /** Gets each delivery once, and what came later for it. */
   land: LandLater
-  /** Whether landing has more to do than it can: then nothing is asked for first. */
+  /** Whether landing has more to do than it can: then nothing is asked for first, so that no answers pile up either. */
   isBehind: () => boolean
   /** What an answer may take before readers are told what the webhook carried. */
   patienceMs: number
@@ -63,6 +63,11 @@ export function createResultFetches(deps: ResultFetchesDeps): ResultFetches {
       const asking = next()
       if (!asking) return
       asking.isInLine = false
+      if (deps.isBehind()) {
+        clearTimeout(asking.timer)
+        landWithout(asking)
+        continue
+      }
       const call: Promise<void> = ask(deps, asking)
         .catch((error: unknown) =>
           deps.logger.error({ err: error, request_id: asking.notification.request_id }, 'a result was not completed'),

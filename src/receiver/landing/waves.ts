@@ -48,7 +48,7 @@ export function inTurns<One extends { landing: Landing }>(ready: readonly One[])
 }
 
 /** About what a landing weighs as JSON: its output says the links of its media once more. */
-function bytesOf({ error, media, model }: Landing): number {
+export function bytesOf({ error, media, model }: Landing): number {
   const links = media.reduce((sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes, 0)
   return rowBytes + links * 2 + (error?.message.length ?? 0) + (model?.length ?? 0)
 }

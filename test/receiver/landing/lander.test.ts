@@ -5,8 +5,10 @@ import { createAcceptor, type Acceptor } from '../../../src/receiver/intake/acce
 import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import { createLander, type Lander } from '../../../src/receiver/landing/lander.ts'
 import type { WorkerDeps } from '../../../src/receiver/landing/worker.ts'
+import { resultSchema } from '../../../src/wire/schemas.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { imageResult } from '../../support/provider-stand.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
 import { allLanded, testLander, workOnce } from '../../support/work-once.ts'
@@ -149,6 +151,30 @@ describe.each(testServers)('on %s: what was just accepted', (server) => {
     expect(await sql`select media_complete from mediadock.results where request_id = ${picture.requestId}`).toEqual([
       { media_complete: false },
     ])
+  })
+
+  it('asks for nothing more while large answers wait to be written', async () => {
+    const { url, sql } = await withTestDatabase(server)
+    let asked = 0
+    const fetch = async ({ requestId, keyName }: ResultLookup): Promise<Fetched> => {
+      asked += 1
+      const images = Array.from({ length: 100 }, (_, n) => ({ url: `https://media.test/${n}/${'x'.repeat(8000)}`, width: 1, height: 1 }))
+      const result = resultSchema.parse({ ...imageResult(requestId), output: { images } })
+      return { answer: { kind: 'result', result }, keyName }
+    }
+    const deps = createTestWorker({ databaseUrl: url, fetch })
+    const writing = Promise.withResolvers<void>()
+    const lander = testLander({ ...deps, db: aroundStatements(deps.db, (run) => writing.promise.then(run)) })
+    const acceptor = acceptorFor(deps, lander)
+    // Its landing waits, and so do all that come after it.
+    await acceptor.accept(newDelivery(failed().body))
+    await Promise.all(Array.from({ length: 48 }, () => acceptor.accept(newDelivery(okImage().body))))
+    await eventually(() => lander.isBehind())
+    writing.resolve()
+    await allLanded(lander)
+    expect(asked).toBe(16)
+    expect(lander.isBehind()).toBe(false)
+    expect(await sql`select from mediadock.results where status = 'COMPLETED' and not media_complete`).toHaveLength(32)
   })
 
   it('of one request is never in two batches at a time, and two batches are written at a time', async () => {
