@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -25,12 +25,12 @@ const notFound = (res: http.ServerResponse) =>
 const isLive = (req: http.IncomingMessage) => req.headers.authorization?.startsWith('Bearer service_live_') === true
 
 describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
-  beforeEach(async () => {
+  beforeAll(async () => {
     const its = await withReceiver({ server, stand: true, settings: { keys: keysOf(liveKey, sandboxKey, oldKey) } })
     ;({ database, receiver, stand } = its)
-    stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res)))
     return its.stop
   })
+  beforeEach(() => stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res))))
 
   const rowOf = async (requestId: string) => {
     const [row] = await database.sql`select status, source, cost, key_name, sandbox, media_complete, confirmed_at is not null as confirmed,
@@ -175,7 +175,8 @@ describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox
     await database.sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 3}') on conflict do nothing`
     await receiver.deps.background.reconcileNow()
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', key_name: 'live', sandbox: false, confirmed: true, media: 3 })
-    expect(stand.calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${liveKey.api_key}`])
+    const calls = stand.calls.filter(({ path }) => path.endsWith(requestId))
+    expect(calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${liveKey.api_key}`])
     expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({
       metadata: { order: 3 },
     })
