@@ -18,6 +18,8 @@ export type ReceiverOptions = {
   env?: Record<string, string>
   /** Where its log goes; without it a file that is gone with the receiver. */
   logFile?: string
+  /** A folder for a CPU profile of it, written when it stops. */
+  profileFolder?: string | undefined
 }
 
 const startTimeoutMs = 30_000
@@ -39,10 +41,16 @@ async function startedByImage(): Promise<{ options: string[]; program: string[];
 }
 
 /** The receiver as the Dockerfile starts it: production, its own process, its log at its usual level. */
-export async function startReceiverProcess({ databaseUrl, providerUrl, env = {}, logFile }: ReceiverOptions): Promise<Receiver> {
+export async function startReceiverProcess({
+  databaseUrl,
+  providerUrl,
+  env = {},
+  logFile,
+  profileFolder = process.env['BENCH_CPU_PROFILE'],
+}: ReceiverOptions): Promise<Receiver> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-receiver-'))
   const log = await fs.open(logFile ?? path.join(folder, 'receiver.log'), 'w')
-  const profiling = process.env['BENCH_CPU_PROFILE'] ? ['--cpu-prof', '--cpu-prof-dir', process.env['BENCH_CPU_PROFILE']] : []
+  const profiling = profileFolder ? ['--cpu-prof', '--cpu-prof-dir', profileFolder] : []
   const image = await startedByImage()
   const [port, internalPort] = [await freePort(), await freePort()]
   const child = spawn(process.execPath, [...profiling, ...image.options, ...image.program], {

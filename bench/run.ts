@@ -4,6 +4,7 @@ import { benchConsole } from './console.ts'
 import { goalsTable, type Figures } from './goals.ts'
 import { benchGrowth } from './growth.ts'
 import { benchOutages } from './outages.ts'
+import { benchProfile, profilingSettings } from './profile.ts'
 import { serverNames, startServer, type BenchServer, type ServerName } from './servers.ts'
 import { benchSoak } from './soak.ts'
 import { benchSustained } from './sustained.ts'
@@ -45,6 +46,7 @@ async function run(args: readonly string[], what: string): Promise<void> {
     backlog: (server) => benchBacklog(server, quick ? { deliveries: 20_000, rounds: 1 } : { deliveries: 100_000, rounds: 3 }),
     growth: (server) => benchGrowth(server, values.sizes ? { ...growth, sizes: values.sizes.split(',').map(Number) } : growth),
     soak: (server) => benchSoak(server, { ...(quick ? search : long), minutes: Number(positionals[0] ?? (quick ? 1 : 30)) }),
+    profile: (server) => benchProfile(server, { requests: quick ? 20_000 : 60_000 }),
     outages: (server) => benchOutages(server, { ...outages, awaySeconds: Number(positionals[0] ?? (quick ? 20 : 60)) }),
   }
   const part = parts[what]
@@ -56,7 +58,7 @@ async function run(args: readonly string[], what: string): Promise<void> {
   const measured: Partial<Record<ServerName, Figures>> = {}
   for (const name of serverNames) {
     if (values.server !== undefined && values.server !== name) continue
-    const server = await startServer(name)
+    const server = await startServer(name, what === 'profile' ? profilingSettings : {})
     if (!server) {
       print('\nNo packaged PostgreSQL 15 or newer is installed on this machine: its tables are left out.')
       continue

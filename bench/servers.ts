@@ -26,10 +26,11 @@ export type BenchServer = {
 }
 
 /** Otherwise both are as they come: fsync on, 128 MB of shared buffers, and on the packaged one JIT. */
-const settings = { min_wal_size: '1GB' }
+const usual = { min_wal_size: '1GB' }
 
 /** Undefined where this machine has no such server. */
-export async function startServer(name: ServerName): Promise<BenchServer | undefined> {
+export async function startServer(name: ServerName, more: Record<string, string> = {}): Promise<BenchServer | undefined> {
+  const settings = { ...usual, ...more }
   const binaries = name === 'packaged' ? await findPackagedPostgres() : undefined
   if (name === 'packaged' && binaries === undefined) return undefined
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
