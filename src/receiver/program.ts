@@ -7,7 +7,7 @@ import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
-import { createPool, type Database } from '../runtime/postgres/postgres.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
@@ -25,6 +25,7 @@ import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import { countLanded, logFolded, noteAuthentic } from './observers.ts'
+import { openPools } from './pools.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
@@ -67,28 +68,17 @@ export type ReceiverOptions = {
   fetch?: typeof globalThis.fetch
 }
 
-/** Acknowledging has connections of its own: no page and no landing can make it wait. */
-const acceptConnections = 2
-/** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
-const acceptStatementSeconds = 5
-
 /**
  * Starts the receiver: its two listeners at once, and its background loops when
  * Postgres can be reached and the schema is up to date. Until then it is alive and not ready.
  */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
-  const acceptPool = createPool({
-    url: settings.databaseUrl,
-    max: acceptConnections,
-    statementSeconds: acceptStatementSeconds,
-    silenceSeconds: acceptStatementSeconds + 1,
-  })
-  const pool = createPool({ url: settings.databaseUrl, max: settings.databasePoolSize - acceptConnections })
+  const pools = openPools(settings)
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
-  const { db } = pool
+  const { db } = pools.others
   let { keys } = settings
   options.onKeysReload?.((replacement) => {
     keys = replacement
@@ -120,7 +110,13 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     cut: cut.signal,
     onLanded: countLanded(metrics, clock),
   }
-  const lander = createLander({ ...landing, rest: pressure.rest, wake: (lane) => background.wake(lane), signal: stopping.signal })
+  const lander = createLander({
+    ...landing,
+    db: pools.landing.db,
+    rest: pressure.rest,
+    wake: (lane) => background.wake(lane),
+    signal: stopping.signal,
+  })
   const submitter = createSubmitter({
     db,
     post: createSubmitClient({ baseUrl: settings.generationApiUrl, fetch, clock }),
@@ -170,7 +166,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
   // While the schema is older than this version, what is accepted is kept in the queue and nothing lands.
   const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
-  const acceptor = createAcceptor({ db: acceptPool.db, logger, handover, onFlush: pressure.note, onStored })
+  const acceptor = createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored })
 
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { isReady } = readiness
@@ -222,7 +218,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
     await background.drain(Math.max(0, graceEnds - performance.now()))
     clearTimeout(cutTimer)
-    await Promise.all([pool.close(), acceptPool.close(), readiness.stop()])
+    await Promise.all([pools.close(), readiness.stop()])
   }
   try {
     const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })

@@ -20,7 +20,7 @@ const receiver = [
   ['api'],
   ['on-call'],
   ['program.ts'],
-  ['queries', 'background.ts', 'observers.ts'],
+  ['queries', 'background.ts', 'observers.ts', 'pools.ts'],
   ['upkeep', 'metrics.ts'],
   ['reconciling', 'submitting'],
   ['landing'],

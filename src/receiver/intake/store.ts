@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import { sql, type SQL } from 'drizzle-orm'
+import { atMost } from '../../runtime/postgres/at-most.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
@@ -59,8 +60,7 @@ export async function storeDeliveries(
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed))}::jsonb) as a (
         id uuid, webhook_id text, request_id uuid, status text, key_name text, signed_at float8, received_at float8,
         headers jsonb, parked_reason text, lane text, claimed_until float8, start int, length int)
-      -- As many as there are: it tells the planner, who would expect 100.
-      limit ${rows.length}
+      limit ${atMost(rows.length)}
     ),
     stored as (
       insert into mediadock.deliveries

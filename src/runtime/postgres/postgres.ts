@@ -24,6 +24,8 @@ export type PoolOptions = {
   silenceSeconds?: number
   /** Seconds after which the server itself ends a statement, so that none runs on for nobody. */
   statementSeconds?: number
+  /** For a few statements that are run over and over, and look up rows by an index alone. */
+  keepsPlans?: boolean
 }
 
 /** What the driver gets besides the address and the user; see `patches/`, which knows the last three. */
@@ -48,10 +50,12 @@ const driverPatch = 'mediadock-1'
  * - No JIT: the planner cannot know how small a batch is, and compiling a statement for it takes
  *   longer than running it a hundred times.
  * - No plan is kept: one made while tables were small, or for one row, would be used for all that come later.
+ *   But where planning takes longer than running (`keepsPlans`): there none may be made that reads a whole
+ *   table, so it does not matter when it was made.
  *
  * A pooler may refuse to pass on the server's deadline and these settings; ops/roles.sql sets JIT for the role. Nothing is prepared there.
  */
-export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30 }: PoolOptions): Pool {
+export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 30, keepsPlans = false }: PoolOptions): Pool {
   if (Reflect.get(postgres, 'patched') !== driverPatch) {
     throw new Error(
       'the PostgreSQL driver was installed without its patch: run npx patch-package, which npm ci does unless scripts are switched off',
@@ -73,7 +77,7 @@ export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 3
       statement_timeout: `${statementSeconds * 1000}`,
       idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
       jit: 'off',
-      plan_cache_mode: 'force_custom_plan',
+      ...(keepsPlans ? { plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off' } : { plan_cache_mode: 'force_custom_plan' }),
     },
   }
   const client = postgres(address.url, options)

@@ -7,9 +7,9 @@ const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 
 /**
  * Runs a statement that is run over and over with the same text: Postgres keeps
- * it parsed, and it takes one round trip where any other takes two. Its plan is
- * made anew each time (`plan_cache_mode` in postgres.ts), for as many rows as there
- * are. For few texts only, since every connection keeps every one.
+ * it parsed, and it takes one round trip where any other takes two. Whether its plan
+ * is kept too is the pool's affair (`keepsPlans` in postgres.ts). For few texts only,
+ * since every connection keeps every one.
  *
  * Behind a pooler in transaction mode each run may reach another server, which
  * does not know the statement: there it is run like any other. Not in a

@@ -23,6 +23,8 @@ import { deliver, failed, okAudio, type Sample } from '../../support/webhooks.ts
 
 const rows = 100_000
 const crowd = 500
+/** Each may be a statement of its own, with a plan of its own. */
+const sizes = [1, 10, 100, crowd]
 /** Of one table by one statement: a few look-ups for each delivery that it lands. */
 const mostRowsRead = crowd * 20
 /** `jit_above_cost` of a server as it comes. */
@@ -31,11 +33,24 @@ const largeTables = ['deliveries', 'requests', 'media', 'attempts', 'inbox']
 
 describe.each(testServers)('the plans of a landing (%s)', (name) => {
   let server: PlansServer
+  let old: TestReceiver
   beforeAll(async () => {
     server = await startPlansServer(name)
-    await fill(server.sql)
+    old = await fill(server)
   }, 120_000)
   afterAll(() => server.remove())
+
+  it('that were made while the tables were all but empty, and are kept', { timeout: 60_000 }, async () => {
+    const { sql } = server
+    const before = (await server.plans()).length
+    for (const size of sizes) await landDue(sql, size)
+    expect((await deliver(old.webhookUrl, okAudio().body)).status).toBe(200)
+    await untilLanded(sql)
+    await old.stop()
+    const plans = (await server.plans()).slice(before).filter(isOfLanding)
+    for (const table of largeTables) expect(plans.some(({ writes }) => writes.has(table))).toBe(true)
+    expectNoWholeTable(plans)
+  })
 
   describe.each(['stale', 'missing'] as const)('statistics %s', (statistics) => {
     beforeAll(async () => {
@@ -174,12 +189,28 @@ async function startPackaged(settings: Record<string, string>): Promise<OwnServe
   return { url, cluster: dataDir, remove }
 }
 
-/** A hundred thousand processed deliveries, and as many that are not due yet; analyzed while there were ten of each. */
-async function fill(sql: postgres.Sql): Promise<void> {
+/**
+ * A hundred thousand processed deliveries, and as many that are not due yet; analyzed while there were
+ * ten of each. Answers a receiver that has landed some when there were no more.
+ */
+async function fill({ sql, url }: PlansServer): Promise<TestReceiver> {
   for (const table of largeTables) await sql`alter table mediadock.${sql(table)} set (autovacuum_enabled = false)`
   await addProcessed(sql, 1, 10)
   await sql`analyze`
+  const receiver = await startTestReceiver({ databaseUrl: url })
+  for (const size of sizes) await landDue(sql, size)
+  expect((await deliver(receiver.webhookUrl, okAudio().body)).status).toBe(200)
+  await untilLanded(sql)
   await addProcessed(sql, 11, rows)
+  return receiver
+}
+
+async function landDue(sql: postgres.Sql, size: number): Promise<void> {
+  await addDue(
+    sql,
+    Array.from({ length: size }, () => okAudio()),
+  )
+  await untilLanded(sql)
 }
 
 async function addProcessed(sql: postgres.Sql, from: number, to: number): Promise<void> {

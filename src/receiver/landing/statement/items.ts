@@ -1,4 +1,5 @@
 import { sql, type SQL } from 'drizzle-orm'
+import { atMost } from '../../../runtime/postgres/at-most.ts'
 import type { Landing } from '../landing.ts'
 
 /** Long against any landing of ours, short for those who land by the same statement. */
@@ -15,8 +16,7 @@ export function items(landings: readonly Landing[]): SQL {
         error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
         confirmed boolean, key_name text, sandbox boolean, next_poll_at timestamptz, flags jsonb,
         delivery_id uuid, claims integer, first_id uuid, last_id uuid)
-      -- As many as there are: it tells the planner, who would expect 100 and read whole tables for one.
-      limit ${landings.length}
+      limit ${atMost(landings.length)}
     )`
 }
 
