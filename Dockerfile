@@ -17,5 +17,5 @@ COPY src ./src
 USER node
 EXPOSE 3000 3001
 # No shell in between: SIGTERM reaches the program.
-ENTRYPOINT ["node", "--max-semi-space-size=16", "src/cli.ts"]
+ENTRYPOINT ["node", "--max-old-space-size=512", "--max-semi-space-size=16", "src/cli.ts"]
 CMD ["start", "receiver"]

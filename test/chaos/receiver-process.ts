@@ -51,7 +51,7 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
     ready,
     start: async () => {
       // What it keeps beside itself on a laptop goes to a folder of its own.
-      child = spawn(process.execPath, ['--max-semi-space-size=16', mainFile, 'receiver'], {
+      child = spawn(process.execPath, ['--max-old-space-size=512', '--max-semi-space-size=16', mainFile, 'receiver'], {
         cwd: folder,
         env,
         stdio: ['ignore', 'ignore', 'inherit'],

@@ -87,7 +87,7 @@ describe('in production', () => {
 
   it('the image runs the program itself, with no shell or npm in between', async () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
-    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-semi-space-size=16", "src\/cli\.ts"\]$/m)
+    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "src\/cli\.ts"\]$/m)
     expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
     expect(dockerfile).toMatch(/^FROM node:24/m)
   })
@@ -109,6 +109,7 @@ it('keeps its memory small however it is started', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
   for (const file of ['README.md', 'Dockerfile', 'package.json']) {
     expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=8192')
+    expect(await read(file), file).toContain('--max-old-space-size=512')
     expect(await read(file), file).toContain('--max-semi-space-size=16')
   }
 })
