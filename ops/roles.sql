@@ -9,7 +9,7 @@
 --
 --   mediadock_migrate            owns the schema: `mediadock migrate receiver`
 --   mediadock_run                reads and writes rows: `mediadock start receiver`, the command line
---   mediadock_read               reads results and media: your services
+--   mediadock_read               reads results, media and the feed, and keeps its place in the feed: your services
 --   mediadock_provider_migrate   the same for the provider, where it runs too
 --   mediadock_provider_run
 --
@@ -72,6 +72,10 @@ begin
       execute format('grant select on %s to mediadock_read', name);
     end if;
   end loop;
+  if to_regclass('mediadock.feed_consumers') is not null then
+    grant select, insert, update, delete on mediadock.feed_consumers to mediadock_read;
+    grant execute on function mediadock.still_kept(bigint) to mediadock_read;
+  end if;
   if to_regclass('mediadock.migrations') is not null then
     revoke insert, update, delete on mediadock.migrations from mediadock_run;
   end if;

@@ -2,6 +2,7 @@ import cron from 'node-cron'
 import { withDeadline } from '../runtime/deadline.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
+import { createSequencer } from './feeding/sequencer.ts'
 import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
@@ -20,7 +21,18 @@ import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 import { pruneOnce } from './upkeep/retention.ts'
 
-export type Role = 'direct' | 'fetch' | 'claims' | 'followUps' | 'arrivals' | 'polls' | 'quarantine' | 'submits' | 'minutes' | 'partitions'
+export type Role =
+  | 'direct'
+  | 'fetch'
+  | 'claims'
+  | 'feed'
+  | 'followUps'
+  | 'arrivals'
+  | 'polls'
+  | 'quarantine'
+  | 'submits'
+  | 'minutes'
+  | 'partitions'
 
 export type Background = {
   wake: (role: Role) => void
@@ -60,6 +72,8 @@ export type BackgroundDeps = {
 /** A lane looks again by itself this often: for retries, and for what another replica accepted and lost; claims are looked at as often. */
 const pollMs = 1000
 const drainDeadlineMs = 3000
+/** What lands here wakes the feed; this is for what a service's own INSERT joined, and another process landed. */
+const feedMs = 250
 /** After the grace, for what the calls that were cut then leave to be written. */
 const lastWritesMs = 2000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
@@ -67,13 +81,15 @@ const runDeadlineMs = 600_000
 const minutesMs = 20_000
 const partitionsMs = 10_000
 
-/** Starts every background role: two lanes of claiming, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
+/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids }
   const followUps = createFollowUps(reconcilerDeps)
+
+  const sequencer = createSequencer({ db, signal })
 
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({
@@ -92,6 +108,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     direct: lane('direct'),
     fetch: lane('fetch'),
     claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
+    feed: startLoop({ name: 'feed', runOnce: () => pressure.paced(sequencer.runOnce, signal), idleMs: feedMs, after, logger, signal }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),

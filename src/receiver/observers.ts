@@ -4,10 +4,13 @@ import type { KnownSenders } from './intake/known-senders.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 
-/** Counts what landed, and how long after its arrival. */
-export function countLanded(metrics: ReceiverMetrics, clock: () => Date): WorkerDeps['onLanded'] {
+type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void }
+
+/** Counts what landed, and how long after its arrival, and has it put into the feed. */
+export function noteLanded({ metrics, clock, wakeFeed }: LandedDeps): WorkerDeps['onLanded'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
+    wakeFeed()
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }

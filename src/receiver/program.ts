@@ -24,7 +24,7 @@ import { logLine, mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
-import { countLanded, logFolded, noteAuthentic } from './observers.ts'
+import { logFolded, noteAuthentic, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -108,7 +108,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock,
     logger,
     cut: cut.signal,
-    onLanded: countLanded(metrics, clock),
+    onLanded: noteLanded({ metrics, clock, wakeFeed: () => background.wake('feed') }),
   }
   const lander = createLander({
     ...landing,

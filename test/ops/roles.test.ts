@@ -88,7 +88,11 @@ describeOnPackaged('ops/roles.sql', () => {
           expect({ page, status: (await fetch(new URL(page, receiver.internalUrl))).status }).toEqual({ page, status: 200 })
         }
         const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 45 * 86_400_000) }
-        expect(await pruneOnce(later, new AbortController().signal)).toMatchObject({ partitions: 8, deliveries: expect.any(Number) })
+        expect(await pruneOnce(later, new AbortController().signal)).toMatchObject({
+          partitions: 8,
+          deliveries: expect.any(Number),
+          changes: 2,
+        })
         expect(await dropDaysBefore(receiver.deps.db, new Date(), new AbortController().signal)).toEqual({ dropped: 0, left: 0 })
       } finally {
         await receiver.stop()
@@ -114,14 +118,23 @@ describeOnPackaged('ops/roles.sql', () => {
     expect(
       (await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`).length,
     ).toBeGreaterThan(0)
+    // All of the feed has been pruned above.
+    expect(
+      await read`select position from mediadock.feed where position > (select mediadock.still_kept(0)) order by position`,
+    ).toHaveLength(0)
+    await expect(read`select mediadock.still_kept(1)`).rejects.toMatchObject({ code: 'MD002' })
+    await read`insert into mediadock.feed_consumers (name) values ('shop')`
+    await read`update mediadock.feed_consumers set position = 1 where name = 'shop'`
     for (const statement of [
-      ...['requests', 'deliveries', 'inbox', 'arrivals', 'quarantine', 'audit', 'migrations'].map(
+      ...['requests', 'deliveries', 'inbox', 'changes', 'feed_entries', 'arrivals', 'quarantine', 'audit', 'migrations'].map(
         (table) => `select from mediadock.${table}`,
       ),
       'delete from mediadock.media',
       "update mediadock.results set status = 'FAILED'",
       'create table mediadock.mine (n int)',
       "select mediadock.drop_arrival_day('2030-01-01')",
+      'select mediadock.sequence_changes(null, 1)',
+      'delete from mediadock.feed',
       "select mediadock.make_arrival_day('2030-01-01')",
     ]) {
       await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)

@@ -22,7 +22,7 @@ const receiver = [
   ['program.ts'],
   ['queries', 'background.ts', 'observers.ts', 'pools.ts'],
   ['upkeep', 'metrics.ts'],
-  ['reconciling', 'submitting'],
+  ['reconciling', 'submitting', 'feeding'],
   ['landing'],
   ['fetching', 'intake', 'settings.ts'],
   ['domain'],

@@ -5,6 +5,7 @@ import * as provider from '../../src/provider/domain/schema.ts'
 import * as providerSessions from '../../src/provider/domain/sessions-schema.ts'
 import * as arriving from '../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../src/receiver/domain/budgets-schema.ts'
+import * as feeding from '../../src/receiver/domain/feed-schema.ts'
 import * as submitting from '../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../src/receiver/domain/on-call-schema.ts'
 import * as receiver from '../../src/receiver/domain/schema.ts'
@@ -29,7 +30,7 @@ function described(value: unknown): Described[] {
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, arriving, fetching, submitting, onCall, provider, providerSessions]
+const schemas = [receiver, arriving, fetching, feeding, submitting, onCall, provider, providerSessions]
   .flatMap((schema) => Object.values(schema))
   .flatMap(described)
 

@@ -8,6 +8,7 @@ import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { Environments } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
+import { noteChanges } from './statement/changes.ts'
 import { flags } from './statement/flags.ts'
 import { items } from './statement/items.ts'
 import { writeMedia } from './statement/media.ts'
@@ -46,7 +47,7 @@ const maxTries = 5
 
 /**
  * Writes results in one statement: the requests' states, their media, the
- * deliveries' flags and ends, and the NOTIFY for readers. States never go back:
+ * deliveries' flags and ends, what is to go into the feed, and the NOTIFY for readers. States never go back:
  * the first terminal state stays, except that a confirmed one overrules a
  * webhook's. At most one landing per request in a call.
  */
@@ -121,6 +122,7 @@ function landing(landings: readonly Landing[], { now, environments }: At): SQL {
     pollTheContradicted(at),
     settle(at, everyEnd),
     flags(environments),
+    noteChanges(at),
     notifyReaders(),
   ]
   return sql`with ${sql.join(parts, sql`, `)}`

@@ -5,6 +5,7 @@ import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { parkReasons } from '../domain/delivery.ts'
+import * as feeding from '../domain/feed-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { dropDaysBefore } from './arrival-partitions.ts'
@@ -12,31 +13,34 @@ import { dropDaysBefore } from './arrival-partitions.ts'
 const arrivals = columnsOf(arriving.arrivals)
 const a = columnsOf(schema.attempts, 'a')
 const d = columnsOf(schema.deliveries, 'd')
+const bounds = columnsOf(feeding.feedBounds)
+const entries = columnsOf(feeding.feedEntries)
 const inbox = columnsOf(schema.inbox)
 const quarantine = columnsOf(arriving.quarantine)
 
 export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
 
-export type Pruned = { deliveries: number; quarantined: number; partitions: number; notes: number }
+export type Pruned = { deliveries: number; quarantined: number; partitions: number; changes: number; notes: number }
 
 /** Small, so that a batch never holds anyone up. */
 const batchRows = 1000
 
 /**
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
- * attempts, those parked for what they are, the quarantine, the notes on how
+ * attempts, those parked for what they are, the quarantine, the feed of changes, the notes on how
  * things went, and the arrival log by whole days. What is not processed, what is
  * parked and a replay may still land, and all results stay.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
-  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, notes: 0 }
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0 }
   const days = await dropDaysBefore(deps.db, cutoff, signal)
   pruned.partitions = days.dropped
   if (days.left > 0) deps.logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
   await inBatches(() => pruneCatchAll(deps.db, cutoff), signal)
   pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
   pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
+  pruned.changes = await inBatches(() => pruneFeed(deps.db, cutoff), signal)
   for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
   if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   return pruned
@@ -81,6 +85,23 @@ async function pruneQuarantine(db: Database, cutoff: Date): Promise<number> {
     )
     select count(*)::int as n from gone`)
   return one(rows, 'pruning the quarantine').n
+}
+
+/** By position, which is a time. How far it went stands beside it: whoever reads on from before that is refused, not led past a gap. */
+async function pruneFeed(db: Database, cutoff: Date): Promise<number> {
+  const rows = await db.execute<{ n: number }>(sql`
+    with gone as (
+      delete from mediadock.feed_entries where ${entries.position} = any(array(
+        select ${entries.position} from mediadock.feed_entries where ${entries.position} < ${cutoff.getTime() * 1000}::bigint
+          order by ${entries.position} limit ${batchRows}))
+      returning ${entries.position}
+    ),
+    bounded as (
+      update mediadock.feed_bounds set ${bounds.pruned_to} = greatest(${bounds.pruned_to}, (select max(${entries.position}) from gone))
+      where exists (select from gone)
+    )
+    select count(*)::int as n from gone`)
+  return one(rows, 'pruning the feed').n
 }
 
 /** What tells how things went, and the time that its rows are as old as. What each key matched last has one row per key, and stays. */

@@ -2,6 +2,7 @@ import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf } from '../../../runtime/postgres/columns.ts'
 import * as schema from '../../domain/schema.ts'
 import type { Landing } from '../landing.ts'
+import { noteChanges } from './changes.ts'
 import { items } from './items.ts'
 import { writeMedia } from './media.ts'
 import { writeRequests } from './requests.ts'
@@ -27,6 +28,7 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL): SQL {
     ordinaryOutcomes(),
     writeMedia(),
     settle(at, endAfterFailure),
+    noteChanges(at),
     notifyReaders(),
   ]
   return sql`with ${sql.join(parts, sql`, `)}`

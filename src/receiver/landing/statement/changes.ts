@@ -1,0 +1,23 @@
+import { sql, type SQL } from 'drizzle-orm'
+import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import { changes as table, feedStatuses } from '../../domain/feed-schema.ts'
+
+const changes = columnsOf(table)
+const { COMPLETED, FAILED, CANCELED } = feedStatuses
+const status = sql.raw(`case status when 'COMPLETED' then ${COMPLETED} when 'FAILED' then ${FAILED} else ${CANCELED} end`)
+
+/**
+ * `changed`: what landed, for the feed, in one row for the whole statement; it
+ * gets its positions once this has been committed (sequencer.ts). Its id is drawn
+ * while the rows of its requests are locked, so that the changes of a request are in order.
+ * Reads `written` and `verdict`.
+ */
+export function noteChanges(at: SQL): SQL {
+  return sql`
+    changed as (
+      insert into mediadock.changes (${list(changes, 'changed_at', 'request_ids', 'statuses', 'media_complete')})
+      select ${at}, array_agg(request_id), array_agg((${status})::smallint), array_agg(media_complete)
+      from written where request_id = any(array(select request_id from verdict where verdict = 'landed'))
+      having count(*) > 0
+    )`
+}
