@@ -6,6 +6,7 @@ import type { Logger } from '../../runtime/logger.ts'
 import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
+import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
 
 /** One call of the API: the same entry makes the route and its place in the OpenAPI document. */
@@ -35,6 +36,7 @@ const noConnection = /^(CONNECT|ECONN|EPIPE|ENOENT|ENOTFOUND|EAI_AGAIN|ETIMEDOUT
 /** What the queries throw, as the answer that it is; anything else as it is. */
 export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
+  if (error instanceof ExpiredPositionError) return new HttpError(410, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
   if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return error
   logger.error({ err: error }, 'the internal listener cannot reach Postgres')
@@ -65,6 +67,7 @@ const errors = {
   401: 'unauthorized: a token is set and was not sent',
   404: 'not_found',
   409: 'idempotency_key_reuse, landing_refused',
+  410: 'position_expired: changes after that position are no longer kept; read the results anew and go on without `after`',
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding',
   422: 'not_storable or unknown_key',

@@ -1,8 +1,9 @@
 import { withDeadline } from '../../runtime/deadline.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
-import { createPool, type Database, type Pool } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import { terminalOf } from '../queries/results.ts'
+import { listenTo } from './listening.ts'
 
 export type ResultWaitersDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
@@ -11,12 +12,10 @@ export type ResultWaiters = {
   join: (requestId: string, onTerminal: () => void) => Promise<{ leave: () => void }>
 }
 
-const channel = 'mediadock_results'
 const maxWaiters = 1000
 /** LISTEN does not pass PgBouncer in transaction mode, and a connection can be lost: what was missed is found by this. */
 const lookMs = 1000
 const listenWithinMs = 1000
-const relistenAfterMs = 60_000
 
 /**
  * Everyone who waits for results in this process, on one LISTEN connection that
@@ -25,26 +24,19 @@ const relistenAfterMs = 60_000
 export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultWaitersDeps): ResultWaiters {
   const waiting = new Map<string, Set<() => void>>()
   let count = 0
-  let listening: { pool: Pool; started: Promise<unknown>; at: number } | undefined
   let timer: NodeJS.Timeout | undefined
   let looking = false
 
   const wake = (requestId: string) => waiting.get(requestId)?.forEach((onTerminal) => onTerminal())
 
-  const listen = () => {
-    const pool = createPool({ url: databaseUrl, max: 1 })
-    const started = pool.client.listen(channel, (payload) => wake(requestIdOf(payload)))
-    listening = { pool, started, at: performance.now() }
-    started.catch((error: unknown) => logger.warn({ err: error }, 'LISTEN failed, results are looked for every second'))
-  }
-  const hangUp = () => {
-    void listening?.pool.close().catch(() => {})
-    listening = undefined
-  }
-  signal.addEventListener('abort', () => {
-    clearInterval(timer)
-    hangUp()
+  const listening = listenTo({
+    channel: 'mediadock_results',
+    databaseUrl,
+    logger,
+    signal,
+    onNotice: (payload) => wake(requestIdOf(payload)),
   })
+  signal.addEventListener('abort', () => clearInterval(timer))
 
   const look = async () => {
     if (looking) return
@@ -52,8 +44,7 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
     try {
       const missed = await terminalOf(db, [...waiting.keys()])
       missed.forEach(wake)
-      // No NOTIFY came for these: the connection may be dead without any sign of it.
-      if (missed.length > 0 && listening && performance.now() - listening.at > relistenAfterMs) hangUp()
+      if (missed.length > 0) listening.missed()
     } catch (error) {
       logger.warn({ err: error }, 'looking for results failed, the next round tries again')
     } finally {
@@ -79,8 +70,7 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
       const group = waiting.get(requestId) ?? new Set()
       waiting.set(requestId, group.add(onTerminal))
       timer ??= setInterval(() => void look(), lookMs)
-      if (!listening && !signal.aborted) listen()
-      await withDeadline(Promise.resolve(listening?.started), listenWithinMs, 'LISTEN').catch(() => {})
+      await withDeadline(listening.start(), listenWithinMs, 'LISTEN').catch(() => {})
       return { leave: () => leave(requestId, onTerminal) }
     },
   }

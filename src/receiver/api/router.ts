@@ -6,6 +6,7 @@ import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
+import { feedOperations } from './feed.ts'
 import { generationOperations } from './generations.ts'
 import { onCallOperations } from './on-call.ts'
 import { openApiDocument } from './openapi.ts'
@@ -20,6 +21,7 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...generationOperations(deps),
     ...requestOperations(deps),
     ...resultOperations(deps),
+    ...feedOperations(deps),
     ...deliveryOperations(deps),
     ...arrivalOperations(deps),
     ...exportOperations(deps),

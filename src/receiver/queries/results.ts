@@ -1,4 +1,4 @@
-import { sql } from 'drizzle-orm'
+import { sql, type StringChunk } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
@@ -32,31 +32,40 @@ export const resultRowSchema = z
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
 
+export type StoredResult = RowOf<typeof schema.results, keyof ResultRow>
+
+/** All that a row has, in a statement that calls the view so. */
+export function resultColumns(alias: string): StringChunk {
+  return list(
+    columnsOf(schema.results, alias),
+    'request_id',
+    'status',
+    'model',
+    'output',
+    'media_complete',
+    'cost',
+    'error_code',
+    'error_message',
+    'created_at',
+    'completed_at',
+    'landed_at',
+    'source',
+    'key_name',
+    'sandbox',
+    'metadata',
+  )
+}
+
 /** The row of `results` of a request; undefined when it is not known. */
 export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
   const [row] = await readWithin(db, (tx) =>
-    tx.execute<RowOf<typeof schema.results, keyof ResultRow>>(sql`
-      select ${list(
-        results,
-        'request_id',
-        'status',
-        'model',
-        'output',
-        'media_complete',
-        'cost',
-        'error_code',
-        'error_message',
-        'created_at',
-        'completed_at',
-        'landed_at',
-        'source',
-        'key_name',
-        'sandbox',
-        'metadata',
-      )}
-      from mediadock.results where ${results.request_id} = ${requestId}::uuid`),
+    tx.execute<StoredResult>(sql`
+      select ${resultColumns('r')} from mediadock.results r where ${results.request_id} = ${requestId}::uuid`),
   )
-  if (!row) return undefined
+  return row && toResultRow(row)
+}
+
+export function toResultRow(row: StoredResult): ResultRow {
   return {
     ...row,
     cost: row.cost === null ? null : Number(row.cost),

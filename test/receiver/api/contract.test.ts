@@ -76,6 +76,7 @@ const promised = [
   'GET /api/requests/{id}',
   'POST /api/requests/{id}/reconcile',
   'GET /api/results/{request_id}',
+  'GET /api/feed',
   'GET /api/deliveries',
   'POST /api/deliveries/replay',
   'GET /api/deliveries/{id}',
@@ -173,6 +174,7 @@ describe('through a validating proxy', () => {
     await through('GET /api/requests/{id}', `/api/requests/${sample.requestId}`)
     await through('POST /api/requests/{id}/reconcile', `/api/requests/${sample.requestId}/reconcile`)
     await through('GET /api/results/{request_id}', `/api/results/${sample.requestId}?wait=1`)
+    await through('GET /api/feed', '/api/feed?after=0&limit=2&wait=1')
     await through('GET /api/arrivals', '/api/arrivals')
     await through('GET /api/quarantine', '/api/quarantine')
     await through('POST /api/quarantine/verify', '/api/quarantine/verify')

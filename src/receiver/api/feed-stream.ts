@@ -1,0 +1,88 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Response } from 'express'
+import { errorBody, HttpError } from '../../runtime/http/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import type { FeedItem, FeedPage } from '../queries/feed.ts'
+import type { FeedWatch } from './feed-watch.ts'
+import { asHttpError, gone } from './operation.ts'
+import { writeTo } from './slow-reader.ts'
+
+export type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSignal }
+
+const maxStreams = 100
+const pageRows = 100
+const heartbeatMs = 15_000
+const retryMs = 1000
+/** What comes while one rests shares the next read. */
+const restMs = 20
+
+/** Sends changes as they are given their positions, from a first page on, as server-sent events, until the client goes away or we stop. */
+export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
+  let open = 0
+  return async (res: Response, first: FeedPage): Promise<void> => {
+    if (open >= maxStreams)
+      throw new HttpError(503, 'too_many_waiting', `${maxStreams} streams of the feed are open already`, {
+        headers: { 'retry-after': '5' },
+      })
+    open += 1
+    const closed = AbortSignal.any([gone(res), signal])
+    let wake = () => {}
+    const { leave } = await watch
+      .join(() => wake())
+      .catch((error: unknown) => {
+        open -= 1
+        throw error
+      })
+    try {
+      res.set({ 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' })
+      res.write(': the feed\nretry: 2000\n\n')
+      let page = first
+      while (!closed.aborted) {
+        const woken = new Promise<void>((resolve) => {
+          wake = resolve
+        })
+        for (const item of page.data) await writeTo(res, toEvent(item), { signal: closed })
+        const next = await nextPage(page.next_after)
+        if (next === 'over') break
+        if (next === undefined) await delay(retryMs, undefined, { signal: closed })
+        else if (next.data.length === 0) await untilWoken(woken)
+        if (next !== undefined) page = next
+      }
+    } catch (error) {
+      // The reader went, or was cut for taking nothing.
+      if (!closed.aborted) logger.info({ err: error }, 'a stream of the feed is ended: its reader took nothing for too long')
+      res.destroy()
+    } finally {
+      open -= 1
+      leave()
+      res.end()
+    }
+
+    async function untilWoken(woken: Promise<void>): Promise<void> {
+      const beat = new AbortController()
+      const silent = delay(heartbeatMs, 'silent' as const, { signal: AbortSignal.any([beat.signal, closed]) }).catch(() => undefined)
+      if ((await Promise.race([woken, silent])) === 'silent') await writeTo(res, ': still here\n\n', { signal: closed })
+      beat.abort()
+      await delay(restMs, undefined, { signal: closed })
+    }
+
+    /** Undefined where it could not be read just now. */
+    async function nextPage(after: number): Promise<FeedPage | 'over' | undefined> {
+      try {
+        return await watch.read({ after, limit: pageRows })
+      } catch (error) {
+        const answer = asHttpError(error, logger)
+        if (answer instanceof HttpError && answer.status === 410) {
+          await writeTo(res, `event: error\ndata: ${JSON.stringify(errorBody(answer))}\n\n`, { signal: closed })
+          return 'over'
+        }
+        logger.warn({ err: error }, 'reading the feed failed, the stream tries again')
+        return undefined
+      }
+    }
+  }
+}
+
+function toEvent(item: FeedItem): string {
+  return `id: ${item.position}\ndata: ${JSON.stringify(item)}\n\n`
+}

@@ -1,0 +1,109 @@
+import { withDeadline } from '../../runtime/deadline.ts'
+import { HttpError } from '../../runtime/http/http.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { headOf, readFeed, type FeedPage } from '../queries/feed.ts'
+import { listenTo } from './listening.ts'
+
+export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
+
+export type FeedWatch = {
+  /** One page; who asks for the same one at the same time shares it. */
+  read: (page: { after: number; limit: number }) => Promise<FeedPage>
+  /** Calls `onGrown` each time when the feed may have grown, until `leave` is called; throws HttpError 503 when too many wait. */
+  join: (onGrown: () => void) => Promise<{ leave: () => void }>
+}
+
+const maxWaiters = 1000
+/** LISTEN does not pass PgBouncer in transaction mode, and a connection can be lost: what was missed is found by this. */
+const lookMs = 1000
+const listenWithinMs = 1000
+/** Connections that reading the feed may take from all else. */
+const maxReads = 2
+
+/** Everyone in this process who waits for the feed to grow, on one LISTEN connection, and their reads. */
+export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDeps): FeedWatch {
+  const waiting = new Set<() => void>()
+  let timer: NodeJS.Timeout | undefined
+  let looking = false
+  let head = 0
+
+  const grown = (position: number) => {
+    if (position <= head) return
+    head = position
+    for (const onGrown of waiting) onGrown()
+  }
+  const listening = listenTo({
+    channel: 'mediadock_feed',
+    databaseUrl,
+    logger,
+    signal,
+    onNotice: (position) => grown(Number(position)),
+  })
+  signal.addEventListener('abort', () => clearInterval(timer))
+
+  const look = async () => {
+    if (looking) return
+    looking = true
+    try {
+      const newest = await headOf(db)
+      if (newest > head) listening.missed()
+      grown(newest)
+    } catch (error) {
+      logger.warn({ err: error }, 'looking for changes failed, the next round tries again')
+    } finally {
+      looking = false
+    }
+  }
+
+  return {
+    read: shared(boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))),
+    join: async (onGrown) => {
+      if (waiting.size >= maxWaiters)
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, { headers: { 'retry-after': '1' } })
+      // One of its own, whatever was given: two that are the same would leave together.
+      const waiter = () => onGrown()
+      waiting.add(waiter)
+      timer ??= setInterval(() => void look(), lookMs)
+      await withDeadline(listening.start(), listenWithinMs, 'LISTEN').catch(() => {})
+      return {
+        leave: () => {
+          waiting.delete(waiter)
+          if (waiting.size > 0) return
+          clearInterval(timer)
+          timer = undefined
+        },
+      }
+    },
+  }
+}
+
+/** Who wants the same while it is being done gets that. */
+function shared<Key, T>(work: (key: Key) => Promise<T>): (key: Key) => Promise<T> {
+  const underWay = new Map<string, Promise<T>>()
+  return (key) => {
+    const name = JSON.stringify(key)
+    const known = underWay.get(name)
+    if (known) return known
+    const running = work(key).finally(() => underWay.delete(name))
+    underWay.set(name, running)
+    return running
+  }
+}
+
+/** No more than so many side by side; the others wait for their turn. */
+function boundedBy<Key, T>(most: number, work: (key: Key) => Promise<T>): (key: Key) => Promise<T> {
+  const queue: (() => void)[] = []
+  let running = 0
+  return async (key) => {
+    if (running >= most) await new Promise<void>((resolve) => queue.push(resolve))
+    else running += 1
+    try {
+      return await work(key)
+    } finally {
+      const next = queue.shift()
+      if (next) next()
+      else running -= 1
+    }
+  }
+}

@@ -1,0 +1,112 @@
+import { sql } from 'drizzle-orm'
+import postgres from 'postgres'
+import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { readWithin } from './deadline.ts'
+import { isoAlways, maxPageBytes } from './page.ts'
+import { mediaSchema, type Media } from './request-detail.ts'
+import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
+
+const f = columnsOf(feeding.feed, 'f')
+const m = columnsOf(schema.media, 'm')
+const r = columnsOf(schema.results, 'r')
+
+export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
+
+export const feedItemSchema = z
+  .object({
+    position: z.int().meta({ description: 'Its place in the feed; asks, as `after`, for what comes next.' }),
+    request_id: z.guid(),
+    status: feedStatusSchema.meta({ description: 'What the change came to.' }),
+    media_complete: z.boolean(),
+    changed_at: z.iso.datetime(),
+    result: resultRowSchema.nullable().meta({ description: 'The row of `results` as it is now; null where somebody has removed it.' }),
+    media: z.array(mediaSchema).meta({ description: 'Its media as they are now.' }),
+  })
+  .meta({ id: 'Change' })
+
+export const feedPageSchema = z
+  .object({
+    data: z.array(feedItemSchema),
+    next_after: z.int().meta({ description: 'Where to go on: the position of the last item, or what was given where there is none.' }),
+    head: z.int().meta({ description: 'The position of the newest change of all.' }),
+  })
+  .meta({ id: 'FeedPage' })
+export type FeedPage = z.infer<typeof feedPageSchema>
+export type FeedItem = z.infer<typeof feedItemSchema>
+
+/** Changes after a position are no longer kept. */
+export class ExpiredPositionError extends Error {
+  override name = 'ExpiredPositionError'
+  code = 'position_expired' as const
+}
+
+type FeedRow = RowOf<typeof feeding.feed, 'position' | 'request_id' | 'status' | 'media_complete' | 'changed_at'> & {
+  result: StoredResult | null
+  media: Media[] | null
+}
+
+/** What others put into a row. As text: on disk it is compressed. */
+const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0))`
+
+/**
+ * The changes after a position, oldest first, with what became of their requests;
+ * fewer than `limit` where there are no more, or no more fit into a page. Throws ExpiredPositionError.
+ */
+export async function readFeed(db: Database, { after, limit }: { after: number; limit: number }): Promise<FeedPage> {
+  const { head, rows } = await readWithin(db, async (tx) => {
+    const found = await tx.execute<FeedRow>(sql`
+      with page as (
+        select f.* from mediadock.feed f where ${f.position} > (select mediadock.still_kept(${after}::bigint)) order by ${f.position} limit ${limit}
+      ),
+      weighed as (
+        select f.*, r.result, m.media, sum(${bytes}) over (order by ${f.position}) - ${bytes} as bytes_before
+        from page f
+        left join lateral (
+          select to_jsonb(one) as result from (select ${resultColumns('r')} from mediadock.results r where ${r.request_id} = ${f.request_id} limit 1) one
+        ) r on true
+        left join lateral (
+          select jsonb_agg(jsonb_build_object('kind', ${m.kind}, 'position', ${m.position}, 'url', ${m.url}, 'original_url', ${m.original_url},
+            'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds}) order by ${m.kind}, ${m.position}) as media
+          from mediadock.media m where ${m.request_id} = ${f.request_id}
+        ) m on true
+      )
+      select ${list(f, 'position', 'request_id', 'status', 'media_complete', 'changed_at')}, f.result, f.media
+      from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
+    const [newest] = await tx.execute<{ head: string }>(sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`)
+    return { rows: found, head: Number(one([newest], 'reading the head of the feed')?.head) }
+  }).catch((error: unknown) => {
+    throw expired(error) ?? error
+  })
+  const data = rows.map(toItem)
+  return { data, next_after: data.at(-1)?.position ?? after, head }
+}
+
+/** The position of the newest change; 0 while there is none. */
+export async function headOf(db: Database): Promise<number> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<{ head: string }>(sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`),
+  )
+  return Number(one(rows, 'reading the head of the feed').head)
+}
+
+function expired(error: unknown): ExpiredPositionError | undefined {
+  const cause = databaseErrorOf(error)
+  if (!(cause instanceof postgres.PostgresError) || cause.code !== 'MD002') return undefined
+  return new ExpiredPositionError(`${cause.message}. ${cause.hint}`, { cause: error })
+}
+
+function toItem({ position, changed_at, result, media, ...row }: FeedRow): FeedItem {
+  return {
+    position: Number(position),
+    ...row,
+    changed_at: isoAlways(changed_at),
+    result: result && toResultRow(result),
+    media: media ?? [],
+  }
+}
