@@ -17,6 +17,7 @@ const roles = [
   'shop',
   'media_reader',
   'media_tracker',
+  'gallery',
 ]
 
 const requestId = '11111111-2222-4333-8444-555555555555'
@@ -60,9 +61,12 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
   const as = (role: string, statement: string) => database.sql.unsafe(`set role ${role}; ${statement}; reset role`)
 
   it('every statement does what the page says', async () => {
-    expect(statements).toHaveLength(8)
+    expect(statements).toHaveLength(14)
     await run('create role media_reader')
     await run('create role media_tracker')
+    await database.sql.unsafe('create role gallery nologin in role media_reader; create schema gallery authorization gallery')
+    await run('create table gallery.pictures', 'gallery')
+    await run('insert into mediadock.feed_consumers', 'gallery')
     await run('create role shop')
     await run('create table shop.artworks', 'mediadock_migrate')
     await run('insert into mediadock.requests (request_id', 'media_tracker')
@@ -91,15 +95,33 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
       ['COMPLETED', true, 0, 640],
       ['COMPLETED', true, 1, 640],
     ])
-    expect(await run("interval '10 minutes'")).toHaveLength(1)
+    const changes = await eventually(async () => {
+      const read = await run('select mediadock.still_kept(0)')
+      return read.length === 2 && read
+    })
+    expect(changes.map((row) => [row['request_id'], row['status'], row['media_complete']])).toEqual([
+      [requestId, 'COMPLETED', false],
+      [requestId, 'COMPLETED', true],
+    ])
+    const head = changes[1]?.['position']
+    expect([...(await run('as head from mediadock.feed'))]).toEqual([{ head }])
+    expect([...(await run('as changes_behind'))]).toEqual([{ name: 'gallery', changes_behind: '2', lag: expect.any(String) }])
+    // With the rights of a service: all of a page, once.
+    await run('with place as', 'gallery')
+    expect([...(await database.sql`select * from gallery.pictures`)]).toEqual([
+      { request_id: requestId, status: 'COMPLETED', urls: Object(await artwork()).urls },
+    ])
+    expect([...(await database.sql`select name, position from mediadock.feed_consumers`)]).toEqual([{ name: 'gallery', position: head }])
+    expect([...(await run('with place as'))]).toEqual([])
+    expect([...(await run('as changes_behind'))]).toEqual([{ name: 'gallery', changes_behind: '0', lag: null }])
+    expect(statements.some((statement) => statement.trim() === 'listen mediadock_feed;')).toBe(true)
     await eventually(() => notices.length === 2)
     expect(notices.map((payload) => JSON.parse(payload).media_complete)).toEqual([false, true])
   })
 
-  it('the reading role reads both and nothing else', async () => {
-    await as('media_reader', 'select count(*) from mediadock.results')
-    await as('media_reader', 'select count(*) from mediadock.media')
-    for (const table of ['deliveries', 'requests', 'quarantine']) {
+  it('the reading role reads all three and nothing else', async () => {
+    for (const table of ['results', 'media', 'feed']) await as('media_reader', `select count(*) from mediadock.${table}`)
+    for (const table of ['deliveries', 'requests', 'quarantine', 'changes', 'feed_entries']) {
       await expect(as('media_reader', `select count(*) from mediadock.${table}`)).rejects.toThrow(/permission denied/)
     }
   })
