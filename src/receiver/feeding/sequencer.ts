@@ -29,21 +29,21 @@ type Seen = { server: string; snapshot: string; at: number }
  * the queue would otherwise be read whole again and again. Those ids mean
  * nothing on another server, nor on one that has crashed.
  */
-export function createSequencer({ db, signal }: SequencerDeps, { maxRows = maxChanges } = {}): Sequencer {
+export function createSequencer(deps: SequencerDeps, { maxRows = maxChanges } = {}): Sequencer {
   let last: Seen | undefined
 
   return {
     runOnce: async () => {
       const since = last !== undefined && performance.now() - last.at < maxSinceMs ? last : undefined
       last = undefined
-      const rows = await db.execute<{ sequenced: number; seen: string | null; server: string; known: boolean }>(sql`
+      const rows = await deps.db.execute<{ sequenced: number; seen: string | null; server: string; known: boolean }>(sql`
         with server as materialized (select pg_postmaster_start_time()::text as started)
         select s.sequenced, s.seen::text as seen, server.started as server, server.started is not distinct from ${since?.server ?? null}::text as known
         from server, mediadock.sequence_changes(
           case when server.started = ${since?.server ?? null}::text then ${since?.snapshot ?? null}::pg_snapshot end, ${maxRows}) s`)
       const { sequenced, seen, server, known } = one(rows, 'giving positions to what has landed')
       if (seen !== null) last = { server, snapshot: seen, at: known && since ? since.at : performance.now() }
-      if (sequenced > 0 && seen !== null) await delay(restMs, undefined, { signal }).catch(() => {})
+      if (sequenced > 0 && seen !== null) await delay(restMs, undefined, { signal: deps.signal }).catch(() => {})
       return { more: seen === null, sequenced }
     },
   }

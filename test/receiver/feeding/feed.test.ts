@@ -210,18 +210,21 @@ describeOnPackaged('positions, on another server', () => {
   it('go on above the old ones after a dump is restored, and after a crash', { timeout: 120_000 }, async () => {
     const [old, fresh] = [await withPackagedPostgres(), await withPackagedPostgres({ settings: { fsync: 'off' } })]
     const tool = (name: string, ...args: string[]) => promisify(execFile)(path.join(inject('packagedBinaries'), name), args)
-    const sequencerOf = (url: string) => {
+    const clientsOf = (url: string) => {
       const pool = createPool({ url, max: 1 })
       const sql = postgres(url, { max: 2, onnotice: () => {} })
       onTestFinished(async () => void (await Promise.all([pool.close(), sql.end({ timeout: 1 })])))
-      return { sql, sequencer: createSequencer({ db: pool.db, signal: never }) }
+      return { sql, db: pool.db }
     }
     await migrate({ url: old.url, ...migrations })
-    const before = sequencerOf(old.url)
+    const before = clientsOf(old.url)
+    // A pool that follows its database to another server does not know that it did.
+    const deps = { db: before.db, signal: never }
+    const sequencer = createSequencer(deps)
     // So that the ids of transactions are far apart.
     for (let n = 0; n < 500; n += 1) await before.sql`select pg_current_xact_id()`
     const first = await addChange(before.sql)
-    await before.sequencer.runOnce()
+    await sequencer.runOnce()
     const second = await addChange(before.sql)
     const dump = path.join(old.dataDir, 'dump')
     await tool('pg_dump', '--format=custom', `--file=${dump}`, old.url)
@@ -231,13 +234,14 @@ describeOnPackaged('positions, on another server', () => {
     ]
     // What was read before the old server was lost, and is not in the dump.
     const lost = await addChange(before.sql)
-    await before.sequencer.runOnce()
+    await sequencer.runOnce()
     const seen = Number((await heads(before.sql)).at(-1)?.position)
 
     await tool('pg_restore', `--dbname=${fresh.url}`, '--no-owner', dump)
-    const after = sequencerOf(fresh.url)
+    const after = clientsOf(fresh.url)
+    deps.db = after.db
     const third = await addChange(after.sql)
-    expect(await after.sequencer.runOnce()).toMatchObject({ sequenced: 2 })
+    expect(await sequencer.runOnce()).toMatchObject({ sequenced: 2 })
     const rows = await heads(after.sql)
     expect(rows.map(({ request_id }) => request_id)).toEqual([first, second, third])
     expect(Number(rows[1]?.position)).toBeGreaterThan(seen)
@@ -245,8 +249,9 @@ describeOnPackaged('positions, on another server', () => {
     // Its connections end with it, and so does what the ids of transactions meant.
     await old.stop('immediate')
     await old.start()
+    deps.db = before.db
     const fourth = await addChange(before.sql)
-    await eventually(async () => (await before.sequencer.runOnce()).sequenced === 1)
+    await eventually(async () => (await sequencer.runOnce()).sequenced === 1)
     expect((await heads(before.sql)).map(({ request_id }) => request_id)).toEqual([first, second, lost, fourth])
   })
 })
