@@ -9,7 +9,7 @@ const house = [
   ['src/commands'],
   ['src/start'],
   ['src/laptop'],
-  ['src/config', 'src/console'],
+  ['src/config', 'src/console', 'src/client'],
   ['src/receiver', 'src/provider'],
   ['src/pages'],
   ['src/runtime', 'src/wire'],

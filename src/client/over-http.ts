@@ -1,0 +1,47 @@
+import type { ChangePage, ChangeSource } from './change.ts'
+import { ReadError } from './change.ts'
+
+export type OverHttp = {
+  /** The internal listener, like `http://127.0.0.1:3001`. */
+  url: string
+  /** INTERNAL_TOKEN, where one is set. */
+  token?: string
+  fetch?: typeof globalThis.fetch
+}
+
+const pageRows = 200
+const waitSeconds = 30
+/** After the wait, for the answer itself. */
+const answerMs = 15_000
+
+/** Long polls of `GET /api/feed`. */
+export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp): ChangeSource {
+  const base = new URL('api/feed', url.endsWith('/') ? url : `${url}/`)
+  return async (after, signal) => {
+    base.search = new URLSearchParams({ after: `${after}`, limit: `${pageRows}`, wait: `${waitSeconds}` }).toString()
+    const response = await fetch(base, {
+      headers: { accept: 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) },
+      signal: AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + answerMs)]),
+    })
+    const body: unknown = await response.json()
+    if (isPage(body) && response.ok) return body
+    const { code, message } = errorOf(body, response.status)
+    // Too many calls and faults of the server pass.
+    if (response.status >= 500 || response.status === 429) throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
+    throw new ReadError(code, `reading the feed after ${after}: ${message}`)
+  }
+}
+
+function isPage(body: unknown): body is ChangePage {
+  return typeof body === 'object' && body !== null && 'data' in body && Array.isArray(body.data) && 'head' in body
+}
+
+function errorOf(body: unknown, status: number): { code: string; message: string } {
+  const error: unknown = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined
+  if (typeof error !== 'object' || error === null)
+    return { code: 'unexpected_answer', message: `the answer ${status} is none of mediadock` }
+  return {
+    code: 'code' in error ? String(error.code) : 'unexpected_answer',
+    message: 'message' in error ? String(error.message) : `the answer is ${status}`,
+  }
+}

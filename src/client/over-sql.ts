@@ -1,0 +1,64 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { withDeadline } from '../runtime/deadline.ts'
+import type { Change, ChangeSource } from './change.ts'
+import { ReadError } from './change.ts'
+
+/** A client of postgres.js, or a Pool or Client of pg. */
+export type SqlDriver =
+  | { unsafe: (text: string, params: number[]) => PromiseLike<readonly object[]> }
+  | { query: (text: string, params: number[]) => PromiseLike<{ rows: readonly object[] }> }
+
+const pageRows = 200
+const pageBytes = 2 * 1024 * 1024
+const pauseMs = 100
+/** Neither driver ends a statement by itself when the server is frozen. */
+const statementMs = 15_000
+
+/** As docs/reading-results.md reads on, with the rows of `results` and `media`; bounded in rows and in bytes. */
+const statement = `
+  with page as (
+    select * from mediadock.feed where position > (select mediadock.still_kept($1)) order by position limit $2
+  ),
+  weighed as (
+    select f.*, r.result, coalesce(m.media, '[]') as media,
+      sum(octet_length(concat(r.result, m.media))) over (order by f.position) - octet_length(concat(r.result, m.media)) as bytes_before
+    from page f
+    left join lateral (select to_jsonb(one) as result from (select * from mediadock.results where request_id = f.request_id limit 1) one) r on true
+    left join lateral (
+      select jsonb_agg(to_jsonb(item) - 'request_id' order by kind, position) as media from mediadock.media item where request_id = f.request_id
+    ) m on true
+  ),
+  head as (select coalesce(max(position), 0) as head from mediadock.feed)
+  select jsonb_build_object('head', head, 'data', coalesce((
+    select jsonb_agg(to_jsonb(w) - 'bytes_before' order by position) from weighed w where bytes_before < $3), '[]'))::text as page
+  from head`
+
+/** Reads `mediadock.feed` by the driver that the caller has. */
+export function overSql(driver: SqlDriver): ChangeSource {
+  return async (after, signal) => {
+    const page = await withDeadline(read(driver, after), statementMs, 'reading mediadock.feed')
+    if (page.data.length === 0) await delay(pauseMs, undefined, { signal })
+    return page
+  }
+}
+
+async function read(driver: SqlDriver, after: number): Promise<{ data: Change[]; head: number }> {
+  const params = [after, pageRows, pageBytes]
+  try {
+    const rows = 'unsafe' in driver ? await driver.unsafe(statement, params) : (await driver.query(statement, params)).rows
+    const [row] = rows
+    if (row === undefined || !('page' in row)) throw new Error('Postgres gave no answer to the reading of mediadock.feed')
+    return JSON.parse(String(row.page))
+  } catch (error) {
+    throw refusalOf(error, after) ?? error
+  }
+}
+
+/** MD002: no longer kept; 42: a table or a right that is missing; 22: no position. */
+function refusalOf(error: unknown, after: number): ReadError | undefined {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : ''
+  if (!/^(?:MD002$|42|22)/.test(code) || !(error instanceof Error)) return undefined
+  return new ReadError(code === 'MD002' ? 'position_expired' : code, `reading mediadock.feed after ${after}: ${error.message}`, {
+    cause: error,
+  })
+}

@@ -1,0 +1,76 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { jitteredPauseMs } from '../wire/backoff.ts'
+import { ReadError, type Change, type ChangeSource } from './change.ts'
+import { overHttp, type OverHttp } from './over-http.ts'
+import { overSql, type SqlDriver } from './over-sql.ts'
+
+export { ReadError, type Change, type OverHttp, type SqlDriver }
+
+export type ReadOptions = {
+  /** Where from: the internal listener, or Postgres by a driver of your own. */
+  from: OverHttp | { sql: SqlDriver }
+  /** The position of the last change that is done; 0, or nothing, is the beginning of what is kept. */
+  after?: number
+  /** Ends the reading. */
+  signal?: AbortSignal
+  /** Called when reading failed and is tried again after so long. */
+  onRetry?: (error: unknown, pauseMs: number) => void
+}
+
+export type Lag = {
+  /** Of the change that was given last: how old it was then; 0 before the first. */
+  ms: number
+  position: number
+  /** The newest change that is known of. */
+  head: number
+  /** Whether everything that is known of was given. */
+  isCaughtUp: boolean
+}
+
+export type ResultReader = AsyncIterable<Change> & { lag: () => Lag }
+
+const retry = { baseMs: 250, capMs: 10_000 }
+
+/**
+ * Every change of a result from a position on, once and in order, for as long as
+ * it is read. Whatever cannot be reached is tried again for ever, with jittered pauses, from the
+ * last change that was given: keep its position with your work. Throws ReadError
+ * where trying again would not help, `position_expired` among them.
+ */
+export function readResults({ from, after = 0, signal = new AbortController().signal, onRetry }: ReadOptions): ResultReader {
+  const source = 'sql' in from ? overSql(from.sql) : overHttp(from)
+  const lag = { ms: 0, position: after, head: after }
+
+  async function* changes(): AsyncGenerator<Change, void, undefined> {
+    while (!signal.aborted) {
+      const page = await untilRead(source, { after: lag.position, signal, onRetry })
+      if (page === undefined) return
+      lag.head = Math.max(lag.head, page.head)
+      for (const change of page.data) {
+        if (signal.aborted) return
+        lag.ms = Math.max(0, Date.now() - Date.parse(change.changed_at))
+        lag.position = change.position
+        yield change
+      }
+    }
+  }
+  return { [Symbol.asyncIterator]: changes, lag: () => ({ ...lag, isCaughtUp: lag.position >= lag.head }) }
+}
+
+type Reading = { after: number; signal: AbortSignal; onRetry: ReadOptions['onRetry'] }
+
+/** A page; undefined where the signal aborted. */
+async function untilRead(source: ChangeSource, { after, signal, onRetry }: Reading) {
+  for (let tries = 1; !signal.aborted; tries += 1) {
+    try {
+      return await source(after, signal)
+    } catch (error) {
+      if (signal.aborted) return undefined
+      if (error instanceof ReadError) throw error
+      const pauseMs = jitteredPauseMs(tries, retry, Math.random)
+      onRetry?.(error, pauseMs)
+      await delay(pauseMs, undefined, { signal }).catch(() => {})
+    }
+  }
+  return undefined
+}
