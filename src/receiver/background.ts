@@ -108,7 +108,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     direct: lane('direct'),
     fetch: lane('fetch'),
     claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
-    feed: startLoop({ name: 'feed', runOnce: () => pressure.paced(sequencer.runOnce, signal), idleMs: feedMs, after, logger, signal }),
+    feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, after, logger, signal }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),

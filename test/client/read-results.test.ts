@@ -95,13 +95,12 @@ describe.each(testServers)('readResults (%s)', (server) => {
 
   it.each(Object.keys(sources) as (keyof typeof sources)[])('says so where what comes next is no longer kept, %s', async (name) => {
     await land()
-    const newest = await head()
     const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }
     await pruneOnce(later, new AbortController().signal)
-    await expect(reading({ from: sources[name](), after: newest - 1 }).done).rejects.toMatchObject({
+    await expect(reading({ from: sources[name](), after: 1 }).done).rejects.toMatchObject({
       name: 'ReadError',
       code: 'position_expired',
-      message: expect.stringContaining(String(newest - 1)),
+      message: expect.stringContaining('after position 1 are no longer kept'),
     })
   })
 

@@ -10,7 +10,7 @@ import { writeTo } from './slow-reader.ts'
 export type FeedStreamDeps = { watch: FeedWatch; logger: Logger; signal: AbortSignal }
 
 const maxStreams = 100
-const pageRows = 100
+const pageRows = 200
 const heartbeatMs = 15_000
 const retryMs = 1000
 /** What comes while one rests shares the next read. */
@@ -41,7 +41,7 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
         const woken = new Promise<void>((resolve) => {
           wake = resolve
         })
-        for (const item of page.data) await writeTo(res, toEvent(item), { signal: closed })
+        if (page.data.length > 0) await writeTo(res, page.data.map(toEvent).join(''), { signal: closed })
         const next = await nextPage(page.next_after)
         if (next === 'over') break
         if (next === undefined) await delay(retryMs, undefined, { signal: closed })
@@ -83,6 +83,13 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
   }
 }
 
+/** Many streams send the same items. */
+const events = new WeakMap<FeedItem, string>()
+
 function toEvent(item: FeedItem): string {
-  return `id: ${item.position}\ndata: ${JSON.stringify(item)}\n\n`
+  const known = events.get(item)
+  if (known !== undefined) return known
+  const event = `id: ${item.position}\ndata: ${JSON.stringify(item)}\n\n`
+  events.set(item, event)
+  return event
 }

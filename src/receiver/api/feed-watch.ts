@@ -4,11 +4,12 @@ import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { headOf, readFeed, type FeedPage } from '../queries/feed.ts'
 import { listenTo } from './listening.ts'
+import { createRecentChanges } from './recent-changes.ts'
 
 export type FeedWatchDeps = { db: Database; databaseUrl: string; logger: Logger; signal: AbortSignal }
 
 export type FeedWatch = {
-  /** One page; who asks for the same one at the same time shares it. */
+  /** One page; those who are about as far share what is read. */
   read: (page: { after: number; limit: number }) => Promise<FeedPage>
   /** Calls `onGrown` each time when the feed may have grown, until `leave` is called; throws HttpError 503 when too many wait. */
   join: (onGrown: () => void) => Promise<{ leave: () => void }>
@@ -27,6 +28,8 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   let timer: NodeJS.Timeout | undefined
   let looking = false
   let head = 0
+  const recent = createRecentChanges()
+  const readShared = shared(boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page)))
 
   const grown = (position: number) => {
     if (position <= head) return
@@ -57,7 +60,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: shared(boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))),
+    read: async (page) => recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared(page)),
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)
         throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, { headers: { 'retry-after': '1' } })

@@ -13,7 +13,7 @@ export type Sequencer = {
 /** Statements that landed, in one round: of up to 500 results each. */
 const maxChanges = 200
 /** What comes while one rests shares the next round, and its fsync. */
-const restMs = 20
+const restMs = 40
 /** How long only what is new is looked for: however it could be missed, it is found after this. */
 const maxSinceMs = 10_000
 

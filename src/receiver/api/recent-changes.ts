@@ -1,0 +1,69 @@
+import type { FeedItem, FeedPage } from '../queries/feed.ts'
+import { maxPageBytes } from '../queries/page.ts'
+
+export type RecentChanges = {
+  /** What comes next, where it was read a moment ago. */
+  after: (position: number, limit: number) => FeedPage | undefined
+  /** Keeps what was read after a position for a moment, where it goes on from what is kept. */
+  keep: (after: number, page: FeedPage) => FeedPage
+}
+
+/** An item carries its row as it was read: it is not handed on for longer. */
+const keptMs = 1000
+const maxItems = 2000
+
+type Kept = { item: FeedItem; bytes: number; readAt: number }
+
+/**
+ * The changes that were read last, so that many readers who are about as far share
+ * one reading. Bounded in time, in items, and in bytes to one page.
+ */
+export function createRecentChanges(now: () => number = () => performance.now()): RecentChanges {
+  let kept: Kept[] = []
+  /** Nothing is missing between this position and the last one. */
+  let from = 0
+  let head = 0
+
+  const forget = () => {
+    let gone = 0
+    let bytes = kept.reduce((sum, one) => sum + one.bytes, 0)
+    while (gone < kept.length) {
+      const oldest = kept[gone]
+      if (!oldest || (oldest.readAt > now() - keptMs && bytes <= maxPageBytes && kept.length - gone <= maxItems)) break
+      bytes -= oldest.bytes
+      from = oldest.item.position
+      gone += 1
+    }
+    if (gone > 0) kept = kept.slice(gone)
+  }
+
+  return {
+    after: (position, limit) => {
+      forget()
+      const last = kept.at(-1)?.item.position
+      if (last === undefined || position < from || position >= last) return undefined
+      const data = kept
+        .filter(({ item }) => item.position > position)
+        .slice(0, limit)
+        .map(({ item }) => item)
+      return { data, next_after: data.at(-1)?.position ?? position, head }
+    },
+    keep: (after, page) => {
+      forget()
+      head = Math.max(head, page.head)
+      const last = kept.at(-1)?.item.position
+      const isNext = last !== undefined && after >= from && after <= last
+      if (!isNext && page.data.length > 0 && after >= (last ?? 0)) {
+        kept = []
+        from = after
+      } else if (!isNext) return page
+      const end = kept.at(-1)?.item.position ?? after
+      const readAt = now()
+      for (const item of page.data) {
+        if (item.position > end) kept.push({ item, bytes: JSON.stringify([item.result, item.media]).length, readAt })
+      }
+      forget()
+      return page
+    },
+  }
+}
