@@ -46,7 +46,7 @@ ALTER INDEX "mediadock"."feed_entries_pkey" SET (fillfactor = 100);
 -- very server; without it all of `changes` is looked through. Positions are microseconds, so that they also grow
 -- from one history of a database to another (a standby that was behind, a dump that was restored).
 CREATE FUNCTION "mediadock"."sequence_changes"(since pg_snapshot, most integer, OUT sequenced integer, OUT head bigint, OUT seen pg_snapshot)
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '5s' AS $$
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 DECLARE
   newer xid8 := coalesce(pg_snapshot_xmax(since), '0'::xid8);
   unfinished xid8[] := array(SELECT pg_snapshot_xip(since));
@@ -61,7 +61,7 @@ BEGIN
   WITH due AS (
     SELECT ctid, id FROM mediadock.changes WHERE xid >= newer
     UNION ALL
-    SELECT c.ctid, c.id FROM unnest(unfinished) AS u (xid) JOIN mediadock.changes c ON c.xid = u.xid
+    SELECT ctid, id FROM mediadock.changes WHERE xid = ANY (unfinished)
   ),
   taken AS (
     DELETE FROM mediadock.changes WHERE ctid = ANY (array(SELECT ctid FROM due ORDER BY id LIMIT most))
