@@ -1,9 +1,9 @@
 import type { FeedItem } from '../receiver/queries/feed.ts'
 
 /** A change of a result, beside the row of `results` and the media as they were when it was read. */
-export type Change = FeedItem
+export type ResultChange = FeedItem
 
-export type ChangePage = { data: Change[]; head: number }
+export type ChangePage = { data: ResultChange[]; head: number }
 
 /** Where changes are read from. Rejects with ReadError where it makes no sense to try again. */
 export type ChangeSource = (after: number, signal: AbortSignal) => Promise<ChangePage>

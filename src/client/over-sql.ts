@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from '../runtime/deadline.ts'
-import type { Change, ChangeSource } from './change.ts'
+import type { ResultChange, ChangeSource } from './change.ts'
 import { ReadError } from './change.ts'
 
 /** A client of postgres.js, or a Pool or Client of pg. */
@@ -42,7 +42,7 @@ export function overSql(driver: SqlDriver): ChangeSource {
   }
 }
 
-async function read(driver: SqlDriver, after: number): Promise<{ data: Change[]; head: number }> {
+async function read(driver: SqlDriver, after: number): Promise<{ data: ResultChange[]; head: number }> {
   const params = [after, pageRows, pageBytes]
   try {
     const rows = 'unsafe' in driver ? await driver.unsafe(statement, params) : (await driver.query(statement, params)).rows

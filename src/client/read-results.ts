@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { jitteredPauseMs } from '../wire/backoff.ts'
-import { ReadError, type Change, type ChangeSource } from './change.ts'
+import { ReadError, type ResultChange, type ChangeSource } from './change.ts'
 import { overHttp, type OverHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
-export { ReadError, type Change, type OverHttp, type SqlDriver }
+export { ReadError, type ResultChange, type OverHttp, type SqlDriver }
 
 export type ReadOptions = {
   /** Where from: the internal listener, or Postgres by a driver of your own. */
@@ -27,7 +27,7 @@ export type Lag = {
   isCaughtUp: boolean
 }
 
-export type ResultReader = AsyncIterable<Change> & { lag: () => Lag }
+export type ResultReader = AsyncIterable<ResultChange> & { lag: () => Lag }
 
 const retry = { baseMs: 250, capMs: 10_000 }
 
@@ -41,7 +41,7 @@ export function readResults({ from, after = 0, signal = new AbortController().si
   const source = 'sql' in from ? overSql(from.sql) : overHttp(from)
   const lag = { ms: 0, position: after, head: after }
 
-  async function* changes(): AsyncGenerator<Change, void, undefined> {
+  async function* changes(): AsyncGenerator<ResultChange, void, undefined> {
     while (!signal.aborted) {
       const page = await untilRead(source, { after: lag.position, signal, onRetry })
       if (page === undefined) return

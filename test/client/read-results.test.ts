@@ -1,5 +1,5 @@
 import net from 'node:net'
-import { readResults, type Change, type ReadOptions } from 'mediadock/client'
+import { readResults, type ResultChange, type ReadOptions } from 'mediadock/client'
 import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
@@ -47,7 +47,7 @@ describe.each(testServers)('readResults (%s)', (server) => {
     const ended = new AbortController()
     onTestFinished(() => ended.abort())
     const reader = readResults({ ...options, signal: ended.signal })
-    const had: Change[] = []
+    const had: ResultChange[] = []
     const done = (async () => {
       for await (const change of reader) had.push(change)
     })()
