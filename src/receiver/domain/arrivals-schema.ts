@@ -50,6 +50,8 @@ export const quarantine = mediadock.table(
     arrivedAt: instant('arrived_at').notNull(),
     reason: text('reason').notNull(),
     webhookId: text('webhook_id'),
+    /** As its body claims; nothing of it is trusted. */
+    requestId: uuid('request_id'),
     /** With the signature, which no answer or page ever shows. */
     headers: jsonb('headers').$type<Record<string, string>>().notNull(),
     body: bytea('body').notNull(),
@@ -58,7 +60,13 @@ export const quarantine = mediadock.table(
     /** Who sent it, see sourceOf(): no sender takes the room of all others. */
     source: text('source'),
   },
-  (table) => [index('quarantine_arrived').on(table.arrivedAt.desc(), table.id.desc())],
+  (table) => [
+    index('quarantine_arrived').on(table.arrivedAt.desc(), table.id.desc()),
+    // Where somebody asks for a request that never landed.
+    index('quarantine_request')
+      .on(table.requestId)
+      .where(sql`request_id is not null`),
+  ],
 )
 
 /** From where deliveries came that were authentic, lately: see known-senders.ts. */

@@ -91,6 +91,15 @@ function refusal(json: unknown): { reason: ParkReason; requestId: string | undef
   return { reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status', requestId: claimed.toLowerCase() }
 }
 
+const claimedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
+/** A notification has it at its beginning; what is refused is worth no more. */
+const claimedWithinBytes = 4096
+
+/** Which request a refused body says it is about. Nothing of it is trusted: for whoever asks what became of that request. */
+export function claimedRequestId(body: Buffer): string | undefined {
+  return claimedRequest.exec(body.toString('latin1', 0, claimedWithinBytes))?.[1]?.toLowerCase()
+}
+
 // Only an escape can bring in what Postgres does not store: the bytes were valid UTF-8 and valid JSON.
 const suspectEscape = /\\u(0000|d[89a-f])/i
 

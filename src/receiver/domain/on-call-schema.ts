@@ -1,4 +1,5 @@
-import { bigint, bigserial, index, integer, jsonb, primaryKey, real, text, uuid } from 'drizzle-orm/pg-core'
+import { sql } from 'drizzle-orm'
+import { bigint, bigserial, boolean, index, integer, jsonb, primaryKey, real, smallint, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
 import { instant, mediadock } from './base-schema.ts'
 
 // What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
@@ -94,3 +95,84 @@ export const sessions = mediadock.table('sessions', {
   name: text('name').notNull(),
   expiresAt: instant('expires_at').notNull(),
 })
+
+/** What is or was wrong, of one cause from its beginning to its end: see issues.ts. */
+export const issues = mediadock.table(
+  'issues',
+  {
+    id: bigserial('id', { mode: 'number' }).primaryKey(),
+    /** As the problem has it: a kind, or `kind:what`. */
+    cause: text('cause').notNull(),
+    /** How bad, in words, and how many: as it was seen last. */
+    severity: text('severity', { enum: ['critical', 'warning', 'notice'] }).notNull(),
+    text: text('text').notNull(),
+    href: text('href').notNull(),
+    count: integer('count'),
+    /** The most at once. */
+    peak: integer('peak'),
+    /** Who or what it is about: keys, senders. */
+    affected: text('affected')
+      .array()
+      .notNull()
+      .default(sql`'{}'`),
+    openedAt: instant('opened_at').notNull(),
+    seenAt: instant('seen_at').notNull(),
+    worsenedAt: instant('worsened_at'),
+    closedAt: instant('closed_at'),
+    /** Somebody knows of it, and wants to hear of it again only after this. */
+    mutedUntil: instant('muted_until'),
+    mutedBy: text('muted_by'),
+    /** What ALERT_WEBHOOK_URL has not been told yet, when it is tried next, and how often it was. */
+    untold: text('untold', { enum: ['opened', 'worsened', 'closed'] }),
+    tellAt: instant('tell_at'),
+    tellTries: smallint('tell_tries').notNull().default(0),
+    /** How many it was when it was told last: it is told again when it is twice as many. */
+    toldCount: integer('told_count'),
+  },
+  (table) => [
+    // Of one cause there is one at a time, whichever replica sees it.
+    uniqueIndex('issues_open')
+      .on(table.cause)
+      .where(sql`closed_at is null`),
+    index('issues_opened').on(table.openedAt.desc(), table.id.desc()),
+    index('issues_untold')
+      .on(table.tellAt)
+      .where(sql`untold is not null`),
+  ],
+)
+
+/** Replays of many that the console began: worked on by whichever replica is free. */
+export const replayJobs = mediadock.table(
+  'replay_jobs',
+  {
+    id: uuid('id').primaryKey(),
+    startedAt: instant('started_at').notNull(),
+    actor: text('actor').notNull(),
+    /** As the address of the list has them. */
+    filters: jsonb('filters').$type<Record<string, string>>().notNull(),
+    /** How many they chose when it began. */
+    count: integer('count').notNull(),
+    state: text('state', { enum: ['running', 'done', 'stopped', 'broken'] }).notNull(),
+    endedAt: instant('ended_at'),
+    /** Somebody wants it to stop. */
+    stopping: boolean('stopping').notNull().default(false),
+    /** Where it goes on. */
+    cursor: text('cursor'),
+    replayed: integer('replayed').notNull().default(0),
+    changed: integer('changed').notNull().default(0),
+    failed: integer('failed').notNull().default(0),
+    /** The first of them, for the page that shows it. */
+    changes: jsonb('changes').$type<unknown[]>().notNull().default([]),
+    failures: jsonb('failures').$type<{ message: string; count: number; delivery_ids: string[] }[]>().notNull().default([]),
+    /** Why it broke off. */
+    problem: text('problem'),
+    /** Whoever works on it does so until then; `claims` fences, so only the last claimant writes. */
+    leasedUntil: instant('leased_until').notNull(),
+    claims: integer('claims').notNull().default(0),
+  },
+  (table) => [
+    index('replay_jobs_running')
+      .on(table.leasedUntil)
+      .where(sql`state = 'running'`),
+  ],
+)

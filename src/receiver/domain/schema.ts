@@ -60,6 +60,10 @@ export const deliveries = mediadock.table(
     index('deliveries_parked')
       .on(table.receivedAt.desc(), table.id.desc())
       .where(sql`parked_reason is not null`),
+    // The few that something is to be said about.
+    index('deliveries_flagged')
+      .on(table.receivedAt.desc(), table.id.desc())
+      .where(sql`flags <> '{}'`),
   ],
 )
 
@@ -74,6 +78,8 @@ export const inbox = mediadock.table(
     failures: smallint('failures').notNull().default(0),
     /** Whose turn it is: what has to be fetched first is claimed from each key in turn. */
     keyName: text('key_name').notNull().default(''),
+    /** Why the last round came to nothing, where that was no failure of its own: an open transaction, a server that fails. */
+    trouble: text('trouble'),
   },
   (table) => [
     // Claiming, the oldest first.

@@ -7,7 +7,7 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
+import { claimedRequestId, type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import { createFairBacklog } from './fair-backlog.ts'
 import { noteKeyUses } from './key-uses.ts'
@@ -123,6 +123,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     arrived_at: arrivedAt,
     reason,
     webhook_id: webhookId,
+    request_id: claimedRequestId(body),
     source,
     headers,
     start: (end += body.length) - body.length + 1,
@@ -130,10 +131,10 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
   }))
   await db.execute(sql`
     with bodies as materialized (select ${bytesOf(Buffer.concat(batch.map(({ body }) => body)))} as bytes)
-    insert into mediadock.quarantine (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'source', 'headers', 'body')})
-    select arrived_at, reason, webhook_id, source, headers::jsonb, substring(bodies.bytes from start for length)
+    insert into mediadock.quarantine (${list(quarantine, 'arrived_at', 'reason', 'webhook_id', 'request_id', 'source', 'headers', 'body')})
+    select arrived_at, reason, webhook_id, request_id, source, headers::jsonb, substring(bodies.bytes from start for length)
     from jsonb_to_recordset(${JSON.stringify(items)}::jsonb) as r (
-      arrived_at timestamptz, reason text, webhook_id text, source text, headers text, start int, length int), bodies
+      arrived_at timestamptz, reason text, webhook_id text, request_id uuid, source text, headers text, start int, length int), bodies
     where set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
