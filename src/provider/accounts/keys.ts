@@ -23,6 +23,8 @@ export function isKeyShaped(text: string): boolean {
 }
 
 export type NewKey = {
+  /** Given by who must not make it twice; otherwise random. */
+  id?: string | undefined
   account: string
   name: string
   environment: Environment
@@ -43,14 +45,14 @@ export type CreatedKey = {
   signing_secret: string
 }
 
-/** Makes a key, and its account if that is new. Undefined when the very same API key is known already. */
+/** Makes a key, and its account if that is new. Undefined when the very same API key, or its id, is known already. */
 export async function insertKey(
   { db, secretKey, clock }: { db: Database; secretKey: Buffer; clock: () => Date },
   wanted: NewKey,
 ): Promise<CreatedKey | undefined> {
   const now = clock()
   const key = {
-    id: randomUUID(),
+    id: wanted.id ?? randomUUID(),
     account: wanted.account,
     name: wanted.name,
     environment: wanted.environment,
@@ -65,7 +67,7 @@ export async function insertKey(
       (${list(apiKeys, 'id', 'account_id', 'name', 'environment', 'scopes', 'key_hash', 'key_hint', 'signing_secret', 'created_at')})
     values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
       ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
-    on conflict (key_hash) do nothing
+    on conflict do nothing
     returning id`),
     'writing a key',
   )

@@ -1,10 +1,11 @@
+import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { deliveryTable, requestTable } from './activity-pages.ts'
-import { accountLink, action, badge, table, time } from './parts.ts'
+import { accountLink, action, badge, confirmation, table, time } from './parts.ts'
 import type { AccountRow, EntryRow, RequestRow } from './reads.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
@@ -63,7 +64,7 @@ export function accountPage({ account, available, keys, entries, olderThan, requ
 
 function keyTable(keys: readonly KeyListing[]): Markup {
   const rows = keys.map(
-    ({ id, account, name, environment, scopes, hint, faults, created_at, revoked_at }) =>
+    ({ id, name, environment, scopes, hint, faults, created_at, revoked_at }) =>
       html`<tr>
         <td>${name}</td>
         <td>${environment}</td>
@@ -71,10 +72,10 @@ function keyTable(keys: readonly KeyListing[]): Markup {
         <td>${scopes.join(', ')}</td>
         <td class="mono">${faults === null ? '' : Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</td>
         <td>${time(created_at)}</td>
-        <td class="inline">
-          ${revoked_at === null ? action(`/keys/${id}/revoke`, 'Revoke', 'danger', { account }) : html`revoked ${time(revoked_at)}`}
+        <td><div class="inline">
+          ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${time(revoked_at)}`}
           ${environment === 'sandbox' && revoked_at === null ? html`<a class="button" href="/keys/${id}/faults">Faults</a>` : ''}
-        </td>
+        </div></td>
       </tr>`,
   )
   return table('API keys', ['Name', 'Environment', 'Key', 'Scopes', 'Faults', 'Created (UTC)', ''], rows, 'No key yet.')
@@ -97,6 +98,7 @@ function entryTable(entries: readonly EntryRow[]): Markup {
 function newKeyForm(account: string): Markup {
   return html`<form method="post" action="/keys">
     <h2>New API key</h2>
+    <input type="hidden" name="id" value="${randomUUID()}" />
     <label>Account <input name="account" value="${account}" required maxlength="100" /></label>
     <label>Name <input name="name" required maxlength="100" /></label>
     <label>
@@ -130,6 +132,16 @@ export function createdKeyPage(key: CreatedKey): Markup {
         <dd>${key.scopes.join(', ')}</dd>
       </dl>
     </section>`
+}
+
+/** Nobody revokes a key by a slip: what signs with it goes on, what calls with it ends. */
+export function revokePage({ id, account, name, environment, hint }: KeyListing): Markup {
+  return confirmation({
+    title: `Revoke the ${environment} key ${name} (…${hint})?`,
+    what: html`<p>Calls with it are answered 401 from the next one on, and this cannot be taken back. Requests that run go on, and their webhooks are still signed with its secret.</p>`,
+    confirm: action(`/keys/${id}/revoke`, `Revoke the ${environment} key`, 'danger', { account }),
+    back: `/accounts/${encodeURIComponent(account)}`,
+  })
 }
 
 /** The trouble that a sandbox key asks for: shares from 0 to 1, and seconds. */

@@ -14,6 +14,8 @@ export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; l
 
 const scopeSchema = z.enum(scopes)
 const newKeySchema = z.object({
+  /** Of the form: sent again, by a page that is loaded again, it makes no second key. */
+  id: requestIdSchema.optional(),
   account: z.string().trim(),
   name: z.string().trim(),
   environment: z.enum(environments),

@@ -1,11 +1,12 @@
 import { html } from 'hono/html'
+import { z } from 'zod'
 import type { Markup } from '../../pages/console-page.ts'
 import { formatOrCut } from '../../runtime/json-text.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import type { DeliveryDetail, DeliveryListing } from '../webhooks/delivery-history.ts'
-import { accountLink, action, badge, requestLink, table, time } from './parts.ts'
+import { accountLink, action, badge, confirmation, requestLink, table, time } from './parts.ts'
 import type { RequestDetail, RequestRow } from './reads.ts'
 
 /** Of anything long that stands on a page. */
@@ -73,8 +74,27 @@ export function requestPage(request: RequestDetail, deliveries: readonly Deliver
     </section>
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
     <section class="card"><h2>Input</h2><pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre></section>
+    ${output === null ? '' : mediaCard(output)}
     ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
     <section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`
+}
+
+const linked = z.object({ url: z.url({ protocol: /^https?$/ }) })
+const outputSchema = z.object({ images: z.array(linked).optional(), video: linked.optional(), audio: linked.optional() })
+const shownMedia = 12
+
+/** The pictures, video or sound that it made, to be seen and heard. */
+function mediaCard(output: string): Markup | '' {
+  const parsed = outputSchema.safeParse(JSON.parse(output))
+  if (!parsed.success) return ''
+  const { images = [], video, audio } = parsed.data
+  const more = images.length > shownMedia ? html`<p class="soft">${images.length - shownMedia} more are not shown.</p>` : ''
+  return html`<section class="card"><h2>Media</h2>
+    <div class="results">
+      ${images.slice(0, shownMedia).map(({ url }, at) => html`<a class="result" href="${url}"><img src="${url}" alt="Picture ${at + 1} of this request" loading="lazy" /></a>`)}
+      ${video === undefined ? '' : html`<video src="${video.url}" controls preload="metadata" aria-label="Video of this request"></video>`}
+      ${audio === undefined ? '' : html`<audio src="${audio.url}" controls preload="metadata" aria-label="Sound of this request"></audio>`}
+    </div>${more}</section>`
 }
 
 export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
@@ -124,10 +144,10 @@ export function deliveryPage({ delivery, body, attempts }: DeliveryDetail): Mark
 
 export function modelsPage(models: readonly ModelListing[]): Markup {
   const toggle = (slug: string, environment: string, enabled: boolean) =>
-    html`<td class="inline">
+    html`<td><div class="inline">
       ${badge(enabled ? 'on' : 'off')}
-      ${action('/models', enabled ? 'Switch off' : 'Switch on', 'quiet', { slug, environment, enabled: String(!enabled) })}
-    </td>`
+      ${enabled ? html`<a class="button quiet" href="/models/switch-off?${new URLSearchParams({ slug, environment }).toString()}">Switch off…</a>` : action('/models', 'Switch on', 'quiet', { slug, environment, enabled: 'true' })}
+    </div></td>`
   const rows = models.map(
     ({ slug, type, name, live, sandbox }) =>
       html`<tr>
@@ -139,6 +159,15 @@ export function modelsPage(models: readonly ModelListing[]): Markup {
   )
   return html`<h1>Models</h1>
     <section class="card">${table('Models', ['Slug', 'Name', 'Type', 'Live', 'Sandbox'], rows, 'The catalog is empty.')}</section>`
+}
+
+export function switchOffPage({ slug, name }: ModelListing, environment: string): Markup {
+  return confirmation({
+    title: `Switch off ${name} (${slug}) in ${environment}?`,
+    what: html`<p>Submits of it with ${environment} keys are answered 404 until it is switched on again. What is queued or runs goes on.</p>`,
+    confirm: action('/models', `Switch off in ${environment}`, 'danger', { slug, environment, enabled: 'false' }),
+    back: '/models',
+  })
 }
 
 export function ledgerPage({ ok, accounts, entries, problems }: LedgerCheck): Markup {

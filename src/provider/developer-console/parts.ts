@@ -51,3 +51,9 @@ export function accountLink(account: string): Markup {
 export function requestLink(id: string): Markup {
   return html`<a class="mono" href="/requests/${id}" title="${id}">${id.slice(0, 8)}</a>`
 }
+
+/** The last step before something ends: what that means, the button that does it, and a way back. */
+export function confirmation({ title, what, confirm, back }: { title: string; what: Markup; confirm: Markup; back: string }): Markup {
+  return html`<h1>${title}</h1>
+    <section class="card">${what}<div class="inline">${confirm}<a class="button" href="${back}">Cancel</a></div></section>`
+}

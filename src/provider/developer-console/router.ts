@@ -6,12 +6,13 @@ import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../page
 import { errorHandler, HttpError, notFound } from '../../runtime/http/http.ts'
 import { requestLogger } from '../../runtime/http/request-log.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
+import { environments } from '../domain/schema.ts'
 import { sessions } from '../domain/sessions-schema.ts'
 import * as commands from '../operating/commands.ts'
 import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
-import { accountPage, accountsPage, createdKeyPage, faultsPage } from './account-pages.ts'
+import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, idOf, refuseNul } from './actions.ts'
-import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage } from './activity-pages.ts'
+import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage, switchOffPage } from './activity-pages.ts'
 import { listAccounts, listEntries, listRequests, readBalance, readRequest } from './reads.ts'
 
 const rowsShown = 100
@@ -24,7 +25,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   const app = express()
   app.disable('x-powered-by').disable('etag').set('trust proxy', settings.trustProxy).set('query parser', 'simple')
   app.use(requestLogger(logger))
-  app.use(pageHeaders())
+  app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
   app.use(pageAssets())
   app.use(
     guardAccess({
@@ -74,6 +75,18 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
     if (key === undefined) throw new HttpError(404, 'not_found', 'there is no such key')
     show(req, res, 'Faults', faultsPage(key))
+  })
+  app.get('/keys/:id/revoke', async (req, res) => {
+    const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
+    if (key === undefined || key.revoked_at !== null)
+      throw new HttpError(404, 'not_found', 'there is no such key, or it is revoked already')
+    show(req, res, 'Revoke', revokePage(key))
+  })
+  app.get('/models/switch-off', async (req, res) => {
+    const wanted = z.object({ slug: z.string(), environment: z.enum(environments) }).safeParse(req.query)
+    const model = (await commands.listModels(deps)).find(({ slug }) => slug === wanted.data?.slug)
+    if (!wanted.success || model === undefined) throw new HttpError(404, 'not_found', 'there is no such model')
+    show(req, res, 'Switch off', switchOffPage(model, wanted.data.environment))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))

@@ -68,11 +68,21 @@ const creditsSchema = z
   .union([z.string(), z.number().transform(String)])
   .pipe(z.string().regex(/^(?=.*[1-9])\d{1,12}(\.\d{1,6})?$/, 'must be a decimal above 0 with at most 6 places'))
 
-export type WantedKey = { account: string; name: string; environment: Environment; scopes?: readonly keys.Scope[] | undefined }
+export type WantedKey = {
+  /** Given by a form that must not make it twice. */
+  id?: string | undefined
+  account: string
+  name: string
+  environment: Environment
+  scopes?: readonly keys.Scope[] | undefined
+}
 
 export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<keys.CreatedKey> {
   const { account, name, environment, scopes } = parse(newKeySchema, wanted)
-  const created = await keys.insertKey(deps, { account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
+  const { id } = wanted
+  const created = await keys.insertKey(deps, { id, account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
+  if (created === undefined && id !== undefined)
+    throw new CommandError('this key was made already, and its secret shown that once: if it is lost, revoke the key and make another')
   if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
   return created
 }

@@ -44,6 +44,31 @@ describe('the developer console', () => {
     expect((await provider.call('GET', '/v1/account', { key })).status).toBe(401)
   })
 
+  it('makes one key of one form, however often its page is loaded again', async () => {
+    const id = /name="id" value="([0-9a-f-]{36})"/.exec((await get('/')).body)?.[1] ?? ''
+    const form = new URLSearchParams({ id, account: 'reloads', name: 'once', environment: 'sandbox', scopes: 'read' })
+    expect((await post('/keys', form)).status).toBe(200)
+    const again = await post('/keys', form)
+    expect(again.status).toBe(400)
+    expect(again.body).toContain('this key was made already')
+    expect((await get('/accounts/reloads')).body.split('/revoke"')).toHaveLength(2)
+  })
+
+  it('asks before it switches a model off or revokes a key, and names the environment', async () => {
+    const key = await provider.createKey({ account: 'asked', environment: 'live' })
+    const account = await get('/accounts/asked')
+    expect(account.body).toContain(`href="/keys/${key.id}/revoke"`)
+    const revoke = await get(`/keys/${key.id}/revoke`)
+    expect(revoke.body).toContain('Revoke the live key')
+    expect((await provider.call('GET', '/v1/account', { key: key.api_key })).status).toBe(200)
+    const models = await get('/models')
+    // Each switch in a cell of its own: a cell is never a row of boxes itself.
+    expect(models.body).not.toContain('<td class="inline"')
+    expect(models.body.split('Switch off…').length).toBeGreaterThan(2)
+    const off = await get('/models/switch-off?slug=lyra-audio&environment=live')
+    expect(off.body).toContain('Switch off in live')
+  })
+
   it('grants credits, shows the ledger and checks it', async () => {
     await provider.createKey({ account: 'books and co', environment: 'live' })
     expect((await post('/accounts/books%20and%20co/credits', { credits: '12.5' })).headers.get('location')).toBe(
