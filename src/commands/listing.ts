@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util'
 import type { z } from 'zod'
+import { ago } from '../receiver/queries/ago.ts'
 import { InvalidFilterError, maxLimit, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { createPool, type Database } from '../runtime/postgres/postgres.ts'
@@ -97,14 +98,6 @@ export function filtersOf<S extends z.ZodObject>(schema: S, given: Options): z.i
     if (error instanceof InvalidFilterError) throw new UsageError(`--${toOption(error.message)}`)
     throw error
   }
-}
-
-const unitMs: Record<string, number> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-/** `15m` is a quarter of an hour ago; anything else stays as it is. */
-function ago(text: string): string {
-  const [, count, unit = ''] = /^(\d{1,6})([smhd])$/.exec(text) ?? []
-  return count === undefined ? text : new Date(Date.now() - Number(count) * (unitMs[unit] ?? 0)).toISOString()
 }
 
 /** `request_id: must be…` and `--request_id` alike: the name of a filter as an option is written. */

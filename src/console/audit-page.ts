@@ -20,6 +20,7 @@ const actionWords: Readonly<Record<string, string>> = {
   verify_quarantine: 'verified the quarantine again',
   reconcile: 'polled the provider',
   reconcile_run: 'ran the reconciler',
+  mute_issue: 'muted an issue',
 }
 
 const channels = { console: 'console', api: 'API', cli: 'command line' } as const
@@ -93,6 +94,8 @@ function hrefOf(action: string, target: string | null): string | undefined {
       return parameters['reason'] === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
     case 'reconcile':
       return target !== null && isId(target) ? `/requests/${target}` : undefined
+    case 'mute_issue':
+      return '/issues'
     case 'reconcile_run':
       return '/reconciler'
     default:

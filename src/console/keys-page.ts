@@ -1,6 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../pages/console-page.ts'
+import { reloadKeys, type KeysPlace } from '../receiver/on-call/cause-words.ts'
 import { readingOptions } from '../receiver/on-call/reading.ts'
 import { readKeys, type KeyState } from '../receiver/queries/keys.ts'
 import { checkQuarantine } from '../receiver/queries/quarantined.ts'
@@ -18,7 +19,7 @@ export function keysRoutes(console: ConsoleDeps): Router {
     const body = html`<div class="head"><h1>Keys</h1><span class="soft">Their secrets verify webhooks, and those that are not retired call the provider.</span></div>
       ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
       <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
-      ${card('How to change keys', howTo())}`
+      ${card('How to change keys', howTo(settings))}`
     sendConsolePage(console, res, { title: 'Keys', body })
   })
 }
@@ -48,7 +49,7 @@ function warning({ name, configured, still_matches, last_match_at, blocked_until
 
 const blocks: Readonly<Record<string, string>> = {
   unauthorized:
-    'the provider answered 401 or 403, it does not accept this API key. One call finds out then whether it does, from 5 s to 5 minutes apart. Nothing is marked failed for it; if it lasts, give a valid key, and reload with SIGHUP (a file) or restart.',
+    'the provider answered 401 or 403, it does not accept this API key. One call finds out then whether it does, from 5 s to 5 minutes apart. Nothing is marked failed for it; if it lasts, give a valid key: see below how keys change here.',
   rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
   rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
 }
@@ -116,10 +117,10 @@ function keyRow(
   }
 }
 
-function howTo(): Markup {
+function howTo(keys: KeysPlace): Markup {
   return html`<ol class="plain">
-      <li>Add the new key beside the old one, and reload: SIGHUP where the keys are in GENERATION_KEYS_FILE, a restart where they are in GENERATION_KEYS. Both are valid at once, so no webhook is refused.</li>
-      <li>Set <code>"retired": true</code> on the old one, and reload. It verifies, and calls nothing.</li>
+      <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
+      <li>Set <code>"retired": true</code> on the old one, in the same way. It verifies, and calls nothing.</li>
       <li>Remove it when it has not matched for longer than your longest request takes: its row here tells. Webhooks that are signed with a removed key are refused.</li>
       <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
     </ol>

@@ -11,12 +11,13 @@ import type { Page } from '../receiver/queries/page.ts'
 import {
   findReconcileRun,
   listReconcileRuns,
-  readReconciler,
+  reconcilerState,
   runListSchema,
   runOutcomes,
   type ReconcileRunRow,
   type ReconcilerState,
 } from '../receiver/queries/reconciler.ts'
+import { readProviderState, type ProviderState } from '../receiver/queries/trouble.ts'
 import { runTriggers } from '../receiver/reconciling/reconcile-runs.ts'
 import { audited } from '../receiver/upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
@@ -24,8 +25,8 @@ import { filterBar } from './parts/filter-bar.ts'
 import { action, badge, duration, foreign, notice, number, pager, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
+import { counts, failure, noAnswer, outcomeOf, path, requests, runWords, silence } from './reconciler-words.ts'
 
-const path = '/reconciler'
 /** What the address has besides the filters: the run that is shown, and since when one is waited for. */
 const looks = ['open', 'awaited']
 const looksSchema = z.object({
@@ -48,10 +49,14 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
   router.get(path, async (req, res) => {
     const query = queryOf(req)
     const { open, awaited } = parseFilters(looksSchema, query)
-    const state = await readReconciler(db, readingOptions(console))
+    const options = readingOptions(console)
+    const [state, provider] = await readWithin(
+      db,
+      async (tx) => [await reconcilerState(tx, options), await readProviderState(tx, options.now)] as const,
+    )
     const read = await tryRead(logger, () => listReconcileRuns(db, parseFilters(runListSchema, without(query, ...looks))))
     const opened = open === undefined ? undefined : await readWithin(db, (tx) => findReconcileRun(tx, open))
-    const body = html`${head(state)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)} ${opened ? runWords(opened) : ''} ${stateView(console, state)}
+    const body = html`${head(state)} ${awaited === undefined ? '' : await awaitedRun(console, awaited)} ${opened ? runWords(opened) : ''} ${stateView(console, state, provider)}
       <div class="below-card">${bar(console, query, read.ok ? undefined : read.problem)}</div>
       ${read.ok ? html`<div class="card table-card">${runsTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
     sendConsolePage(console, res, { title: 'Reconciler', status: read.status, body })
@@ -81,7 +86,7 @@ export function reconcilerRoutes(console: ConsoleDeps): Router {
 function head({ backlog }: ReconcilerState): Markup {
   const would =
     backlog.due === 0
-      ? 'Nothing is due: a run now would poll nothing.'
+      ? 'Nothing is due at this moment: a run polls what has become due until then.'
       : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls what no webhook brought, and completes what is not complete yet: at its own time where it has one, and all that is due in each run.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
@@ -91,11 +96,12 @@ function head({ backlog }: ReconcilerState): Markup {
 function stateView(
   { background, clock, settings }: ConsoleDeps,
   { silent, silent_after_seconds, last_run, last_working_run, backlog }: ReconcilerState,
+  provider: ProviderState,
 ): Markup {
   const now = clock().getTime()
   const next = background.nextRunAt()
   const [due, calls] = [backlog.due, settings.fetchRatePerMinute]
-  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''}
+  return html`${silent ? silence(last_run, silent_after_seconds) : last_run?.outcome === 'error' ? failure(last_run) : ''} ${noAnswer(provider)}
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
@@ -104,19 +110,6 @@ function stateView(
       ${tile(number(backlog.incomplete), html`${backlog.incomplete === 1 ? 'result is' : 'results are'} not complete yet; ${number(backlog.per_minute)} a minute can be completed with the calls of all keys`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">The last run that had something to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
-}
-
-function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
-  const since = last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
-  return problem(
-    html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
-  )
-}
-
-function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
-  return problem(
-    html`The last run failed at ${time(ended_at)}: “${foreign(error, 300)}”. The next one tries again. <a href="${linkTo(path, { open: String(id) })}">Show it</a>`,
-  )
 }
 
 /** The answer to "run now" while the run goes on; fetched again until it has ended. */
@@ -133,29 +126,6 @@ async function awaitedRun({ db, clock }: ConsoleDeps, since: string): Promise<Ma
     ${notice(html`The run that was started by hand at ${time(since)} still goes on; what it did will stand here.`)}
     <noscript><p class="soft">Reload this page to see whether it has ended.</p></noscript>
   </div>`
-}
-
-function runWords(run: ReconcileRunRow): Markup {
-  const { id, trigger, started_at, outcome, error, duration_ms } = run
-  const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
-  if (outcome === 'error') return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
-  if (outcome === 'idle')
-    return notice(html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`)
-  return notice(html`${which}: ${counts(run)}.`)
-}
-
-/** What a run did, in words. */
-function counts({ scanned, landed, running, not_found, failed, postponed, rate_limited }: ReconcileRunRow): string {
-  if (scanned === 0) return 'nothing was due'
-  const parts = [
-    `${requests(scanned)} looked at`,
-    landed > 0 ? `${number(landed)} landed` : '',
-    running > 0 ? `${number(running)} not finished at the provider` : '',
-    not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
-    failed > 0 ? `${number(failed)} failed (no usable answer)` : '',
-    postponed > 0 ? `${number(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
-  ]
-  return parts.filter((part) => part !== '').join(', ')
 }
 
 function runsTable({ data }: Page<ReconcileRunRow>, query: Query): Markup {
@@ -209,16 +179,12 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
         : outcomeOf(run),
       ...[scanned, landed, running, not_found].map((count) => quietZero(count)),
       failed > 0 ? badge(number(failed), 'bad') : quietZero(0),
-      quietZero(postponed),
+      postponed > 0 ? badge(number(postponed), 'warn') : quietZero(0),
       rate_limited > 0 ? badge(number(rate_limited), 'warn') : quietZero(0),
       idle ? quiet('—') : duration(duration_ms),
       error === null ? quiet('—') : html`<div class="detail">${foreign(error, 200)}</div>`,
     ],
   }
-}
-
-function outcomeOf({ outcome }: ReconcileRunRow): Markup {
-  return outcome === 'error' ? badge('error', 'bad') : badge(outcome, outcome === 'ok' ? 'good' : '')
 }
 
 /** What is not nothing catches the eye. */
@@ -240,8 +206,4 @@ function bar({ clock }: ConsoleDeps, query: Query, wrong: string | undefined): M
 
 function tile(value: string, label: string | Markup): Markup {
   return html`<div class="tile"><b>${value}</b><span>${label}</span></div>`
-}
-
-function requests(count: number): string {
-  return count === 1 ? '1 request' : `${number(count)} requests`
 }

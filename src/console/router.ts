@@ -2,6 +2,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { Router } from 'express'
 import { guardAccess } from '../pages/access.ts'
+import { apiDocs } from '../pages/api-docs.ts'
 import { pageAssets, pageHeaders } from '../pages/console-page.ts'
 import { apiRouter } from '../receiver/api/router.ts'
 import { sessions } from '../receiver/domain/on-call-schema.ts'
@@ -11,6 +12,7 @@ import { auditRoutes } from './audit-page.ts'
 import { deliveriesRoutes } from './deliveries/deliveries-page.ts'
 import { deliveryRoutes } from './deliveries/delivery-page.ts'
 import { replayRoutes } from './deliveries/replay-pages.ts'
+import { issuesRoutes } from './issues-page.ts'
 import { keysRoutes } from './keys-page.ts'
 import { nowRoutes } from './now/now-page.ts'
 import { parkedRoutes } from './parked/parked-page.ts'
@@ -20,6 +22,7 @@ import type { ConsoleDeps } from './parts/shell.ts'
 import { reconcilerRoutes } from './reconciler-page.ts'
 import { requestRoutes } from './requests/request-page.ts'
 import { requestsRoutes } from './requests/requests-page.ts'
+import { searchRoutes } from './search-page.ts'
 
 const require = createRequire(import.meta.url)
 /** What this console serves below /assets besides the parts of both. */
@@ -31,6 +34,8 @@ export const assets = {
 // A fixed path before one that takes it for an id.
 const pages = [
   nowRoutes,
+  issuesRoutes,
+  searchRoutes,
   deliveriesRoutes,
   replayRoutes,
   deliveryRoutes,
@@ -63,6 +68,7 @@ export function internalRouter(deps: ReceiverDeps): Router {
     }),
   )
   router.use(apiRouter(deps))
+  router.use(apiDocs({ title: 'mediadock API', document: '/api/openapi.json' }))
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await registry.metrics())
   })

@@ -16,6 +16,8 @@ export type PageContent = {
   body: Markup
   /** Stands below the main part, on every page: a footer, dialogs. */
   below?: Markup
+  /** Where the search for everything is, if there is one. */
+  search?: string
   signOut?: boolean
   /** Paths of further module scripts and style sheets, in the order in which they are loaded. */
   scripts?: readonly string[]
@@ -23,7 +25,7 @@ export type PageContent = {
 }
 
 /** The frame around every page of both consoles. */
-export function page({ title, product, nav, body, below, signOut = false, scripts = [], styles = [] }: PageContent): Markup {
+export function page({ title, product, nav, body, below, search, signOut = false, scripts = [], styles = [] }: PageContent): Markup {
   return html`<!doctype html>
     <html lang="en">
       <head>
@@ -49,6 +51,7 @@ export function page({ title, product, nav, body, below, signOut = false, script
               </nav>`
               : ''
           }
+          ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Search every id" placeholder="Search every id" autocomplete="off" spellcheck="false" data-find /></form>`}
           ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>

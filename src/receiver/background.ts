@@ -10,6 +10,7 @@ import type { Quarantine } from './intake/quarantine.ts'
 import type { Lander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
+import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
 import { recorded, type RunTrigger } from './reconciling/reconcile-runs.ts'
@@ -33,6 +34,7 @@ export type Role =
   | 'submits'
   | 'minutes'
   | 'partitions'
+  | OnCallRole
 
 export type Background = {
   wake: (role: Role) => void
@@ -63,6 +65,8 @@ export type BackgroundDeps = {
   awaited: Awaited
   /** Without it polls are made by the runs of the reconciler only. */
   followsUp: boolean
+  /** How what is wrong is told outside. */
+  fetch: typeof globalThis.fetch
   /** Postgres can be reached and the schema is up to date: nothing runs before. */
   prepared: Promise<void>
   /** No new round after this. */
@@ -144,6 +148,7 @@ export function startBackground(deps: BackgroundDeps): Background {
       logger,
       signal,
     }),
+    ...startOnCallRoles({ settings, landing, fetch: deps.fetch, after, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
   }
 

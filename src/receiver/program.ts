@@ -146,8 +146,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     wake: () => background.wake('quarantine'),
     signal: stopping.signal,
   })
-  const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const awaited = createAwaited()
+  const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   const background = startBackground({
     prepared,
     settings,
@@ -161,6 +161,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     pressure,
     awaited,
     followsUp: options.followsUp ?? true,
+    fetch,
     signal: stopping.signal,
   })
   const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
@@ -168,8 +169,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
   const acceptor = createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored })
 
-  const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const { isReady } = readiness
+  const { isReady, ...readiness } = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const mayLogFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   const webhooks: WebhookDeps = {
     keys: () => keys,

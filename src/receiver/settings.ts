@@ -13,6 +13,11 @@ const safeApiUrl = setting.apiUrl.refine(
   'must be an https URL',
 )
 
+/** What it is told names keys and addresses: in the clear only within this machine. Its path is a secret, and left as it is. */
+const alertUrl = z
+  .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
+  .refine((url) => url.startsWith('https:') || setting.isLoopback(new URL(url).hostname), 'must be an https URL')
+
 /**
  * Reads the receiver's settings. In production nothing that matters has a
  * default; elsewhere `local` stands in for the database and the keys.
@@ -65,6 +70,7 @@ export function readReceiverSettings(
     quarantineMaxBytes: withDefault('QUARANTINE_MAX_BYTES', setting.positiveInt, 67_108_864),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
+    alertWebhookUrl: optional('ALERT_WEBHOOK_URL', alertUrl),
     shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
   }
 }

@@ -18,9 +18,10 @@ const house = [
 /** Readers first, then the way of a delivery: landing and fetching, and intake, which meet in Postgres alone. */
 const receiver = [
   ['api'],
-  ['on-call'],
   ['program.ts'],
-  ['queries', 'background.ts', 'observers.ts', 'pools.ts'],
+  ['background.ts', 'observers.ts', 'pools.ts'],
+  ['on-call'],
+  ['queries'],
   ['upkeep', 'metrics.ts'],
   ['reconciling', 'submitting', 'feeding'],
   ['landing'],
@@ -42,9 +43,10 @@ const provider = [
 
 const console = [
   ['router.ts'],
-  ['now', 'keys-page.ts'],
+  ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
   ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
+  ['reconciler-words.ts'],
   ['parts'],
 ].map((floor) => floor.map((room) => `src/console/${room}`))
 

@@ -66,7 +66,8 @@ function draw(element) {
   const series = order.map((at) => {
     const { label, tone, values } = spec.series[at]
     const stroke = colour(tone, element)
-    const value = (_plot, _value, _series, index) => (index === null || index === undefined ? '' : (values[index] ?? '—'))
+    const idle = bars ? values.reduce((sum, value) => sum + (value ?? 0), 0) : (values.findLast((value) => value !== null) ?? '—')
+    const value = (_plot, _value, _series, index) => (index === null || index === undefined ? idle : (values[index] ?? '—'))
     return {
       label,
       stroke,
@@ -88,17 +89,43 @@ function draw(element) {
       { ...axis, size: 44 },
     ],
     series: [
-      { label: 'UTC', value: (_plot, seconds) => (seconds === null ? '' : new Date(seconds * 1000).toISOString().slice(11, 19)) },
+      {
+        label: '',
+        value: (_plot, seconds) => {
+          if (seconds === null || seconds === undefined) return bars ? 'in all' : 'last'
+          return `${new Date(seconds * 1000).toISOString().slice(11, 16)} UTC`
+        },
+      },
       ...series,
     ],
     plugins: [marksOf(spec.marks ?? [], soft)],
   }
   drawn.get(element)?.plot.destroy()
   element.replaceChildren()
+  const plot = new uPlot(options, [spec.at, ...order.map((at) => shown[at])], element)
+  if (spec.leads) leadFrom(plot, spec, shown)
   drawn.set(element, {
-    plot: new uPlot(options, [spec.at, ...order.map((at) => shown[at])], element),
+    plot,
     text: element.dataset.chart,
     width: element.clientWidth,
+  })
+}
+
+/** A click leads to what is drawn there: the time under it and, of bars, the part that was hit. */
+function leadFrom(plot, { leads, at, series, kind }, shown) {
+  plot.over.classList.add('leads')
+  plot.over.title = 'Click to list what came in this time'
+  plot.over.addEventListener('click', () => {
+    const { idx, top } = plot.cursor
+    const since = at[idx]
+    if (since === undefined) return
+    const url = new URL(leads.path, location.origin)
+    url.searchParams.set('since', new Date(since * 1000).toISOString())
+    url.searchParams.set('until', new Date((since + leads.step) * 1000).toISOString())
+    const value = plot.posToVal(top, 'y')
+    const hit = kind === 'bars' ? shown.findIndex((sums, place) => series[place].values[idx] > 0 && value <= sums[idx]) : -1
+    if (leads.by && hit >= 0) url.searchParams.set(leads.by, series[hit].label)
+    location.assign(url)
   })
 }
 

@@ -76,7 +76,7 @@ const help = () => one('#help')?.showModal()
 
 const keys = {
   '/': () => {
-    const field = one('[data-search]')
+    const field = one('[data-search]') ?? one('[data-find]')
     field?.focus()
     field?.select()
   },
@@ -91,6 +91,10 @@ const keys = {
 }
 
 document.addEventListener('keydown', (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === 'k' && one('[data-find]')) {
+    event.preventDefault()
+    return one('[data-find]').select()
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || one('dialog[open]')) return
   const { target } = event
   const typing = target.isContentEditable || (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && target.type !== 'checkbox')
@@ -115,6 +119,16 @@ document.addEventListener('change', (event) => {
   if (target.matches('[data-select-all], [data-row] input')) countSelected()
   if (target.matches('[data-filters] select')) target.form.requestSubmit()
 })
+
+// A picture that cannot be had: a quiet one of ours, instead of the browser's torn one. Neither event bubbles.
+function markBroken(event) {
+  if (event.target.tagName === 'IMG') event.target.classList.toggle('broken', event.type === 'error')
+}
+document.addEventListener('error', markBroken, true)
+document.addEventListener('load', markBroken, true)
+// Those that failed before this was loaded.
+for (const image of all('main img'))
+  if (image.complete && image.naturalWidth === 0 && image.loading !== 'lazy') image.classList.add('broken')
 
 // Empty fields stay out of the address.
 document.addEventListener('submit', (event) => {

@@ -52,6 +52,6 @@ document.addEventListener('htmx:error', (event) => {
 globalThis.htmx.registerExtension('keep-open', {
   htmx_before_morph_attr: (element, { attrName, newValue }) => {
     if (newValue !== null) return true
-    return !((attrName === 'open' && element.matches('details')) || (attrName === 'class' && element.matches('[data-row]')))
+    return !((attrName === 'open' && element.matches('details')) || (attrName === 'class' && element.matches('[data-row], img.broken')))
   },
 })

@@ -100,14 +100,19 @@ function factsOf({
   ])
 }
 
-function attemptsTable({ attempts, state }: DeliveryDetail): Markup {
+function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
   return table({
     label: 'Attempts',
     columns: [{ head: 'At' }, { head: 'Outcome' }, { head: 'Error' }],
     rows: attempts.map(({ attempted_at, outcome, detail }) => ({
       cells: [time(attempted_at, 'precise'), badge(outcome), html`<div class="detail">${foreign(detail, 500)}</div>`],
     })),
-    empty: state === 'parked' ? 'It was parked as it came, and never processed.' : 'It has not been processed yet.',
+    empty:
+      state === 'parked'
+        ? 'It was parked as it came, and never processed.'
+        : claims > 1
+          ? `None has come to an end yet: it was tried ${claims} times, as is said above.`
+          : 'It has not been processed yet.',
   })
 }
 

@@ -7,11 +7,11 @@ import { badge, foreign, number, time } from '../parts/parts.ts'
 import { meaningOf } from '../parts/words.ts'
 
 /** What became of a delivery, and what to do about it, in a sentence or two. */
-export function nextStep({ state, outcome, reason, due_at, failures }: DeliveryDetail): Markup {
+export function nextStep({ state, outcome, reason, due_at, failures, claims, trouble }: DeliveryDetail): Markup {
   switch (state) {
     case 'pending':
       return html`Stored and acknowledged; it waits to be processed${due_at === null ? '' : html`, next at ${time(due_at, 'clock')}`}.
-        ${failures > 0 ? `It failed ${failures} of 5 times for a reason of its own: its attempts below tell which.` : 'Nothing is to be done.'}`
+        ${whyWaiting({ failures, claims, trouble })}`
     case 'processed':
       return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing is to be done.'}`
     case 'parked':
@@ -19,6 +19,16 @@ export function nextStep({ state, outcome, reason, due_at, failures }: DeliveryD
     default:
       return state satisfies never
   }
+}
+
+/** One that was claimed more than once has come to nothing before: that is never "nothing is to be done". */
+function whyWaiting({ failures, claims, trouble }: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
+  if (failures > 0) return `It failed ${failures} of 5 times for a reason of its own: its attempts below tell which.`
+  if (trouble !== null)
+    return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is tried again by itself for as long as that lasts: mend that, nothing else is to be done.`
+  if (claims > 1)
+    return `It was taken ${claims} times and came to no end: whoever had it was stopped, or is slow. It is tried again by itself; if the number grows, look in the log for its id.`
+  return 'Nothing is to be done.'
 }
 
 function parked({ title, means, todo }: CauseWords): Markup {

@@ -1,23 +1,39 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
+import { z } from 'zod'
 import { actorOf } from '../../pages/access.ts'
 import { sendPage, type Markup } from '../../pages/console-page.ts'
 import { fieldsOf, readForm } from '../../pages/form.ts'
-import { gone, unknown } from '../../receiver/api/operation.ts'
+import { gone, unknown, uuidParam } from '../../receiver/api/operation.ts'
 import { parseNotification } from '../../receiver/domain/delivery.ts'
+import { findReplay, listReplays, maxRunning, startReplay, stopReplay, type ReplayJob } from '../../receiver/on-call/replay-jobs.ts'
+import { readWithin } from '../../receiver/queries/deadline.ts'
 import { countDeliveries } from '../../receiver/queries/deliveries.ts'
 import { findDelivery } from '../../receiver/queries/delivery-detail.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../receiver/queries/filters.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import { changesView } from '../parts/diff.ts'
-import { badge, confirmation, duration, facts, foreign, notice, number, problem, shortId, time } from '../parts/parts.ts'
+import {
+  badge,
+  confirmation,
+  type Action,
+  duration,
+  facts,
+  foreign,
+  notice,
+  number,
+  problem,
+  shortId,
+  table,
+  time,
+  type Tone,
+} from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
-import { createReplayJobs, type ReplayJob } from './replay-jobs.ts'
-import { failuresView, mayTryByItself, previewView, tryForm, trySample } from './replay-preview.ts'
+import { failuresView, isAllRefused, mayTryByItself, previewView, tryForm, trySample, type Preview } from './replay-preview.ts'
 
 export function replayRoutes(console: ConsoleDeps): Router {
-  const { db, signal } = console
-  const jobs = createReplayJobs(console)
+  const { db, signal, clock, background } = console
   const router = Router()
 
   router.get('/deliveries/replay', async (req, res) => {
@@ -27,7 +43,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const unreadable = count === 1 && (await isUnreadable(console, filters))
     sendConsolePage(console, res, {
       title: 'Replay',
-      body: questionPage({ query, count, unreadable, preview: tryForm(query, { byItself: mayTryByItself(req) }) }),
+      body: questionPage(questionCard({ query, count, unreadable, what: tryForm(query, { byItself: mayTryByItself(req) }) })),
     })
   })
   // It locks what it tries, for a moment: nothing that an address alone may set off.
@@ -35,27 +51,41 @@ export function replayRoutes(console: ConsoleDeps): Router {
     const query = without(fieldsOf(req))
     const filters = filtersOf(query)
     const count = await countDeliveries(db, filters)
-    const preview = previewView({ count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) })
-    if (req.get('hx-request') !== undefined) return sendPage(res, preview)
-    return sendConsolePage(console, res, { title: 'Replay', body: questionPage({ query, count, unreadable: false, preview }) })
+    const preview = { count, sample: await trySample(console, filters, AbortSignal.any([signal, gone(res)])) }
+    const card = questionCard({ query, count, unreadable: false, what: previewView(preview), preview })
+    if (req.get('hx-request') !== undefined) return sendPage(res, card)
+    return sendConsolePage(console, res, { title: 'Replay', body: questionPage(card) })
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
-    const filters = filtersOf(query)
-    const count = await countDeliveries(db, filters)
-    const job = jobs.start({ query, filters, count, actor: actorOf(req) })
-    res.redirect(303, `/deliveries/replays/${job.id}`)
+    const count = await countDeliveries(db, filtersOf(query))
+    const id = await startReplay(db, { query, count, actor: actorOf(req), now: clock() })
+    if (id === undefined)
+      throw new HttpError(503, 'too_many_waiting', `${maxRunning} replays run already: wait for one to end, or stop it`, {
+        headers: { 'retry-after': '10' },
+      })
+    background.wake('replays')
+    res.redirect(303, `/deliveries/replays/${id}`)
   })
-  router.get('/deliveries/replays/:id', (req, res) => {
-    const job = jobs.find(req.params.id)
+  router.get('/deliveries/replays', async (_req, res) => {
+    const all = await readWithin(db, (tx) => listReplays(tx))
+    const body = html`<div class="head"><h1>Replays</h1><span class="soft">Those that the console began, on any replica: the latest first.</span></div>
+      <div class="card table-card">${replaysTable(all)}</div>`
+    sendConsolePage(console, res, { title: 'Replays', body })
+  })
+  router.get('/deliveries/replays/:id', async (req, res) => {
+    const { id } = req.params
+    const job = z.guid().safeParse(id).success ? await findReplay(db, id) : undefined
     if (req.query['part'] !== undefined) return sendPage(res, job ? progress(job) : lost())
     const body = html`<h1>Replay</h1>${job ? progress(job) : lost()}`
     return sendConsolePage(console, res, { title: 'Replay', status: job ? 200 : 404, body })
   })
-  router.post('/deliveries/replays/:id/stop', (req, res) => {
-    if (!jobs.find(req.params.id)) throw unknown(req)
-    jobs.stop(req.params.id)
-    res.redirect(303, `/deliveries/replays/${req.params.id}`)
+  router.post('/deliveries/replays/:id/stop', async (req, res) => {
+    const id = uuidParam(req, 'id')
+    if (!(await findReplay(db, id))) throw unknown(req)
+    await stopReplay(db, id)
+    background.wake('replays')
+    res.redirect(303, `/deliveries/replays/${id}`)
   })
   return router
 }
@@ -83,19 +113,29 @@ async function isUnreadable({ db }: ConsoleDeps, { ids }: DeliveryFilters): Prom
   return delivery !== undefined && !parseNotification(Buffer.from(delivery.body_base64, 'base64')).ok
 }
 
-type ReplayQuestion = { query: Query; count: number; unreadable: boolean; preview: Markup }
+type ReplayQuestion = { query: Query; count: number; unreadable: boolean; what: Markup; preview?: Preview }
 
-function questionPage({ query, count, unreadable, preview }: ReplayQuestion): Markup {
-  const what = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : whatWouldBe(count, preview)}`
-  const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
-  const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`
-  return html`<h1>Replay</h1>
-    ${confirmation({ title, what, confirm: count === 0 || unreadable ? undefined : { path: '/deliveries/replay', label, fields: query, key: 'replay' }, back: backTo(query) })}`
+function questionPage(card: Markup): Markup {
+  return html`<h1>Replay</h1>${card}`
 }
 
-function whatWouldBe(count: number, preview: Markup): Markup {
+/** The button stands below what the dry run came to, and is there only once it is known. */
+function questionCard({ query, count, unreadable, what, preview }: ReplayQuestion): Markup {
+  const body = html`${chosen(query, count)} ${unreadable ? problem('Its bytes cannot be understood today either: a replay leaves it as it is, parked. It can be replayed once this receiver understands such bodies.') : whatWouldBe(count, what)}`
+  const title = count === 1 ? 'Replay one delivery?' : `Replay ${number(count)} deliveries?`
+  const confirm = count === 0 || unreadable || preview === undefined ? undefined : confirmAction(query, count, preview)
+  return confirmation({ title, what: body, confirm, back: backTo(query) })
+}
+
+function confirmAction(query: Query, count: number, preview: Preview): Action {
+  const label = count === 1 ? 'Replay it' : `Replay ${number(count)}`
+  const common = { path: '/deliveries/replay', fields: query, key: 'replay' }
+  return isAllRefused(preview) ? { ...common, label: `${label} all the same`, tone: 'quiet' } : { ...common, label }
+}
+
+function whatWouldBe(count: number, what: Markup): Markup {
   if (count === 0) return html`<p>No delivery is chosen, so there is nothing to replay.</p>`
-  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own result overrules a webhook.</p>${preview}`
+  return html`<p class="soft">Replaying is safe to repeat: the first terminal state stays, and only the provider's own result overrules a webhook.</p>${what}`
 }
 
 function chosen(query: Query, count: number): Markup {
@@ -113,7 +153,7 @@ function backTo(query: Query): string {
 
 /** Fetched again each second while it runs. */
 function progress(job: ReplayJob): Markup {
-  const { id, state, count, replayed, changed, failed, startedAt, endedAt, changes, failures, query } = job
+  const { id, state, stopping, count, replayed, changed, failed, startedAt, endedAt, changes, failures, query } = job
   const running = state === 'running'
   return html`<section class="card" aria-label="Progress" ${running ? html`hx-get="/deliveries/replays/${id}?part=1" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     ${endOf(job)} ${chosen(query, count)}
@@ -124,24 +164,24 @@ function progress(job: ReplayJob): Markup {
       ['Failed', failed === 0 ? '0' : badge(number(failed), 'bad')],
       [
         'Started',
-        html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(endedAt.getTime() - startedAt.getTime())}</span>`}`,
+        html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(Date.parse(endedAt) - Date.parse(startedAt))}</span>`}`,
       ],
     ])}
     ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">${changes.length} of ${number(changed)} changes are shown; the pages of the requests have all of it.</p>` : ''}
     <div class="inline actions">
-      ${running ? html`<form method="post" action="/deliveries/replays/${id}/stop"><button class="danger">Stop</button></form>` : ''}
+      ${running && !stopping ? html`<form method="post" action="/deliveries/replays/${id}/stop"><button class="danger">Stop</button></form>` : ''}
       <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
     </div>
   </section>`
 }
 
-function endOf({ state, replayed, changed, failed, problem: why }: ReplayJob): Markup {
+function endOf({ state, stopping, replayed, changed, failed, problem: why }: ReplayJob): Markup {
   switch (state) {
     case 'running':
-      return html`<h2>Replaying…</h2><noscript><p class="soft">Reload this page to see how far it is.</p></noscript>`
+      return html`<h2>${stopping ? 'Stopping…' : 'Replaying…'}</h2><noscript><p class="soft">Reload this page to see how far it is.</p></noscript>`
     case 'done':
       return failed > 0
-        ? problem(`${number(replayed)} replayed, ${number(failed)} failed. Those that failed are as they were: their attempts tell why.`)
+        ? problem(`${number(replayed)} replayed, ${number(failed)} failed. Those that failed are as they were; why stands below.`)
         : notice(`${number(replayed)} replayed, ${number(changed)} changed something.`)
     case 'stopped':
       return problem(`Stopped after ${number(replayed)}. What was replayed stays; replay again to do the rest.`)
@@ -152,7 +192,35 @@ function endOf({ state, replayed, changed, failed, problem: why }: ReplayJob): M
   }
 }
 
+const ends: Record<ReplayJob['state'], Tone> = { running: '', done: 'good', stopped: 'warn', broken: 'bad' }
+
+function replaysTable(all: readonly ReplayJob[]): Markup {
+  return table({
+    label: 'Replays',
+    columns: [
+      { head: 'Started' },
+      { head: 'How it is' },
+      { head: 'Replayed', kind: 'number' },
+      { head: 'Changed', kind: 'number' },
+      { head: 'Failed', kind: 'number' },
+      { head: 'Who' },
+    ],
+    rows: all.map(({ id, startedAt, state, replayed, failed, changed, count, actor }) => ({
+      id,
+      cells: [
+        html`<a href="/deliveries/replays/${id}">${time(startedAt)}</a>`,
+        badge(state, failed > 0 && state === 'done' ? 'bad' : ends[state]),
+        `${number(replayed)} of ${number(count)}`,
+        number(changed),
+        failed === 0 ? '0' : badge(number(failed), 'bad'),
+        foreign(actor, 40),
+      ],
+    })),
+    empty: 'Nothing has been replayed by the console yet.',
+  })
+}
+
 function lost(): Markup {
-  return html`<section class="card">${problem('This replay is not known here: it was started on another replica of this receiver, or before the last restart.')}
+  return html`<section class="card">${problem('There is no such replay: it was pruned after RETENTION_DAYS, or the link was cut short.')}
     <p>What was done stays done. The <a href="/audit">audit</a> has how it ended; a replay is safe to repeat.</p></section>`
 }

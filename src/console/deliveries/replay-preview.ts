@@ -2,10 +2,11 @@ import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 import type { Fetcher } from '../../receiver/fetching/fetcher.ts'
+import { groupFailures, shownFailures, type Failures } from '../../receiver/on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../../receiver/on-call/replay-many.ts'
 import type { DeliveryFilters } from '../../receiver/queries/filters.ts'
 import { changesView } from '../parts/diff.ts'
-import { number, shortId } from '../parts/parts.ts'
+import { foreign, number, problem, shortId } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import type { Query } from '../parts/url.ts'
 
@@ -40,28 +41,47 @@ export function mayTryByItself(req: Request): boolean {
 /** The place of the preview until it is there: fetched at once, or on demand. */
 export function tryForm(query: Query, { byItself }: { byItself: boolean }): Markup {
   const path = '/deliveries/replay/preview'
-  return html`<form method="post" action="${path}" hx-post="${path}" hx-trigger="${byItself ? 'load, submit' : 'submit'}" hx-target="this" hx-swap="outerHTML">
+  return html`<form method="post" action="${path}" hx-post="${path}" hx-trigger="${byItself ? 'load, submit' : 'submit'}" hx-target="closest section" hx-swap="outerHTML">
     ${Object.entries(query).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
     <button class="quiet">Show what it would change</button>
   </form>`
 }
 
-export function previewView({ count, sample }: { count: number; sample: Sample }): Markup {
+export type Preview = {
+  count: number
+  sample: Sample
+}
+
+/** What it would come to, in one sentence; then the changes, and why some are refused. */
+export function previewView({ count, sample }: Preview): Markup {
   const { changes, failed, replayed, wouldPoll } = sample
-  const tried = replayed + failed.length
-  const lead = count > tried ? html`A dry run of the newest ${number(tried)} of them:` : html`A dry run:`
-  const says =
-    changes.length === 0
-      ? 'nothing would change. What they say is known already; one that is parked is then processed.'
-      : `${number(changes.length)} would change what is stored, as shown below; nothing has been changed yet.`
+  const all = replayed + failed.length
+  const lead = count > all ? html`A dry run of the newest ${number(all)} of them:` : html`A dry run:`
   const polls =
     wouldPoll === 0
       ? ''
       : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
-  return html`<section aria-label="What it would change"><p>${lead} ${says}</p>${polls}${failuresView(failed)} ${changesView(changes)}</section>`
+  return html`<div aria-label="What it would change" role="group">
+    ${failed.length > 0 ? problem(html`${lead} ${refusedWords(failed.length, all)}${changes.length === 0 ? '' : `; ${wouldChange(changes.length)}`}. Nothing has been changed.`) : html`<p>${lead} ${changes.length === 0 ? 'nothing would change. What they say is known already; one that is parked is then processed.' : `${wouldChange(changes.length)}, as shown below; nothing has been changed yet.`}</p>`}
+    ${polls}${failuresView(groupFailures(failed))} ${changesView(changes)}
+  </div>`
 }
 
-export function failuresView(failures: ReplayedMany['failed']): Markup {
+/** Whether what was tried would be refused, all of it: pressing on would come to nothing. */
+export function isAllRefused({ sample: { failed, replayed } }: Preview): boolean {
+  return failed.length > 0 && replayed === 0
+}
+
+function refusedWords(failed: number, all: number): string {
+  if (failed < all) return `${number(failed)} of ${number(all)} would fail`
+  return all === 1 ? 'it would fail' : `all ${number(all)} would fail`
+}
+
+function wouldChange(changes: number): string {
+  return `${number(changes)} would change what is stored`
+}
+
+export function failuresView(failures: readonly Failures[]): Markup {
   if (failures.length === 0) return html``
-  return html`<h3>Not possible</h3><ul>${failures.map(({ delivery_id, message }) => html`<li>${shortId('delivery', delivery_id)} ${message}</li>`)}</ul>`
+  return html`<h3>Why</h3><ul class="failures">${failures.map(({ message, count, delivery_ids }) => html`<li><b>${number(count)}</b> ${count === 1 ? 'delivery' : 'deliveries'}: ${foreign(message, 500)} <span class="soft">${delivery_ids.map((id) => html`${shortId('delivery', id)} `)}${count > shownFailures ? `and ${number(count - shownFailures)} more` : ''}</span></li>`)}</ul>`
 }

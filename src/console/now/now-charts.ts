@@ -69,16 +69,17 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
     points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
   const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
   const worst = step_minutes === 1 ? '' : `, the worst minute of ${step_minutes}`
-  const line = (label: string, unit: string, series: Chart['series']) =>
-    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series })
+  const step = step_minutes * 60
+  const line = (label: string, unit: string, path: string, series: Chart['series']) =>
+    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series, leads: { path, step } })
   return html`<div class="charts">
-      ${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points) })}
-      ${line('Landing, from arrival to result', 's', [
+      ${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points), leads: { path: '/deliveries?view=arrivals', by: 'outcome', step } })}
+      ${line('Landing, from arrival to result', 's', '/deliveries', [
         { label: 'half within', tone: 'accent', values: of((point) => point.landing_p50_seconds, 2) },
         { label: '95 % within', tone: 'warn', values: of((point) => point.landing_p95_seconds, 2) },
       ])}
-      ${line('Inbox: accepted, not yet processed', 'deliveries', [{ label: 'waiting', tone: 'accent', values: of((point) => point.inbox_pending) }])}
-      ${line('Acknowledgement', 'ms', [
+      ${line('Inbox: accepted, not yet processed', 'deliveries', '/deliveries', [{ label: 'waiting', tone: 'accent', values: of((point) => point.inbox_pending) }])}
+      ${line('Acknowledgement', 'ms', '/deliveries?view=arrivals', [
         { label: 'half within', tone: 'accent', values: of((point) => point.ack_p50_ms, 1) },
         { label: '95 % within', tone: 'warn', values: of((point) => point.ack_p95_ms, 1) },
       ])}

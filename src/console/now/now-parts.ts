@@ -3,6 +3,7 @@ import type { Markup } from '../../pages/console-page.ts'
 import { causeWords } from '../../receiver/on-call/cause-words.ts'
 import type { Now } from '../../receiver/on-call/now.ts'
 import { slowAckMs, type Problem } from '../../receiver/on-call/problems.ts'
+import type { Issue } from '../../receiver/queries/issues.ts'
 import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
@@ -18,6 +19,10 @@ const acts: Record<string, string> = {
   given_up: 'Verify the quarantine again',
   reconciler_silent: 'See the reconciler',
   reconciler_failed: 'See the reconciler',
+  provider_unreachable: 'See the reconciler',
+  contradiction: 'See the deliveries',
+  contradiction_decided: 'See the deliveries',
+  strangers: 'See these arrivals',
   overdue: 'See the requests',
   parked: 'See the cause, replay',
 }
@@ -25,23 +30,36 @@ const acts: Record<string, string> = {
 /** On a phone the figures must not be pushed out of reach; what is critical is always shown. */
 const shownProblems = 5
 
-/** What is wrong, the worst first, each with what acts on it; or that nothing is. */
-export function problemList({ problems, calm_since }: Pick<Now, 'problems' | 'calm_since'>): Markup {
-  if (problems.length === 0) {
-    return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>Nothing is wrong</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p></section>`
+/** What is wrong, the worst first, each with what acts on it; or that nothing is. What somebody knows of already stands behind a line. */
+export function problemList({ at, problems, issues, calm_since }: Pick<Now, 'at' | 'problems' | 'issues' | 'calm_since'>): Markup {
+  const issueOf = new Map(issues.map((issue) => [issue.cause, issue]))
+  const item = (problem: Problem) => problemItem(problem, issueOf.get(problem.cause), at)
+  const [muted, wrong] = [true, false].map((is) => problems.filter(({ cause }) => (issueOf.get(cause)?.state === 'muted') === is))
+  const known = behindLine(muted ?? [], item, (count) => `${count === 1 ? 'One issue is' : `${count} issues are`} muted`)
+  if (wrong === undefined || wrong.length === 0) {
+    return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>${problems.length === 0 ? 'Nothing is wrong' : 'Nothing else is wrong'}</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p>${known}</section>`
   }
-  const shown = Math.max(shownProblems, problems.filter(({ severity }) => severity === 'critical').length)
-  const [first, more] = [problems.slice(0, shown), problems.slice(shown)]
+  const shown = Math.max(shownProblems, wrong.filter(({ severity }) => severity === 'critical').length)
+  const more = (count: number) => `${count === 1 ? 'One thing more' : `${count} things more`}, none of them critical`
   return html`<section class="wrong" aria-label="What is wrong">
-    <p class="unseen" role="status">${problems.length === 1 ? 'One thing is wrong.' : `${problems.length} things are wrong.`}</p>
-    <ol class="problems">${first.map(problemItem)}</ol>
-    ${more.length === 0 ? '' : html`<details class="more-problems"><summary>${more.length === 1 ? 'One thing more' : `${more.length} things more`}, none of them critical</summary><ol class="problems">${more.map(problemItem)}</ol></details>`}
+    <p class="unseen" role="status">${wrong.length === 1 ? 'One thing is wrong.' : `${wrong.length} things are wrong.`}</p>
+    <ol class="problems">${wrong.slice(0, shown).map(item)}</ol>
+    ${behindLine(wrong.slice(shown), item, more)} ${known}
   </section>`
 }
 
-function problemItem({ severity, text, cause, href }: Problem): Markup {
+function behindLine(problems: readonly Problem[], item: (problem: Problem) => Markup, words: (count: number) => string): Markup {
+  if (problems.length === 0) return html``
+  return html`<details class="more-problems"><summary>${words(problems.length)}</summary><ol class="problems">${problems.map(item)}</ol></details>`
+}
+
+function problemItem({ severity, text, cause, href }: Problem, issue: Issue | undefined, now: Date): Markup {
   const act = acts[cause.split(':')[0] ?? ''] ?? 'See the keys'
-  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi></span> <a class="button" href="${href}">${act}</a></li>`
+  const age =
+    issue === undefined
+      ? ''
+      : html` <a class="age" href="/issues?cause=${encodeURIComponent(cause)}" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</a>`
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 
 export type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
@@ -53,10 +71,10 @@ export function tiles(now: Now): Markup {
   )}</div>`
 }
 
-function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, keys }: Now): Tile[] {
+function tilesOf({ problems, recent, pending, oldest_seconds, parked, overdue, backlog, keys }: Now): Tile[] {
   const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
   const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
-  const refused = of('refused', 'unavailable')
+  const [refused, unavailable] = [of('refused'), of('unavailable')]
   const log = '/deliveries?view=arrivals'
   return [
     {
@@ -83,12 +101,21 @@ function tilesOf({ recent, pending, oldest_seconds, parked, overdue, backlog, ke
       label: `Refused in ${recent.minutes} min`,
       value: number(sum(refused)),
       href: '/parked',
-      note:
-        refused.length === 0
-          ? 'none'
-          : html`${refused.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`,
-      tone: refused.length > 0 ? 'bad' : '',
+      note: causesOf(refused),
+      // Strangers are refused all day long: what is wrong says whether these are.
+      tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice') ? 'bad' : '',
     },
+    ...(unavailable.length === 0
+      ? []
+      : [
+          {
+            label: `Not acknowledged in ${recent.minutes} min`,
+            value: number(sum(unavailable)),
+            href: `${log}&outcome=unavailable`,
+            note: html`${causesOf(unavailable)}<span class="line">answered 503: they come again</span>`,
+            tone: 'bad' as const,
+          },
+        ]),
     {
       label: 'Parked',
       value: number(parked),
@@ -122,6 +149,11 @@ function quotaTile(keys: Now['keys']): Tile {
     note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} keys more</span>` : ''}`,
     tone: least.quota_left === 0 ? 'warn' : '',
   }
+}
+
+function causesOf(some: Now['recent']['by_outcome']): Markup | string {
+  if (some.length === 0) return 'none'
+  return html`${some.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`
 }
 
 function causeText(reason: string): string {

@@ -13,7 +13,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
   const [first] = waiting
   const lead =
     first === undefined
-      ? html`<p class="soft">The provider sends a webhook ${maxAttempts} times in about a quarter of an hour. It sends none of these again: the reconciler polls for the results of requests that are tracked.</p>`
+      ? html`<p class="soft">The provider sends a webhook ${maxAttempts} times in about a quarter of an hour. By its schedule it sends none of these again: the reconciler polls for the results of requests that are tracked.</p>`
       : html`<p>${waiting.length === 1 ? 'One webhook that failed here is' : `${waiting.length} webhooks that failed here are`} still to come again, as far as the provider sent ${waiting.length === 1 ? 'it' : 'them'}: ${maxAttempts} attempts in all. What is mended before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}) lands by itself.</p>`
   return card(
     'Give-up clock',
@@ -23,7 +23,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
         columns: [
           { head: 'Webhook id' },
           { head: 'Last attempt' },
-          { head: 'Attempts', kind: 'number' },
+          { head: 'Seen here', kind: 'number' },
           { head: 'Why it fails' },
           { head: 'Request' },
           { head: 'First seen', kind: 'minor' },
@@ -43,7 +43,7 @@ function giveUpRow(
     request_status,
     outcome,
     reason,
-    attempts_spent,
+    attempts_seen,
     first_seen,
     next_attempt_at,
     last_attempt_at,
@@ -57,7 +57,7 @@ function giveUpRow(
       given_up
         ? html`${badge('given up', 'bad')} ${time(last_attempt_at)}`
         : html`${time(last_attempt_at)} <span class="soft">in ${duration(Math.max(0, Date.parse(last_attempt_at) - now.getTime()))}</span>`,
-      `${attempts_spent} of ${maxAttempts}`,
+      html`<span title="As many of the ${maxAttempts} attempts of the provider came here. Others may have failed on the way.">${attempts_seen} of ${maxAttempts}</span>`,
       code(reason ?? outcome),
       html`${shortId('request', request_id)} ${request_status === null ? '' : badge(request_status)}`,
       time(first_seen),

@@ -1,7 +1,7 @@
 import { Router } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
-import { wordsOf, type CausePlace } from '../../receiver/on-call/cause-words.ts'
+import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../receiver/on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
 import { listGiveUps } from '../../receiver/queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
@@ -26,7 +26,7 @@ export function parkedRoutes(console: ConsoleDeps): Router {
   return router.use(verifyRoutes(console)).use(quarantinedRoutes(console))
 }
 
-async function overview({ db, keys, clock }: ConsoleDeps): Promise<Markup> {
+async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Markup> {
   const now = clock()
   const [quarantined, parked, giveUps, check] = await Promise.all([
     readQuarantineCauses(db),
@@ -36,37 +36,39 @@ async function overview({ db, keys, clock }: ConsoleDeps): Promise<Markup> {
   ])
   return html`<div class="head"><h1>${title}</h1><span class="soft">What did not land by itself, by its cause, and what to do about it.</span></div>
     ${addedSecretHint(check)}
-    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody(quarantined, check))}
+    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
-    ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked))}`
+    ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked, settings))}`
 }
 
-function quarantineBody(causes: readonly Cause[], check: Check | undefined): Markup {
+type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysPlace }
+
+function quarantineBody({ causes, check, keys }: Listed): Markup {
   if (causes.length === 0)
     return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
   return html`<p class="soft">Refused with 4xx, because nothing showed that the provider sent it. Kept whole for a while, the newest first to stay, so that it can be verified again once a missing secret is there.</p>
-    ${causeList('quarantine', causes, check)}
+    ${causeList('quarantine', { causes, check, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
-function parkedBody(causes: readonly Cause[]): Markup {
+function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
   if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
   return html`<p class="soft">Authentic and acknowledged, but it could not be used as it came. Nothing of it is lost; it waits here for you.</p>
-    ${causeList('parked', causes)}
+    ${causeList('parked', { causes, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
 }
 
-function causeList(place: CausePlace, causes: readonly Cause[], check?: Check): Markup {
-  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, cause.reason === 'no_matching_secret' ? check : undefined))}</ul>`
+function causeList(place: CausePlace, { causes, check, keys }: Listed): Markup {
+  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, { check: cause.reason === 'no_matching_secret' ? check : undefined, keys }))}</ul>`
 }
 
-function causeItem(place: CausePlace, { reason, count, first_seen, last_seen }: Cause, check: Check | undefined): Markup {
+function causeItem(place: CausePlace, { reason, count, first_seen, last_seen }: Cause, { check, keys }: Omit<Listed, 'causes'>): Markup {
   const words = wordsOf(place, reason)
   return html`<li class="cause" data-row="${place}.${reason}">
     <div class="what">
       <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
       <p>${words.means}</p>
-      <p><b>What to do:</b> ${words.todo}</p>
+      <p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
     </div>
     <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${time(first_seen)} <span class="soft">last seen</span> ${time(last_seen)}</div>
     <div class="inline">${causeAction(place, reason, check)}</div>

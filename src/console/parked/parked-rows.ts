@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../pages/console-page.ts'
-import { placeOf, wordsOf, type CausePlace } from '../../receiver/on-call/cause-words.ts'
+import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../receiver/on-call/cause-words.ts'
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
 import { listDeliveries, type DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../receiver/queries/filters.ts'
@@ -33,7 +33,7 @@ export async function causeView(console: ConsoleDeps, query: Query): Promise<Vie
 }
 
 async function quarantineView(console: ConsoleDeps, query: Query): Promise<View> {
-  const { db, keys, logger } = console
+  const { db, keys, logger, settings } = console
   const { reason } = query
   const read = await tryRead(logger, async () => {
     const page = await listQuarantine(db, parseFilters(quarantineListSchema, without(query, ...looks)))
@@ -42,7 +42,7 @@ async function quarantineView(console: ConsoleDeps, query: Query): Promise<View>
   })
   const causes = read.ok ? read.value.causes : []
   const body = html`${head('quarantine', reason)}
-    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about('quarantine', reason, causes)}` : ''}
+    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ place: 'quarantine', reason, causes, keys: settings })}` : ''}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'as it was claimed' }, reasonField(causes)] })}
     ${
       read.ok
@@ -83,7 +83,7 @@ function emptyQuarantine({ reason, webhook_id }: Query): Markup {
 }
 
 async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
-  const { db, logger } = console
+  const { db, logger, settings } = console
   const { reason } = query
   const filters = { ...without(query, ...looks, 'cursor'), state: 'parked' }
   const read = await tryRead(logger, async () => {
@@ -91,7 +91,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
     return { page, causes: await readParkedCauses(db) }
   })
   const causes = read.ok ? read.value.causes : []
-  const body = html`${head('parked', reason)} ${about('parked', reason, causes)}
+  const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}
     ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or how it begins' }, reasonField(causes)] })}
     ${
       read.ok
@@ -117,13 +117,15 @@ function head(place: CausePlace, reason: string | undefined): Markup {
     <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(place, reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
 }
 
-function about(place: CausePlace, reason: string | undefined, causes: readonly Cause[]): Markup {
+type About = { place: CausePlace; reason: string | undefined; causes: readonly Cause[]; keys: KeysPlace }
+
+function about({ place, reason, causes, keys }: About): Markup {
   if (reason === undefined) return html``
   const words = wordsOf(place, reason)
   const cause = causes.find((one) => one.reason === reason)
   return card(
     'What it means, and what to do',
-    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${words.todo}</p>
+    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
       ${
         cause
           ? facts([

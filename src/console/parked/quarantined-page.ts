@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 import { unknown } from '../../receiver/api/operation.ts'
 import { parseNotification, sha256Hex } from '../../receiver/domain/delivery.ts'
-import { wordsOf } from '../../receiver/on-call/cause-words.ts'
+import { todoOf, wordsOf, type KeysPlace } from '../../receiver/on-call/cause-words.ts'
 import { findQuarantined, type QuarantinedDetail } from '../../receiver/queries/quarantined.ts'
 import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
 import { card, facts, foreign, notice, shortId, size, table, tabs, time } from '../parts/parts.ts'
@@ -12,7 +12,7 @@ import { linkTo, queryOf } from '../parts/url.ts'
 
 /** One refused arrival, whole but for its signature. */
 export function quarantinedRoutes(console: ConsoleDeps): Router {
-  const { db, keys } = console
+  const { db, keys, settings } = console
   const find = async (req: Request) => {
     const id = /^\d{1,15}$/.test(String(req.params['id'])) ? Number(req.params['id']) : undefined
     const kept = id === undefined ? undefined : await findQuarantined(db, id, keys())
@@ -22,7 +22,7 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get('/parked/quarantine/:id', async (req, res) => {
     const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
-    sendConsolePage(console, res, { title: 'Refused arrival', body: quarantinedPage(await find(req), view) })
+    sendConsolePage(console, res, { title: 'Refused arrival', body: quarantinedPage(await find(req), view, settings) })
   })
   router.get('/parked/quarantine/:id/body', async (req, res) => {
     const { id, body } = await find(req)
@@ -37,14 +37,14 @@ export function quarantinedRoutes(console: ConsoleDeps): Router {
   return router
 }
 
-function quarantinedPage(kept: QuarantinedDetail, view: BodyView): Markup {
+function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlace): Markup {
   const { reason } = kept
   const words = wordsOf('quarantine', reason)
   return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${words.title}</a></p>
     <div class="head"><h1>Refused arrival</h1><span class="mono soft">${reason}</span></div>
     ${standing(kept)}
     <div class="columns">
-      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${words.todo}</p>`)}</div>
+      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf('quarantine', reason, keys)}</p>`)}</div>
       ${card('Headers', headersOf(kept))}
     </div>
     ${card('Body', bodyOf(kept, view))}`

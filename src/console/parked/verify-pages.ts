@@ -5,7 +5,7 @@ import { actorOf } from '../../pages/access.ts'
 import { sendPage, type Markup } from '../../pages/console-page.ts'
 import { fieldsOf, readForm } from '../../pages/form.ts'
 import { verifyQuarantine, type Verified } from '../../receiver/intake/quarantine.ts'
-import { wordsOf } from '../../receiver/on-call/cause-words.ts'
+import { reloadKeys, wordsOf, type KeysPlace } from '../../receiver/on-call/cause-words.ts'
 import { readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
 import { listDeliveries, type DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import { maxLimit, parseFilters, textFilter } from '../../receiver/queries/filters.ts'
@@ -36,7 +36,7 @@ const shownIds = 100
 
 /** Verifying refused arrivals again: first what would be checked, then what came of it. */
 export function verifyRoutes(console: ConsoleDeps): Router {
-  const { db, keys, onStored } = console
+  const { db, keys, onStored, settings } = console
   const router = Router()
   router.get('/parked/verify', async (req, res) => {
     const { reason } = parseFilters(chosenSchema, queryOf(req))
@@ -45,7 +45,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
     const tried = reason ?? 'no_matching_secret'
     const check = await checkQuarantine(db, keys(), { reason: tried })
     const secrets = keys().all.map(({ name }) => name)
-    sendConsolePage(console, res, { title: 'Verify again', body: previewPage({ reason, causes, tried, check, secrets }) })
+    sendConsolePage(console, res, { title: 'Verify again', body: previewPage({ reason, causes, tried, check, secrets, settings }) })
   })
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
@@ -95,9 +95,16 @@ export function addedSecretHint(check: Check | undefined): Markup {
   )
 }
 
-type Preview = { reason: string | undefined; causes: readonly Cause[]; tried: string; check: Check | undefined; secrets: readonly string[] }
+type Preview = {
+  reason: string | undefined
+  causes: readonly Cause[]
+  tried: string
+  check: Check | undefined
+  secrets: readonly string[]
+  settings: KeysPlace
+}
 
-function previewPage({ reason, causes, tried, check, secrets }: Preview): Markup {
+function previewPage({ reason, causes, tried, check, secrets, settings }: Preview): Markup {
   const all = causes.reduce((sum, { count }) => sum + count, 0)
   const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
   if (all === 0)
@@ -114,7 +121,7 @@ function previewPage({ reason, causes, tried, check, secrets }: Preview): Markup
       })),
       empty: '',
     })}
-    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first (SIGHUP reads GENERATION_KEYS_FILE again, GENERATION_KEYS needs a restart); the <a href="/keys">keys</a> show what is configured.</p>`}`
+    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first: the <a href="/keys">keys</a> show what is configured. ${reloadKeys(settings)}</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
   return html`<h1>Verify again</h1>
     ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`

@@ -12,6 +12,8 @@ export type Chart = {
   series: readonly { label: string; tone: 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'; values: readonly (number | null)[] }[]
   /** Vertical lines: when a process started. */
   marks?: readonly { at: number; label: string }[]
+  /** Where a click leads: to the list of that time, of the series that was clicked where `by` names its filter. */
+  leads?: { path: string; by?: string; step: number }
 }
 
 /** A chart, with the same as a table for those who do not see it. Needs `charts: true` of its page. */

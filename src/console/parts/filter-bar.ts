@@ -38,8 +38,8 @@ const ranges = [
 ] as const
 
 const times: readonly Field[] = [
-  { name: 'since', label: 'Since (UTC)', placeholder: '2026-01-31 03:00', more: true },
-  { name: 'until', label: 'Until (UTC)', placeholder: '2026-01-31 04:00', more: true },
+  { name: 'since', label: 'Since (UTC)', placeholder: '15m, or 2026-01-31 03:00', more: true },
+  { name: 'until', label: 'Until (UTC)', placeholder: '5m, or 2026-01-31 04:00', more: true },
 ]
 
 /** The filters of a list as a form whose state is the page's address; what is set stands below it, each to be taken off. */

@@ -19,6 +19,7 @@ export type ConsolePage = {
 
 const pages = [
   { href: '/', label: 'Now' },
+  { href: '/issues', label: 'Issues' },
   { href: '/deliveries', label: 'Deliveries' },
   { href: '/requests', label: 'Requests' },
   { href: '/parked', label: 'Parked & quarantine' },
@@ -45,6 +46,7 @@ export function sendConsolePage(
     nav,
     body,
     below: footer(),
+    search: '/search',
     signOut: settings.internalToken !== undefined,
     scripts: ['/assets/console.js', ...(charts ? ['/assets/chart.js'] : []), ...(live ? ['/assets/live.js'] : [])],
     styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
@@ -53,7 +55,8 @@ export function sendConsolePage(
 }
 
 const keys = [
-  ['/', 'Go to the search'],
+  ['/', "Go to the page's search, else to that for everything"],
+  ['⌘ k', 'Search every id; Ctrl K elsewhere'],
   ['j k', 'Mark the next row, the one before'],
   ['Enter', 'Open the marked row'],
   ['x', 'Select the marked row'],
@@ -66,6 +69,7 @@ const keys = [
 function footer(): Markup {
   return html`<footer class="foot">
       <span>All times are UTC.</span>
+      <a href="/docs">API documentation</a>
       <button type="button" class="link" data-copy-link>Copy link</button>
       <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>
       <span id="announced" role="status" aria-live="polite"></span>

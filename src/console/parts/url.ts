@@ -1,4 +1,5 @@
 import type { Request } from 'express'
+import { ago } from '../../receiver/queries/ago.ts'
 
 /** What stands in a page's address, by name. */
 export type Query = Readonly<Record<string, string | undefined>>
@@ -16,7 +17,7 @@ export function linkWith(path: string, query: Query, changes: Query): string {
   return linkTo(path, { ...query, cursor: undefined, open: undefined, ...changes })
 }
 
-/** A local time like `2026-01-31 03:00` is meant in UTC: the form says so. */
+/** A local time like `2026-01-31 03:00` is meant in UTC: the form says so. `15m` is so long ago. */
 const withoutOffset = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)?$/
 
 /**
@@ -41,5 +42,5 @@ export function without(query: Query, ...names: string[]): Record<string, string
 
 function inUtc(text: string): string {
   const [, day, minutes = '00:00', seconds = ':00'] = withoutOffset.exec(text) ?? []
-  return day === undefined ? text : `${day}T${minutes}${seconds}Z`
+  return day === undefined ? ago(text) : `${day}T${minutes}${seconds}Z`
 }

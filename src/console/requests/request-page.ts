@@ -197,7 +197,7 @@ function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
       label: 'Deliveries of it',
       columns: deliveryColumns,
       rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
-      empty: html`No webhook of it was accepted. What is refused is not known to be of it: look among those ${refused}, or ask the provider.`,
+      empty: html`No webhook of it was accepted. What claims it and was refused is found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
     })}${replay}`,
   )
 }
@@ -229,6 +229,7 @@ function nobody(id: string): Markup {
     ${problem(html`${isRequestId ? 'Nobody tracks a request' : 'This is no whole request id, which is a uuid:'} <span class="mono">${foreign(id, 100)}</span>${isRequestId ? ', and no webhook of it has landed' : ''}.`)}
     <p>What to try:</p>
     <ul>
+      ${id.length < 4 ? '' : html`<li><a href="${linkTo('/search', { q: id })}">Search everything for it</a>: also what was refused, and so landed nowhere.</li>`}
       ${isBeginning && !isRequestId ? html`<li><a href="${linkTo('/requests', { q: id })}">Requests that begin with it</a>, where the link was cut short.</li>` : ''}
       ${id.length < 4 ? '' : html`<li><a href="${arrivals}">Arrivals with this id</a>: it may be the id of a webhook or of a delivery, or its webhook is parked.</li>`}
       ${isRequestId ? html`<li><a href="/deliveries/${id}">The delivery with this id</a>, if it is one.</li>` : ''}

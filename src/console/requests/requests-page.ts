@@ -67,16 +67,14 @@ const columns: readonly Column[] = [
   { head: 'Request' },
   { head: 'Here' },
   { head: 'At the provider' },
-  { head: 'Model', kind: 'minor' },
-  { head: 'Key', kind: 'minor' },
+  { head: 'Model, key', kind: 'minor' },
   { head: 'Submitted', kind: 'minor' },
   { head: 'Webhook', kind: 'minor' },
-  { head: 'Polled', kind: 'minor' },
+  { head: 'Polled, next', kind: 'minor' },
   { head: 'Landed' },
   { head: 'Drift', kind: 'number' },
   { head: 'Media' },
   { head: 'Cost', kind: 'minor number' },
-  { head: 'Next poll', kind: 'minor' },
 ]
 
 function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
@@ -88,16 +86,14 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
     shortId('request', id),
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
     html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>`,
-    foreign(model, 18),
-    foreign(key_name, 12),
+    html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
     time(submitted),
     later(webhook_at, submitted),
-    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}`,
+    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`,
     later(landed_at, submitted),
     driftCell(request),
     mediaCell(request, links),
     html`${number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })}`,
-    nextPollCell(request, when),
   ]
 }
 
@@ -120,8 +116,8 @@ function mediaCell(request: Request, links: LinkPolicy): Markup {
 
 function nextPollCell(request: Request, when: When): Markup {
   const next = nextPoll(request, when)
-  if ('never' in next) return html`<span class="soft" title="${next.never}">—</span>`
-  return Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())
+  if ('never' in next) return html``
+  return html`<div class="soft">next ${Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())}</div>`
 }
 
 function emptyRequests(query: Query): Markup {

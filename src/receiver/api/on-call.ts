@@ -5,6 +5,7 @@ import type { ReceiverDeps } from '../program.ts'
 import { auditEntrySchema, auditListSchema, listAudit } from '../queries/audit.ts'
 import { causeSchema, readParkedCauses, readQuarantineCauses } from '../queries/causes.ts'
 import { parseFilters } from '../queries/filters.ts'
+import { find, findFiltersSchema, foundSchema } from '../queries/find.ts'
 import { giveUpSchema, listGiveUps } from '../queries/give-ups.ts'
 import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
@@ -45,6 +46,7 @@ export function onCallOperations(deps: ReceiverDeps): Operation[] {
       item: causeSchema,
       read: () => readParkedCauses(db),
     }),
+    searchOperation(deps),
     auditOperation(deps),
     minutesOperation(deps),
   ]
@@ -74,6 +76,20 @@ function auditOperation({ db }: ReceiverDeps): Operation {
       responses: responses({ 200: { description: 'One page', schema: pageSchema(auditEntrySchema) } }, 400),
     },
     answer: async (req, res) => res.json(await listAudit(db, parseFilters(auditListSchema, req.query))),
+  }
+}
+
+function searchOperation({ db, clock, settings: { stuckAfterSeconds } }: ReceiverDeps): Operation {
+  return {
+    method: 'get',
+    path: '/search',
+    document: {
+      operationId: 'search',
+      summary: 'Everything that an id leads to, wherever it stands: also what was refused and so landed nowhere',
+      requestParams: { query: findFiltersSchema },
+      responses: responses({ 200: { description: 'What was found, by what it is', schema: foundSchema } }, 400),
+    },
+    answer: async (req, res) => res.json(await find(db, parseFilters(findFiltersSchema, req.query), { now: clock(), stuckAfterSeconds })),
   }
 }
 

@@ -4,6 +4,7 @@ import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-o
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
+import { explainPostgres } from '../../runtime/postgres/words.ts'
 import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
@@ -38,9 +39,17 @@ export function asHttpError(error: unknown, logger: Logger): unknown {
   if (error instanceof InvalidFilterError) return new HttpError(400, error.code, error.message)
   if (error instanceof ExpiredPositionError) return new HttpError(410, error.code, error.message)
   if (error instanceof QueryTimeoutError) return new HttpError(503, error.code, error.message)
-  if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return error
+  if (!noConnection.test(databaseCodeOf(error) ?? '') && !isNoAnswer(error)) return refusedByPostgres(error, logger)
   logger.error({ err: error }, 'the internal listener cannot reach Postgres')
   return new HttpError(503, 'unavailable', 'Postgres cannot be reached', { headers: { 'retry-after': '1' } })
+}
+
+/** A fault that only a person can mend, in Postgres's own words: whoever is here is one of ours. */
+function refusedByPostgres(error: unknown, logger: Logger): unknown {
+  const failure = explainPostgres(error)
+  if (failure === undefined) return error
+  logger.error({ err: error }, 'Postgres refused what the internal listener asked')
+  return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
 }
 
 /** A uuid of the path, in lower case; what is none names nothing. */

@@ -8,6 +8,7 @@ import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
 import { feedOperations } from './feed.ts'
 import { generationOperations } from './generations.ts'
+import { issueOperations } from './issues.ts'
 import { onCallOperations } from './on-call.ts'
 import { openApiDocument } from './openapi.ts'
 import { handlerOf, responses, type Operation } from './operation.ts'
@@ -27,6 +28,7 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...exportOperations(deps),
     ...reconcilerOperations(deps),
     ...onCallOperations(deps),
+    ...issueOperations(deps),
     statsOperation(deps),
   ]
   const document = openApiDocument([...operations, describeItself(() => document)])

@@ -30,6 +30,7 @@ export type Claimed = {
 export const leaseSeconds = 6
 /** A delivery that fails this often for a reason of its own is parked. */
 const maxFailures = 5
+const maxTroubleLength = 500
 const retryPause = { baseMs: 1000, capMs: 60_000 }
 
 /** A delivery's place in the queue, with the number that proves the claim. */
@@ -122,11 +123,16 @@ export async function renew(db: Database, claims: readonly Claim[], now: Date): 
 
 /**
  * Puts claims that nothing came of back to where they were, for whoever comes first:
- * now, or each at its own time. Those that ended meanwhile stay ended.
+ * now, or each at its own time. Those that ended meanwhile stay ended. `trouble` says
+ * why, to the on-call: nothing else tells of a delivery that is tried for ever.
  */
-export async function giveBack(db: Database, claims: readonly (Claim & { dueAt?: Date })[], now: Date): Promise<void> {
+export async function giveBack(
+  db: Database,
+  claims: readonly (Claim & { dueAt?: Date })[],
+  { now, trouble }: { now: Date; trouble?: string },
+): Promise<void> {
   await db.execute(sql`
-    update mediadock.inbox set ${inbox.due_at} = c.due_at
+    update mediadock.inbox set ${inbox.due_at} = c.due_at, ${inbox.trouble} = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, ${inbox.trouble})
     from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
       ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
     where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
@@ -176,16 +182,21 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
   return one(rows, `parking the delivery ${claimed.deliveryId}`).n > 0
 }
 
-export type InboxDepth = { pending: number; oldestSeconds: number }
+export type InboxDepth = {
+  pending: number
+  oldestSeconds: number
+  /** Why the last round of the oldest that has one came to nothing. */
+  trouble?: string | undefined
+}
 
 /** How much waits to be landed, and for how long the oldest has. */
 export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
-  const rows = await db.execute<{ pending: string; oldest: string | null }>(sql`
-    select count(*) as pending,
+  const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
+    select count(*) as pending, (array_agg(${inbox.trouble} order by ${deliveries.received_at}) filter (where ${inbox.trouble} is not null))[1] as trouble,
            extract(epoch from ${now.toISOString()}::timestamptz - min(${deliveries.received_at})) as oldest
     from mediadock.inbox join mediadock.deliveries on deliveries.${deliveries.id} = inbox.${inbox.delivery_id}`)
-  const { pending, oldest } = one(rows, 'counting what is pending')
-  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)) }
+  const { pending, oldest, trouble } = one(rows, 'counting what is pending')
+  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
 }
 
 export async function countParked(db: Executor): Promise<number> {

@@ -5,6 +5,7 @@ import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
+import { isTried, tried } from '../../runtime/postgres/tried.ts'
 import type { Environments } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
@@ -74,11 +75,14 @@ async function landOrdinary(db: Database, landings: readonly Landing[], now: Dat
   return new Map(answered(rows, `landing ${ordinary.length} ordinary results`).map(({ request_id, outcome }) => [request_id, outcome]))
 }
 
-/** The same for one landing, with what changed; with `dryRun` the statement ends in a rollback and nothing has. */
+/**
+ * The same for one landing, with what changed; with `dryRun` all of it is done, whatever triggers and
+ * constraints there are, and then taken back. Where it cannot be, it ends itself before it has done anything.
+ */
 export async function landExplained(db: Database, written: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
   const statement = sql`
     ${landing([written], at)}
-    select ${dryRun ? sql`mediadock.rolled_back(change)` : sql`change`} as change from (
+    select ${dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`} as change from (
       select jsonb_build_object(
         'request_id', outcome.request_id, 'outcome', outcome.outcome,
         'request', jsonb_build_object(
@@ -88,9 +92,8 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
           'written', coalesce((select jsonb_agg(to_jsonb(m)) from media_written m), '[]'),
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
       from outcome where ${everyNotification}) as c`
-  const rows = await untilNotGivingWay(() => db.execute<{ change: Change }>(statement)).catch((error: unknown) => [
-    { change: rolledBack(error) },
-  ])
+  const run = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
+  const rows = await untilNotGivingWay<readonly { change: Change }[]>(run).catch((error: unknown) => [{ change: rolledBack(error) }])
   return one(rows, `landing request ${written.requestId}`).change
 }
 

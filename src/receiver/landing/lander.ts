@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterThisTurn } from '../../runtime/after-this-turn.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding } from './holding.ts'
@@ -168,7 +169,7 @@ export function createLander(deps: LanderDeps): Lander {
       const unwritten = signal.aborted ? queue.splice(0) : []
       for (const { landing } of unwritten) queuedBytes -= bytesOf(landing)
       const ended = unwritten.flatMap(({ claimed }) => claimed ?? [])
-      await returnClaims([...left.values(), ...ended].map(holding.asHeld))
+      await returnClaims([...left.values(), ...ended].map(holding.asHeld), signal.aborted ? undefined : failureWords(error))
       for (const { deliveryId } of ended) holding.letGo(deliveryId)
       for (const { end } of unwritten) end(false)
     }
@@ -183,10 +184,10 @@ export function createLander(deps: LanderDeps): Lander {
   }
 
   /** As soon as Postgres is back, nobody has to wait for our leases. */
-  const returnClaims = async (claims: readonly HeldDelivery[]): Promise<void> => {
+  const returnClaims = async (claims: readonly HeldDelivery[], trouble: string | undefined): Promise<void> => {
     for (let tries = 1; tries <= giveBackTries; tries += 1) {
       try {
-        return await giveBack(db, claims, clock())
+        return await giveBack(db, claims, { now: clock(), ...(trouble !== undefined && { trouble }) })
       } catch (error) {
         logger.warn(
           { err: error, deliveries: claims.length, tries },

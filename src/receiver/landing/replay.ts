@@ -18,8 +18,8 @@ const maxTries = 3
 
 /**
  * Processes a stored delivery again: by the same way as the worker, and as
- * idempotent. With `dryRun` the same statement runs and is rolled back, so the
- * changes are what would happen. Undefined: there is no such delivery.
+ * idempotent. With `dryRun` the same is done, triggers included, and rolled back, so the
+ * changes, or the error, are what would happen. Undefined: there is no such delivery.
  */
 export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: { dryRun: boolean }): Promise<Replay | undefined> {
   const delivery = await load(deps, id)

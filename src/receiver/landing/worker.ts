@@ -50,7 +50,7 @@ async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: read
     claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }] : [],
   )
   for (const { deliveryId } of claims) onReturned(deliveryId)
-  await giveBack(db, claims, now)
+  await giveBack(db, claims, { now })
   logger.info({ deliveries: later.length, request_id: later[0]?.one.landing.requestId }, 'many deliveries of one request take turns')
 }
 
@@ -107,7 +107,7 @@ async function putOff({ db, clock, logger, onReturned }: LandAllDeps, locked: re
     claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)) }] : [],
   )
   for (const { deliveryId } of claims) onReturned(deliveryId)
-  await giveBack(db, claims, now)
+  await giveBack(db, claims, { now, trouble: 'the row of its request is locked by an open transaction' })
   for (const { claimed, landing } of locked) {
     logger.warn(
       { delivery_id: claimed?.deliveryId, request_id: landing.requestId },

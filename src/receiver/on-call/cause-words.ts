@@ -15,7 +15,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     title: 'No secret matches',
     means:
       'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
-    todo: 'Add the secret of the key to the keys (the old one may stay, retired), reload with SIGHUP (GENERATION_KEYS_FILE) or a restart (GENERATION_KEYS), then verify these again.',
+    todo: 'Add the secret of the key to the keys (the old one may stay, retired), then verify these again.',
   },
   timestamp_too_old: {
     clause: 'the signed time is too old',
@@ -106,6 +106,21 @@ export function wordsOf(place: CausePlace, reason: string): CauseWords {
       ? 'Look at one of them: its attempts tell more.'
       : 'Such arrivals are not kept, so none can be verified again; the log of arrivals has each of them.'
   return { title: reason, means: 'A cause that this version has no words for.', todo }
+}
+
+export type KeysPlace = { keysFile: string | undefined }
+
+/** How other keys come into force in this process, by where it has them from. */
+export function reloadKeys({ keysFile }: KeysPlace): string {
+  return keysFile === undefined
+    ? 'The keys of this process are in GENERATION_KEYS: change them there, and restart it. SIGHUP reads nothing again.'
+    : `The keys of this process are in the file ${keysFile} (GENERATION_KEYS_FILE): change them there, and send it SIGHUP. No restart is needed.`
+}
+
+/** What to do about a cause, as it is done with this process. */
+export function todoOf(place: CausePlace, reason: string, keys: KeysPlace): string {
+  const { todo } = wordsOf(place, reason)
+  return place === 'quarantine' && reason === 'no_matching_secret' ? `${todo} ${reloadKeys(keys)}` : todo
 }
 
 /** A cause as a part of a sentence: `no secret matches`. */

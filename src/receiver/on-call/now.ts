@@ -3,6 +3,7 @@ import { countParked } from '../landing/inbox.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { readWithin } from '../queries/deadline.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
+import { openIssues, type Issue } from '../queries/issues.ts'
 import type { KeyState } from '../queries/keys.ts'
 import { calmSince, type Recent } from '../queries/recent.ts'
 import { latestResults, type Stats } from '../queries/stats.ts'
@@ -12,6 +13,8 @@ import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 export type Now = {
   at: Date
   problems: Problem[]
+  /** The same as they are kept: since when, and whether somebody knows of it. */
+  issues: Issue[]
   /** Where nothing is wrong: since when nothing was. */
   calm_since: string | undefined
   recent: Recent
@@ -37,6 +40,7 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
     return {
       at: options.now,
       problems,
+      issues: await openIssues(tx, options.now),
       calm_since: problems.length === 0 ? await calmSince(tx, options.now) : undefined,
       recent,
       pending: numbers.inbox.pending,

@@ -2,8 +2,11 @@ import type { Cause } from '../queries/causes.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
+import type { Refusals } from '../queries/refusals.ts'
+import type { Contradictions, ProviderState } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
+import { clockTime, count, duration, percent } from './figures.ts'
 
 export const severities = ['critical', 'warning', 'notice'] as const
 
@@ -15,21 +18,35 @@ export type Problem = {
   cause: string
   /** The page of the console that shows it and acts on it. */
   href: string
+  /** How many of what it is about there are now. */
+  count?: number
+  /** Whom or what it is about: keys, senders. */
+  affected?: readonly string[]
 }
 
 /** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
-export type Failing = { outcome: 'refused' | 'unavailable'; reason: string | null; arrivals: number; since: string | null }
+export type Failing = {
+  outcome: 'refused' | 'unavailable'
+  reason: string | null
+  arrivals: number
+  since: string | null
+  /** Something authentic shows that they may be the provider's. */
+  vouched: boolean
+}
 
 export type Numbers = {
   now: Date
   recent: { minutes: number; arrivals: number; failing: readonly Failing[]; ackP95Ms: number | null }
-  inbox: { pending: number; oldestSeconds: number }
+  inbox: { pending: number; oldestSeconds: number; trouble?: string | undefined }
   /** What was parked in the last hour. */
   parked: readonly Cause[]
   overdue: number
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
   giveUps: readonly GiveUp[]
+  strangers: Refusals['strangers']
+  provider: ProviderState
+  contradictions: Contradictions
 }
 
 /** The provider gives up on an answer after 10 s. */
@@ -45,24 +62,32 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...inboxProblem(numbers),
     ...giveUpProblems(numbers),
     ...reconcilerProblem(numbers),
+    ...providerProblem(numbers),
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
     ...overdueProblem(numbers),
+    ...contradictionProblems(numbers),
     ...numbers.parked.map(parkedProblem),
+    ...strangersProblem(numbers),
   ]
   // A stable sort: of the same severity, the order above stays.
   return all.toSorted((a, b) => severities.indexOf(a.severity) - severities.indexOf(b.severity))
 }
 
-function failingProblem({ outcome, reason, arrivals, since }: Failing, { recent, now }: Numbers): Problem[] {
-  const share = arrivals / Math.max(1, recent.arrivals)
+function failingProblem({ outcome, reason, arrivals, since, vouched }: Failing, { recent, strangers, now }: Numbers): Problem[] {
+  // What strangers send is no part of how it goes with the provider.
+  const share = arrivals / Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
   const why = reason === null ? 'for no reason that is known' : inWords(reason)
   const begun = since === null ? `in the last ${recent.minutes} minutes` : `since ${clockTime(since, now)}`
   const text = `${percent(share)} of arrivals ${outcome === 'refused' ? 'refused' : 'not acknowledged'} ${begun}: ${why}.`
   const cause = `${outcome}:${reason ?? 'unknown'}`
   if (outcome === 'unavailable')
-    return [{ severity: 'critical', text, cause, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
+    return [{ severity: 'critical', text, cause, count: arrivals, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
+  if (!vouched) {
+    const doubt = `${text} Nothing authentic has come in this time: either the secret of the provider's key is missing here, or a stranger tries.`
+    return [{ severity: 'warning', text: doubt, cause, count: arrivals, href: href('/parked', { reason }) }]
+  }
   const severity = share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
-  return [{ severity, text, cause, href: href('/parked', { reason }) }]
+  return [{ severity, text, cause, count: arrivals, href: href('/parked', { reason }) }]
 }
 
 function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
@@ -71,10 +96,10 @@ function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
   return [{ severity: 'warning', text, cause: 'slow_acknowledgement', href: '/deliveries?view=arrivals' }]
 }
 
-function inboxProblem({ inbox: { pending, oldestSeconds } }: Numbers): Problem[] {
+function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): Problem[] {
   if (pending === 0 || oldestSeconds <= oldSeconds) return []
-  const text = `${count(pending, 'accepted delivery waits', 'accepted deliveries wait')} to be processed, the oldest for ${duration(oldestSeconds)}.`
-  return [{ severity: 'critical', text, cause: 'inbox_old', href: '/deliveries?state=pending' }]
+  const text = `${count(pending, 'accepted delivery waits', 'accepted deliveries wait')} to be processed, the oldest for ${duration(oldestSeconds)}.${trouble === undefined ? '' : ` What held one up last: ${trouble}.`}`
+  return [{ severity: 'critical', text, cause: 'inbox_old', count: pending, href: '/deliveries?state=pending' }]
 }
 
 function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
@@ -91,11 +116,11 @@ function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
     const left = (Date.parse(first.last_attempt_at) - now.getTime()) / 1000
     const many = others.length + 1
     const text = `The provider is about to give up ${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
-    problems.push({ severity: 'critical', text, cause: 'giving_up', href: '/parked' })
+    problems.push({ severity: 'critical', text, cause: 'giving_up', count: many, href: '/parked' })
   }
   if (lost.length > 0) {
     const text = `The provider has given up ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
-    problems.push({ severity: 'warning', text, cause: 'given_up', href: '/parked' })
+    problems.push({ severity: 'warning', text, cause: 'given_up', count: lost.length, href: '/parked' })
   }
   return problems
 }
@@ -117,9 +142,52 @@ function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_ru
   return problems
 }
 
+/** What is wrong with the provider for so long is more than a restart of theirs. */
+const longMs = 5 * 60_000
+
+function providerProblem({ provider: { failing_since, detail }, reconciler: { backlog }, now }: Numbers): Problem[] {
+  if (failing_since === null) return []
+  const severity = now.getTime() - Date.parse(failing_since) >= longMs ? 'critical' : 'warning'
+  const behind = backlog.incomplete === 0 ? '' : ` ${count(backlog.incomplete, 'result waits', 'results wait')} to be completed.`
+  const text = `The provider gives no usable answer since ${clockTime(failing_since, now)}${detail === null ? '' : ` (${detail})`}.${behind} It is asked again by itself until it answers.`
+  return [{ severity, text, cause: 'provider_unreachable', href: '/reconciler', count: backlog.incomplete }]
+}
+
+function contradictionProblems({ contradictions: { open, decided } }: Numbers): Problem[] {
+  const problems: Problem[] = []
+  const where = '/deliveries?flag=contradiction'
+  if (open > 0) {
+    const text = `${count(open, 'webhook says', 'webhooks say')} another end than the one that stands: the first end stays until the provider's own result decides.`
+    problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: where })
+  }
+  if (decided > 0) {
+    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour said otherwise than the provider's own result, which stands.`
+    problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href: where })
+  }
+  return problems
+}
+
+/** Somebody who tries: nothing of it is trusted, and nothing is lost by it. */
+function strangersProblem({ strangers: { arrivals, senders, networks, top }, recent: { minutes } }: Numbers): Problem[] {
+  if (arrivals <= 0) return []
+  const from = `${count(senders, 'address', 'addresses')} in ${count(networks, 'network', 'networks')}`
+  const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
+  const text = `${count(arrivals, 'request', 'requests')} that nobody vouches for in ${minutes} minutes, from ${from}: ${most}. Refused, nothing of them is trusted, and nothing is to be done.`
+  return [
+    {
+      severity: 'notice',
+      text,
+      cause: 'strangers',
+      count: arrivals,
+      affected: top.map(({ sender }) => sender),
+      href: '/deliveries?view=arrivals&outcome=refused',
+    },
+  ]
+}
+
 function keyProblems(key: KeyState, now: Date): Problem[] {
   const problem = (severity: Problem['severity'], cause: string, text: string): Problem[] => [
-    { severity, cause: `${cause}:${key.name}`, text, href: '/keys' },
+    { severity, cause: `${cause}:${key.name}`, text, href: '/keys', affected: [key.name] },
   ]
   if (key.blocked_until !== null) {
     const until = clockTime(key.blocked_until, now)
@@ -154,12 +222,12 @@ function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[
   if (overdue === 0) return []
   const polling = backlog.due === 0 ? '' : ` Polling what is due takes about ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
   const text = `${count(overdue, 'request is', 'requests are')} overdue: neither a webhook nor a poll has brought ${overdue === 1 ? 'its result' : 'their results'}.${polling}`
-  return [{ severity: 'warning', text, cause: 'overdue', href: '/requests?overdue=true' }]
+  return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }
 
 function parkedProblem({ reason, count: parked }: Cause): Problem {
   const text = `${count(parked, 'delivery', 'deliveries')} parked in the last hour: ${inWords(reason)}.`
-  return { severity: 'warning', text, cause: `parked:${reason}`, href: href('/parked', { reason }) }
+  return { severity: 'warning', text, cause: `parked:${reason}`, count: parked, href: href('/parked', { reason }) }
 }
 
 function inWords(reason: string): string {
@@ -170,23 +238,4 @@ function href(path: string, query: Record<string, string | null>): string {
   const given = new URLSearchParams()
   for (const [name, value] of Object.entries(query)) if (value !== null) given.set(name, value)
   return given.size === 0 ? path : `${path}?${given.toString()}`
-}
-
-function percent(share: number): string {
-  return share > 0 && share < 0.01 ? 'Less than 1 %' : `${Math.min(100, Math.round(share * 100))} %`
-}
-
-function count(n: number, one: string, many: string): string {
-  return `${n} ${n === 1 ? one : many}`
-}
-
-function duration(seconds: number): string {
-  if (seconds < 120) return `${Math.round(seconds)} s`
-  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
-}
-
-/** In UTC, as everywhere; with its day where that is not today. */
-function clockTime(iso: string, now: Date): string {
-  const [day, time] = [iso.slice(0, 10), iso.slice(11, 16)]
-  return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
 }

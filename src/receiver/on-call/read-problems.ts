@@ -7,6 +7,8 @@ import { giveUps, maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
+import { readRefusals, type Refusals } from '../queries/refusals.ts'
+import { readContradictions, readProviderState } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
 
@@ -16,6 +18,8 @@ export const problemSchema = z
     text: z.string().meta({ description: 'What is wrong, in words.' }),
     cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
+    count: z.int().optional().meta({ description: 'How many of what it is about there are now.' }),
+    affected: z.array(z.string()).readonly().optional().meta({ description: 'Whom or what it is about: keys, senders.' }),
   })
   .meta({ id: 'Problem' })
 
@@ -32,8 +36,10 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
   const failed = await giveUps(tx, now)
-  const failing = failingOf(recent, await failingSince(tx, now)).filter(
-    (one) => !isOver(one, failed, new Date(now.getTime() - (recent.minutes + 1) * 60_000)),
+  const from = new Date(now.getTime() - (recent.minutes + 1) * 60_000)
+  const refusals = await readRefusals(tx, from)
+  const failing = failingOf(recent, await failingSince(tx, now), refusals).filter(
+    (one) => !(one.vouched ? isOver(one, failed, from) : refusals.kept.get(one.reason) === undefined),
   )
   const numbers = {
     now,
@@ -44,20 +50,55 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
     reconciler: await reconcilerState(tx, options),
     keys: await keyStates(tx, options),
     giveUps: failed,
+    strangers: strangersOf(recent, refusals),
+    provider: await readProviderState(tx, now),
+    contradictions: await readContradictions(tx, now),
   }
   return { numbers, recent }
 }
 
-function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>): Failing[] {
+function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>, refusals: Refusals): Failing[] {
+  const alone = nothingElseCame(by_outcome)
   return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
     if (outcome !== 'refused' && outcome !== 'unavailable') return []
-    return [{ outcome, reason, arrivals, since: since.get(reason === null ? outcome : `${outcome}/${reason}`) ?? null }]
+    const vouchedFor = outcome === 'unavailable' ? arrivals : Math.min(arrivals, refusals.provided.get(reason) ?? 0)
+    const vouched = vouchedFor > 0
+    if (!vouched && !isFirstKey(reason, alone)) return []
+    return [
+      {
+        outcome,
+        reason,
+        vouched,
+        arrivals: vouched ? vouchedFor : arrivals,
+        since: since.get(reason === null ? outcome : `${outcome}/${reason}`) ?? null,
+      },
+    ]
   })
+}
+
+/** Where nothing authentic comes at all, what no secret matches may be all that the provider sends. */
+function isFirstKey(reason: string | null, alone: boolean): boolean {
+  return alone && reason === 'no_matching_secret'
+}
+
+function nothingElseCame(by_outcome: Recent['by_outcome']): boolean {
+  return by_outcome.every(({ outcome }) => outcome === 'refused' || outcome === 'unavailable')
+}
+
+function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals): Refusals['strangers'] {
+  const alone = nothingElseCame(by_outcome)
+  const arrivals = by_outcome.reduce(
+    (sum, { outcome, reason, arrivals }) =>
+      outcome !== 'refused' || isFirstKey(reason, alone) ? sum : sum + Math.max(0, arrivals - (provided.get(reason) ?? 0)),
+    0,
+  )
+  return { ...strangers, arrivals }
 }
 
 /** For want of a secret or of Postgres, and every one of them was accepted since: the on-call sees that it worked. */
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
-  if (outcome === 'refused' && reason !== 'no_matching_secret') return false
+  // These were turned away before anybody knew whose they are.
+  if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
   return (
     failed.length < maxGiveUps &&
     !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())

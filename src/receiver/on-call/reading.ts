@@ -1,13 +1,16 @@
-import type { ReceiverDeps } from '../program.ts'
+import type { Keys } from '../domain/keys.ts'
+import type { ReceiverSettings } from '../settings.ts'
+
+type Known = {
+  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute'>
+  background: { silentAfterSeconds: number | undefined }
+  keys: () => Keys
+  clock: () => Date
+  startedAt: Date
+}
 
 /** What the readers of the on-call go by: the clock, the settings, and what this process knows of itself. */
-export function readingOptions({
-  settings,
-  background,
-  keys,
-  clock,
-  startedAt,
-}: Pick<ReceiverDeps, 'settings' | 'background' | 'keys' | 'clock' | 'startedAt'>) {
+export function readingOptions({ settings, background, keys, clock, startedAt }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   return { now: clock(), stuckAfterSeconds, fetchRatePerMinute, silentAfterSeconds: background.silentAfterSeconds, startedAt, keys: keys() }
 }

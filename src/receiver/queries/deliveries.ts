@@ -138,6 +138,7 @@ function matching({
   min_ack_ms,
   min_skew_seconds,
   min_arrivals,
+  flag,
   since,
   until,
 }: DeliveryFilters): (SQL | undefined)[] {
@@ -145,6 +146,8 @@ function matching({
     state && stateIs(state),
     outcome && outcomeIs(outcome, until),
     reason === undefined ? undefined : sql`${d.parked_reason} = ${reason}`,
+    // The first half is that of the index.
+    flag === undefined ? undefined : sql`${d.flags} <> '{}' and ${flag}::text = any(${d.flags})`,
     request_id === undefined ? undefined : sql`${d.request_id} = ${request_id}::uuid`,
     webhook_id === undefined ? undefined : hasWebhookId(webhook_id),
     key_name === undefined ? undefined : sql`${d.key_name} = ${key_name} and ${whenKeyMatched(order.at, key_name)}`,

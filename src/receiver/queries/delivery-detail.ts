@@ -37,6 +37,11 @@ export const deliveryDetailSchema = deliverySchema
     }),
     attempts: z.array(attemptSchema),
     failures: z.int().meta({ description: 'Rounds that failed for a reason of its own, while it is pending.' }),
+    claims: z.int().meta({ description: 'How often it was taken to be processed, while it is pending.' }),
+    trouble: z
+      .string()
+      .nullable()
+      .meta({ description: 'Why the last round came to nothing, where that was no failure of its own, while it is pending.' }),
     due_at: z.iso.datetime().nullable().meta({ description: 'When it is processed next, while it is pending.' }),
     arrival_log: z.array(arrivalSchema),
   })
@@ -48,6 +53,8 @@ const maxRows = 200
 type Stored = RowOf<typeof schema.deliveries, 'headers' | 'body'> & {
   due_at: string | null
   failures: number | null
+  claims: number | null
+  trouble: string | null
   landed_at: string | null
 }
 
@@ -56,7 +63,7 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
   return readWithin(db, async (tx) => {
     const [row] = await tx.execute<DeliveryRow>(selectDeliveries(sql`where ${d.id} = ${id}::uuid`))
     const [stored] = await tx.execute<Stored>(sql`
-      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${i.due_at}, ${i.failures}, ${r.landed_at}
+      select ${d.headers} - 'x-service-signature' as headers, ${d.body}, ${list(i, 'due_at', 'failures', 'claims', 'trouble')}, ${r.landed_at}
       from mediadock.deliveries d left join mediadock.inbox i on ${i.delivery_id} = ${d.id}
       left join mediadock.requests r on ${r.request_id} = ${d.request_id} where ${d.id} = ${id}::uuid`)
     if (!row || !stored) return undefined
@@ -77,6 +84,8 @@ export async function findDelivery(db: Database, id: string): Promise<DeliveryDe
       },
       attempts: attempts.map(({ attempted_at, outcome, detail }) => ({ attempted_at, outcome, detail })),
       failures: stored.failures ?? 0,
+      claims: stored.claims ?? 0,
+      trouble: stored.trouble,
       due_at: iso(stored.due_at),
       arrival_log: arrivals,
     }

@@ -92,6 +92,8 @@ const common = {
   ...times,
 }
 
+export const deliveryFlags = ['contradiction', 'key_mismatch', 'foreign_host', 'id_reused'] as const
+
 export const deliveryOutcomes = [...arrivalOutcomes, ...processingOutcomes] as const
 
 export const deliveryFiltersSchema = z.strictObject({
@@ -104,6 +106,10 @@ export const deliveryFiltersSchema = z.strictObject({
         'Of its last processing (landed, …), or of one of its arrivals (accepted, duplicate; refused, unavailable: of the newest 20,000 such arrivals before `until`).',
     }),
   model: textFilter.optional().meta({ description: 'Of its request.' }),
+  flag: z
+    .enum(deliveryFlags, `must be one of ${deliveryFlags.join(', ')}`)
+    .optional()
+    .meta({ description: 'A mark that is on it.' }),
   min_arrivals: atLeast('Came so many times or more'),
   ids: idsFilter.optional().meta({ description: `At most ${maxIds} ids of deliveries, with commas between them.` }),
 })

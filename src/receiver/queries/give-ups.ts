@@ -9,11 +9,13 @@ import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { giveUpClock, maxAttempts } from './give-up.ts'
 import { isoAlways } from './page.ts'
+import { namesKnownRequest, unsignedReasons } from './refusals.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
 const d = columnsOf(schema.deliveries, 'd')
-const quarantine = columnsOf(arriving.quarantine)
+const q = columnsOf(arriving.quarantine, 'q')
 const requests = columnsOf(schema.requests)
+const senders = columnsOf(arriving.knownSenders)
 
 export const giveUpSchema = z
   .object({
@@ -42,9 +44,7 @@ export type GiveUp = z.infer<typeof giveUpSchema>
 /** Somewhat longer than the quarter of an hour that six attempts take: what was given up is still to be seen in the morning. */
 const lookBackHours = 12
 export const maxGiveUps = 200
-/** Of the newest failures only: a flood of forged ids must not cost more. */
 const maxArrivals = 20_000
-const bodyBytes = 4096
 
 type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> & {
   /** Of those that claimed one. */
@@ -53,13 +53,15 @@ type Row = RowOf<typeof arriving.arrivals, 'outcome' | 'reason' | 'request_id'> 
   attempts: number
   first_seen: string
   last_seen: string
-  body: RowOf<typeof arriving.quarantine, 'body'>['body'] | null
 }
 
 /**
  * The webhooks that failed here and have not been accepted since, as the
  * provider's clock sees them: first those that it will still send, the one that
- * ends soonest first; then those that it has given up, the newest first.
+ * ends soonest first; then those that it has given up, the newest first. Of what was
+ * refused only what may be the provider's: it names a request that something authentic has
+ * named, or is signed, and came from where something authentic came from. A scanner can
+ * invent any number of ids.
  */
 export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
   return readWithin(db, (tx) => giveUps(tx, now))
@@ -67,12 +69,20 @@ export async function listGiveUps(db: Database, now: Date): Promise<GiveUp[]> {
 
 /** The same inside another read. */
 export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
-  const since = new Date(now.getTime() - lookBackHours * 3_600_000)
+  const at = sql`${new Date(now.getTime() - lookBackHours * 3_600_000).toISOString()}::timestamptz`
+  const unsigned = sql.param([...unsignedReasons])
   const rows = await tx.execute<Row>(sql`
-    with failed as materialized (
-      select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
-      where ${arrivals.outcome} in ('refused', 'unavailable') and ${arrivals.arrived_at} >= ${since.toISOString()}::timestamptz and ${arrivals.webhook_id} is not null
-      order by ${arrivals.arrived_at} desc limit ${maxArrivals}
+    with known as materialized (select distinct ${senders.source} from mediadock.known_senders),
+    failed as materialized (
+      (select ${list(arrivals, 'webhook_id', 'outcome', 'reason', 'arrived_at', 'request_id')} from mediadock.arrivals
+        -- Its signature was verified before it could not be stored.
+        where ${arrivals.outcome} = 'unavailable' and ${arrivals.key_name} is not null and ${arrivals.arrived_at} >= ${at} and ${arrivals.webhook_id} is not null
+        order by ${arrivals.arrived_at} desc limit ${maxArrivals})
+      union all
+      (select ${q.webhook_id}, 'refused', ${q.reason}, ${q.arrived_at}, ${q.request_id} from mediadock.quarantine q
+        where ${q.arrived_at} >= ${at} and ${q.webhook_id} is not null
+          and (${namesKnownRequest} or (${q.reason} <> all(${unsigned}::text[]) and ${q.source} in (select source from known)))
+        order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last limit ${maxArrivals})
     ),
     webhooks as (
       select webhook_id, (array_agg(outcome order by arrived_at desc))[1] as outcome, (array_agg(reason order by arrived_at desc))[1] as reason,
@@ -86,25 +96,19 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
         where ${d.webhook_id} = w.webhook_id and ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} limit 1) is null
       order by last_seen desc limit ${maxGiveUps}
     )
-    select o.webhook_id, o.outcome, o.reason, o.attempts, o.first_seen, o.last_seen, o.request_id, kept.body
-    from open o left join (
-      select distinct on (${quarantine.webhook_id}) ${quarantine.webhook_id}, substr(${quarantine.body}, 1, ${bodyBytes}::int) as body from mediadock.quarantine
-      where ${quarantine.webhook_id} in (select webhook_id from open) order by ${quarantine.webhook_id}, ${quarantine.arrived_at} desc
-    ) as kept using (webhook_id)`)
+    select * from open`)
   const found = rows.map((row) => toGiveUp(row, now))
   const statuses = await statusesOf(tx, found)
   return found.map((one) => ({ ...one, request_status: statuses.get(one.request_id ?? '') ?? null })).toSorted(inOrder)
 }
 
-const claimedRequestId = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
-
-function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, body, ...row }: Row, now: Date): GiveUp {
+function toGiveUp({ webhook_id, outcome, reason, attempts, request_id, ...row }: Row, now: Date): GiveUp {
   const [first_seen, last_seen] = [isoAlways(row.first_seen), isoAlways(row.last_seen)]
   const clock = giveUpClock({ attempts, lastSeenAt: new Date(last_seen), now })
   return {
     id: webhook_id,
     webhook_id,
-    request_id: request_id ?? claimedRequestId.exec(body?.toString('latin1') ?? '')?.[1]?.toLowerCase() ?? null,
+    request_id,
     request_status: null,
     reason,
     outcome,

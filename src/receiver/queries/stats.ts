@@ -10,6 +10,7 @@ import { countParked, depth } from '../landing/inbox.ts'
 import { readBacklog, type BacklogOptions } from '../reconciling/backlog.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { readWithin } from './deadline.ts'
+import { issueSchema, openIssues } from './issues.ts'
 import { isoAlways, maxUrlLength } from './page.ts'
 import { readRecent } from './recent.ts'
 import { backlogSchema } from './reconciler.ts'
@@ -33,6 +34,7 @@ export const statsSchema = z
     overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
     backlog: backlogSchema,
     quota_remaining: z.record(z.string(), z.int()).meta({ description: 'Calls to the provider that each key has left in this minute.' }),
+    issues: z.array(issueSchema).meta({ description: 'What is wrong now, the worst first, those that are muted included.' }),
     recent: z.object({
       minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
       arrivals: z.int(),
@@ -83,6 +85,7 @@ export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRat
       overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
       backlog: await readBacklog(tx, { now, stuckAfterSeconds, fetchRatePerMinute, keys }),
       quota_remaining: Object.fromEntries(await remainingCalls(tx, fetchRatePerMinute, now)),
+      issues: await openIssues(tx, now),
       recent: await readRecent(tx, now),
       arrivals: await latestArrivals(tx),
       results: await latestResults(tx),

@@ -3,6 +3,7 @@ import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { ReconcileRun } from './reconciler.ts'
 
@@ -51,7 +52,7 @@ export async function recorded(
     run = await work()
   } catch (error) {
     // Postgres itself may be what failed.
-    await ended({ run: undefined, error: error instanceof Error ? error.message : String(error) }).catch(() => {})
+    await ended({ run: undefined, error: failureWords(error) }).catch(() => {})
     throw error
   }
   return { id: await ended({ run }), run }

@@ -2,6 +2,7 @@ import { sql } from 'drizzle-orm'
 import { withDeadline } from '../../runtime/deadline.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { type Database } from '../../runtime/postgres/postgres.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const audit = columnsOf(onCall.audit)
@@ -55,7 +56,7 @@ export async function audited<T>(
   try {
     result = await work()
   } catch (error) {
-    await note(deps, taken, { error: error instanceof Error ? error.message : String(error) })
+    await note(deps, taken, { error: failureWords(error) })
     throw error
   }
   const detail = detailOf(result)

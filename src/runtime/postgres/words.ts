@@ -89,6 +89,17 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
   }
 }
 
+/**
+ * Any error in words for a person: Postgres's and the network's explained, everything else by its own message,
+ * never the statement that drizzle puts around it.
+ */
+export function failureWords(error: unknown): string {
+  const failure = explainPostgres(error)
+  if (failure) return failure.words
+  const cause = databaseErrorOf(error)
+  return cause instanceof Error ? cause.message || cause.name : String(cause)
+}
+
 function sqlStateWords(code: string, message: string): string {
   const what = `Postgres says: ${message.replaceAll(/\s*\n\s*/g, ' ')} (${code})`
   return advice[code] === undefined ? what : `${what}: ${advice[code]}`

@@ -13,6 +13,9 @@ const calm: Numbers = {
   reconciler: { silent: false, silent_after_seconds: 300, last_run: null, backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 70 } },
   keys: [],
   giveUps: [],
+  strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
+  provider: { failing_since: null, failed: 0, detail: null },
+  contradictions: { open: 0, decided: 0 },
 }
 const key: KeyState = {
   id: 'live',
@@ -46,7 +49,7 @@ const giveUp: GiveUp = {
   given_up: false,
 }
 const refusedFor = (reason: string | null, arrivals: number, since: string | null = '2026-03-04T01:12:00.000Z') => ({
-  recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, since }] },
+  recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, since, vouched: true }] },
 })
 const run = {
   id: 1,
@@ -124,7 +127,7 @@ const cases: Case[] = [
     {
       recent: {
         ...calm.recent,
-        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, since: null }],
+        failing: [{ outcome: 'unavailable', reason: 'postgres_failed', arrivals: 1, since: null, vouched: true }],
         arrivals: 1000,
       },
     },
@@ -206,6 +209,84 @@ const cases: Case[] = [
     { severity: 'warning', cause: 'reconciler_failed', href: '/reconciler', text: 'The last run of the reconciler failed: no such table.' },
   ],
   [
+    'a provider that has just stopped to answer',
+    { provider: { failing_since: '2026-03-04T02:57:00.000Z', failed: 4, detail: 'answered 503' } },
+    {
+      severity: 'warning',
+      cause: 'provider_unreachable',
+      href: '/reconciler',
+      text: 'The provider gives no usable answer since 02:57 (answered 503). It is asked again by itself until it answers.',
+    },
+  ],
+  [
+    'one that has not answered for long',
+    {
+      provider: { failing_since: '2026-03-03T22:00:00.000Z', failed: 40, detail: null },
+      reconciler: { ...calm.reconciler, backlog: { ...calm.reconciler.backlog, incomplete: 9 } },
+    },
+    {
+      severity: 'critical',
+      cause: 'provider_unreachable',
+      href: '/reconciler',
+      text: 'The provider gives no usable answer since 2026-03-03 22:00. 9 results wait to be completed. It is asked again by itself until it answers.',
+    },
+  ],
+  [
+    'a webhook that says another end',
+    { contradictions: { open: 1, decided: 0 } },
+    {
+      severity: 'warning',
+      cause: 'contradiction',
+      href: '/deliveries?flag=contradiction',
+      text: "1 webhook says another end than the one that stands: the first end stays until the provider's own result decides.",
+    },
+  ],
+  [
+    'webhooks that the provider itself contradicts',
+    { contradictions: { open: 0, decided: 3 } },
+    {
+      severity: 'notice',
+      cause: 'contradiction_decided',
+      href: '/deliveries?flag=contradiction',
+      text: "3 webhooks of the last hour said otherwise than the provider's own result, which stands.",
+    },
+  ],
+  [
+    'a scanner',
+    {
+      strangers: {
+        arrivals: 200,
+        senders: 2,
+        networks: 1,
+        top: [
+          { sender: '203.0.113.7', arrivals: 180 },
+          { sender: '203.0.113.9', arrivals: 20 },
+        ],
+      },
+    },
+    {
+      severity: 'notice',
+      cause: 'strangers',
+      href: '/deliveries?view=arrivals&outcome=refused',
+      text: '200 requests that nobody vouches for in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). Refused, nothing of them is trusted, and nothing is to be done.',
+    },
+  ],
+  [
+    'all that comes signed with a secret that is not here, and nothing to tell whose it is',
+    {
+      recent: {
+        ...calm.recent,
+        failing: [{ outcome: 'refused', reason: 'no_matching_secret', arrivals: 100, since: null, vouched: false }],
+      },
+    },
+    {
+      severity: 'warning',
+      cause: 'refused:no_matching_secret',
+      href: '/parked?reason=no_matching_secret',
+      text: "100 % of arrivals refused in the last 5 minutes: no secret matches. Nothing authentic has come in this time: either the secret of the provider's key is missing here, or a stranger tries.",
+    },
+  ],
+  [
     'a key that is not accepted',
     { keys: [{ ...key, blocked_until: '2026-03-04T03:04:00.000Z', blocked_reason: 'unauthorized' }] },
     {
@@ -273,7 +354,7 @@ describe('what is wrong, in words', () => {
   })
 
   it.each(cases)('%s', (_what, numbers, expected) => {
-    expect(problemsOf({ ...calm, ...numbers })).toEqual([expected])
+    expect(problemsOf({ ...calm, ...numbers })).toEqual([expect.objectContaining(expected)])
   })
 
   it.each<[string, Partial<Numbers>]>([

@@ -1,0 +1,60 @@
+import { z } from 'zod'
+import { actorOf } from '../../pages/access.ts'
+import { muteIssue } from '../on-call/issues.ts'
+import type { ReceiverDeps } from '../program.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
+import { pageSchema } from '../queries/page.ts'
+import { auditedCall } from './audited-call.ts'
+import { readBody } from './body.ts'
+import { jsonBody, responses, unknown, type Operation } from './operation.ts'
+
+const maxMinutes = 7 * 24 * 60
+const muteSchema = z.strictObject({
+  minutes: z.int().min(0).max(maxMinutes).meta({ description: 'From now on; 0 ends it.' }),
+})
+const mutedSchema = z.object({ id: z.int(), muted_until: z.iso.datetime().nullable() }).meta({ id: 'MutedIssue' })
+const issueIdSchema = z.object({ id: z.string().regex(/^\d{1,15}$/) })
+
+/** What is or was wrong, and that somebody knows of it. */
+export function issueOperations(deps: ReceiverDeps): Operation[] {
+  const { db, clock } = deps
+  const list: Operation = {
+    method: 'get',
+    path: '/issues',
+    document: {
+      operationId: 'listIssues',
+      summary: 'What is wrong, and what was, the latest first',
+      requestParams: { query: issueListSchema },
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(issueSchema) } }, 400),
+    },
+    answer: async (req, res) => res.json(await listIssues(db, parseFilters(issueListSchema, req.query), clock())),
+  }
+  const mute: Operation = {
+    method: 'post',
+    path: '/issues/{id}/mute',
+    document: {
+      operationId: 'muteIssue',
+      summary: 'Say that somebody knows of it: nobody is told until then, unless it becomes worse',
+      requestParams: { path: issueIdSchema },
+      requestBody: jsonBody(muteSchema),
+      responses: responses({ 200: { description: 'Until when', schema: mutedSchema } }, 400, 404, 413, 415),
+    },
+    answer: async (req, res) => {
+      const parsed = issueIdSchema.safeParse(req.params)
+      if (!parsed.success) throw unknown(req)
+      const id = Number(parsed.data.id)
+      const { minutes } = await readBody(req, res, muteSchema)
+      const until = minutes === 0 ? undefined : new Date(clock().getTime() + minutes * 60_000)
+      const muted = await auditedCall(deps, req, {
+        action: 'mute_issue',
+        target: parsed.data.id,
+        detailOf: (done) => done && { ...done, minutes },
+        work: () => muteIssue(db, { id, until, by: actorOf(req) }),
+      })
+      if (!muted) throw unknown(req)
+      res.json({ id, muted_until: until?.toISOString() ?? null })
+    },
+  }
+  return [list, mute]
+}

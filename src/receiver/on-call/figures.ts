@@ -1,0 +1,20 @@
+// Figures as the sentences of problems have them.
+
+export function percent(share: number): string {
+  return share > 0 && share < 0.01 ? 'Less than 1 %' : `${Math.min(100, Math.round(share * 100))} %`
+}
+
+export function count(n: number, one: string, many: string): string {
+  return `${n} ${n === 1 ? one : many}`
+}
+
+export function duration(seconds: number): string {
+  if (seconds < 120) return `${Math.round(seconds)} s`
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`
+}
+
+/** In UTC, as everywhere; with its day where that is not today. */
+export function clockTime(iso: string, now: Date): string {
+  const [day, time] = [iso.slice(0, 10), iso.slice(11, 16)]
+  return day === now.toISOString().slice(0, 10) ? time : `${day} ${time}`
+}

@@ -1,0 +1,128 @@
+import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import type { Problem } from './problems.ts'
+
+const issues = columnsOf(onCall.issues)
+const i = columnsOf(onCall.issues, 'i')
+
+/** What has not been seen for so long is over: one that comes and goes within it is one issue. */
+export const closeAfterSeconds = 60
+/** A few more of something are no news; twice as many are. */
+const worthTelling = 5
+const maxText = 2000
+
+const written = [
+  'cause',
+  'severity',
+  'text',
+  'href',
+  'count',
+  'peak',
+  'affected',
+  'opened_at',
+  'seen_at',
+  'untold',
+  'tell_at',
+  'told_count',
+] as const
+
+export type Noted = { opened: number; closed: number }
+
+/**
+ * Keeps what is wrong now as issues: what is new opens one, what is there already goes on, and
+ * what has not been seen for a minute is closed. One statement, which any number of
+ * replicas may run: of each cause there is one that is open, and whoever changes it first
+ * notes what is to be told. `tells`: whether there is anybody to be told.
+ */
+export async function noteIssues(
+  db: Database,
+  problems: readonly Problem[],
+  { now, tells }: { now: Date; tells: boolean },
+): Promise<Noted> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const seen = problems.map(({ cause, severity, text, href, count, affected }) => ({
+    cause: cause.slice(0, maxText),
+    severity,
+    text: storable(text),
+    href: href.slice(0, maxText),
+    count: count ?? null,
+    affected: [...(affected ?? [])].map(storable),
+  }))
+  const rank = (severity: typeof issues.severity) => sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
+  const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
+    or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, ${worthTelling})))`
+  const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
+  // A mute ends where it becomes worse than what was muted.
+  const isMuted = sql`(coalesce(${i.muted_until} > ${at}, false) and not ${rises})`
+  const isTold = sql`(${tells}::boolean and excluded.severity <> 'notice' and ${isWorse} and not ${isMuted})`
+  const rows = await db.execute<{ opened: number; closed: number }>(sql`
+    with seen as materialized (
+      select * from jsonb_to_recordset(${JSON.stringify(seen)}::jsonb) as s (cause text, severity text, text text, href text, count int, affected text[])
+      limit ${seen.length}
+    ),
+    -- In one order, so that two replicas never wait for each other.
+    noted as (
+      insert into mediadock.issues as i (${list(issues, ...written, 'muted_until', 'muted_by')})
+      select cause, severity, text, href, count, count, affected, ${at}, ${at},
+        case when ${tells}::boolean and severity <> 'notice' and muted.until is null then 'opened' end, ${at},
+        case when severity <> 'notice' then coalesce(count, 0) end, muted.until, muted.by
+      from seen left join lateral (
+        -- Who muted it an hour ago does not want to hear that it is there again.
+        select ${i.muted_until} as until, ${i.muted_by} as by from mediadock.issues i where ${i.cause} = seen.cause and ${i.muted_until} > ${at}
+        order by ${i.muted_until} desc limit 1
+      ) as muted on true order by cause
+      on conflict (cause) where closed_at is null do update set
+        severity = excluded.severity, text = excluded.text, href = excluded.href, count = excluded.count, affected = excluded.affected,
+        peak = greatest(${i.peak}, excluded.count), seen_at = greatest(${i.seen_at}, excluded.seen_at),
+        worsened_at = case when ${isWorse} then ${at} else ${i.worsened_at} end,
+        muted_until = case when ${rises} then null else ${i.muted_until} end,
+        untold = case when not ${isTold} then ${i.untold} when ${i.untold} = 'opened' or ${i.told_count} is null then 'opened' else 'worsened' end,
+        tell_at = case when ${isTold} then ${at} else ${i.tell_at} end,
+        tell_tries = case when ${isTold} then 0 else ${i.tell_tries} end,
+        told_count = case when ${isWorse} and excluded.severity <> 'notice' then coalesce(excluded.count, 0) else ${i.told_count} end
+      returning i.xmax = 0 as is_new
+    ),
+    over as (
+      select ${issues.id} from mediadock.issues where ${issues.closed_at} is null and ${issues.seen_at} < ${at} - make_interval(secs => ${closeAfterSeconds})
+        and ${issues.cause} <> all(array(select cause from seen)) order by ${issues.id} for update skip locked
+    ),
+    closed as (
+      update mediadock.issues as i set closed_at = ${at}, tell_at = ${at}, tell_tries = 0,
+        untold = case when ${tells}::boolean and ${i.told_count} is not null and not coalesce(${i.muted_until} > ${at}, false) then 'closed' end
+      from over where ${i.id} = over.id returning 1
+    )
+    select (select count(*)::int from noted where is_new) as opened, (select count(*)::int from closed) as closed`)
+  return answered(rows, 'keeping what is wrong as issues')[0] ?? { opened: 0, closed: 0 }
+}
+
+/** Somebody knows of it: nobody is told until then, unless it becomes worse. Answers whether it is open. */
+export async function muteIssue(
+  db: Database,
+  { id, until, by }: { id: number; until: Date | undefined; by: string },
+): Promise<Pick<RowOf<typeof onCall.issues, 'cause'>, 'cause'> | undefined> {
+  const rows = await db.execute<RowOf<typeof onCall.issues, 'cause'>>(sql`
+    update mediadock.issues set ${issues.muted_until} = ${until?.toISOString() ?? null}::timestamptz, ${issues.muted_by} = ${until ? by : null},
+      ${issues.untold} = case when ${until !== undefined}::boolean then null else ${issues.untold} end
+    where ${issues.id} = ${id}::bigint and ${issues.closed_at} is null returning ${issues.cause}`)
+  return answered(rows, 'muting an issue')[0]
+}
+
+/** Postgres stores neither NUL nor lone surrogates. */
+function storable(text: string): string {
+  return text.replaceAll('\0', '').toWellFormed().slice(0, maxText).toWellFormed()
+}
+
+/** Postgres was away, and is back: an issue that is over, once for all replicas that saw it. */
+export async function noteOutage(db: Database, { since, now, tells }: { since: Date; now: Date; tells: boolean }): Promise<void> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const text = 'Postgres was away: deliveries were answered 503 and came again.'
+  await db.execute(sql`
+    insert into mediadock.issues (${list(issues, 'cause', 'severity', 'text', 'href', 'opened_at', 'seen_at', 'closed_at', 'untold', 'tell_at')})
+    select 'postgres_away', 'critical', ${text}, '/deliveries?view=arrivals&outcome=unavailable', ${since.toISOString()}::timestamptz, ${at}, ${at},
+      case when ${tells}::boolean then 'closed' end, ${at}
+    where not exists (select from mediadock.issues where ${issues.cause} = 'postgres_away' and ${issues.closed_at} > ${since.toISOString()}::timestamptz)`)
+}

@@ -1,0 +1,52 @@
+import { startLoop, type Loop } from '../../runtime/loop.ts'
+import type { WorkerDeps } from '../landing/worker.ts'
+import { silentAfterSeconds } from '../reconciling/silence.ts'
+import type { ReceiverSettings } from '../settings.ts'
+import { tellOnce } from './alerts.ts'
+import { readingOptions } from './reading.ts'
+import { workOnReplays } from './replay-jobs.ts'
+import { createWatch } from './watch.ts'
+
+export type OnCallRole = 'replays' | 'issues' | 'alerts'
+
+export type OnCallRolesDeps = {
+  settings: ReceiverSettings
+  landing: WorkerDeps
+  /** How what is wrong is told outside. */
+  fetch: typeof globalThis.fetch
+  after: Promise<void>
+  signal: AbortSignal
+}
+
+const pollMs = 1000
+const issuesMs = 10_000
+/** As long as a round of a replay is claimed for. */
+const replayDeadlineMs = 60_000
+
+/** The roles that work for the on-call: replays that the console began, what is wrong as issues, and telling of them. */
+export function startOnCallRoles({ settings, landing, fetch, after, signal }: OnCallRolesDeps): Record<OnCallRole, Loop> {
+  const { db, clock, logger, keys } = landing
+  const common = { after, logger, signal }
+  const from = new URL(settings.webhookPublicUrl).host
+  const alerting = { db, clock, logger, fetch, url: settings.alertWebhookUrl, from, signal }
+  const known = {
+    settings,
+    background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron) },
+    keys,
+    clock,
+    startedAt: clock(),
+  }
+  const alerts = startLoop({ name: 'alerts', runOnce: () => tellOnce(alerting), idleMs: pollMs, ...common })
+  const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })
+  return {
+    alerts,
+    issues: startLoop({ name: 'issues', runOnce: watch, idleMs: issuesMs, ...common }),
+    replays: startLoop({
+      name: 'replays',
+      runOnce: () => workOnReplays({ landing, signal }),
+      idleMs: pollMs,
+      roundDeadlineMs: replayDeadlineMs,
+      ...common,
+    }),
+  }
+}

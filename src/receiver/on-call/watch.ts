@@ -1,0 +1,51 @@
+import { isOutage } from '../../runtime/postgres/errors.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
+import { QueryTimeoutError } from '../queries/deadline.ts'
+import { tellAway, type AlertDeps } from './alerts.ts'
+import { noteIssues, noteOutage } from './issues.ts'
+import { readProblems, type ProblemsOptions } from './read-problems.ts'
+
+/** Shorter than this is a restart, or a failover. */
+const awayAfterMs = 30_000
+
+export type WatchDeps = AlertDeps & {
+  /** What the readers go by, now. */
+  read: () => ProblemsOptions
+  /** There may be something to tell. */
+  onChanged: () => void
+}
+
+/**
+ * One round of the role that keeps what is wrong as issues. While Postgres itself is away nothing can be kept:
+ * that is told without it, by each replica for itself, and is an issue that is over once Postgres is back.
+ */
+export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
+  const { db, clock, url, read, onChanged } = deps
+  const tells = url !== undefined
+  let awaySince: Date | undefined
+  let isTold = false
+  return async () => {
+    try {
+      const problems = await readProblems(db, read())
+      const now = clock()
+      if (awaySince !== undefined && now.getTime() - awaySince.getTime() >= awayAfterMs)
+        await noteOutage(db, { since: awaySince, now, tells: tells && isTold })
+      awaySince = undefined
+      isTold = false
+      const { opened, closed } = await noteIssues(db, problems, { now, tells })
+      if (opened + closed > 0) deps.logger.info({ opened, closed }, 'what is wrong has changed')
+      onChanged()
+      return { more: false }
+    } catch (error) {
+      // A server that is frozen answers nothing, too.
+      if (isOutage(error) || error instanceof QueryTimeoutError) {
+        awaySince ??= clock()
+        if (!isTold && clock().getTime() - awaySince.getTime() >= awayAfterMs) {
+          isTold = true
+          await tellAway(deps, { since: awaySince, words: failureWords(error) })
+        }
+      }
+      throw error
+    }
+  }
+}

@@ -1,0 +1,85 @@
+import { sql } from 'drizzle-orm'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { networkOf, sourceOf } from '../intake/refused-source.ts'
+
+const arrivals = columnsOf(arriving.arrivals)
+const q = columnsOf(arriving.quarantine, 'q')
+const r = columnsOf(schema.requests, 'r')
+const senders = columnsOf(arriving.knownSenders)
+
+/** Who has no secret sends these: of the provider they are only where they name a request that something authentic has named. */
+export const unsignedReasons: ReadonlySet<string | null> = new Set(['missing_header', 'malformed_header', 'invalid_webhook_id'])
+/** A secret of ours made them. */
+const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
+
+const maxArrivals = 20_000
+const maxSenders = 500
+const shownSenders = 3
+
+/** The refused arrivals of a time: what may be the provider's, by reason, and what strangers sent. */
+export type Refusals = {
+  /** Of each reason, as many as came from a sender who is known, or name a request that something authentic has named. */
+  provided: ReadonlyMap<string | null, number>
+  /** How many of each reason lie in the quarantine still. */
+  kept: ReadonlyMap<string | null, number>
+  strangers: Strangers
+}
+
+export type Strangers = {
+  arrivals: number
+  /** How many there were of each, and those who sent most: an address, or the /64 of an IPv6 one. */
+  senders: number
+  networks: number
+  top: readonly { sender: string; arrivals: number }[]
+}
+
+/** Tells apart what somebody tries from what the provider may have sent: by what was authentic before, not by what it says of itself. */
+export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> {
+  const since = sql`${from.toISOString()}::timestamptz`
+  const rows = await tx.execute<RowOf<typeof arriving.arrivals, 'reason' | 'remote'> & { arrivals: number }>(sql`
+    select reason, remote, sum(1 + folded)::int as arrivals from (
+      select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
+      where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since} order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
+    ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
+  if (rows.length === 0) return { provided: new Map(), kept: new Map(), strangers: { arrivals: 0, senders: 0, networks: 0, top: [] } }
+  const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
+    select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
+    from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
+  const known = new Set(
+    (await tx.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)).map(({ source }) => source),
+  )
+  const provided = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
+  const strangers = new Map<string, number>()
+  for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
+    const own = some.filter(({ remote }) => ours.has(reason) || (!unsignedReasons.has(reason) && known.has(sourceOf(remote ?? undefined))))
+    const all = sum(some)
+    provided.set(reason, Math.min(all, Math.max(sum(own), provided.get(reason) ?? 0)))
+    for (const { remote, arrivals } of some)
+      if (!own.some((one) => one.remote === remote)) {
+        const sender = sourceOf(remote ?? undefined)
+        strangers.set(sender, (strangers.get(sender) ?? 0) + arrivals)
+      }
+  }
+  const top = [...strangers].toSorted(([, a], [, b]) => b - a).map(([sender, arrivals]) => ({ sender, arrivals }))
+  return {
+    provided,
+    kept: new Map(quarantined.map(({ reason, kept }) => [reason, kept])),
+    strangers: {
+      arrivals: sum(rows) - [...provided.values()].reduce((all, arrivals) => all + arrivals, 0),
+      senders: top.length,
+      networks: new Set(top.map(({ sender }) => networkOf(sender))).size,
+      top: top.slice(0, shownSenders),
+    },
+  }
+}
+
+/** Whether the row `q` of the quarantine claims a request that was tracked, or that something authentic was about. */
+export const namesKnownRequest = sql`${q.request_id} is not null and (select 1 from mediadock.requests r where ${r.request_id} = ${q.request_id} limit 1) = 1`
+
+function sum(rows: readonly { arrivals: number }[]): number {
+  return rows.reduce((all, { arrivals }) => all + arrivals, 0)
+}

@@ -1,0 +1,78 @@
+import { sql } from 'drizzle-orm'
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
+import * as fetching from '../domain/budgets-schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { iso } from './page.ts'
+
+const budget = columnsOf(fetching.callBudgets)
+const d = columnsOf(schema.deliveries, 'd')
+const polls = columnsOf(onCall.polls)
+const r = columnsOf(schema.requests, 'r')
+
+const lookBackMinutes = 15
+const maxPolls = 2000
+/** So many in a row are no accident of one call. */
+const inARow = 3
+
+/** What the provider's last calls came to. */
+export type ProviderState = {
+  /** Since when no call got a usable answer; null while some do, or none was made. */
+  failing_since: string | null
+  /** How many calls it was, of the last quarter of an hour, and what the last of them came to. */
+  failed: number
+  detail: string | null
+}
+
+/** Whether the provider answers, as all replicas have seen it: by its last calls, not by whether a run went through. */
+export async function readProviderState(tx: Executor, now: Date): Promise<ProviderState> {
+  const since = sql`${new Date(now.getTime() - lookBackMinutes * 60_000).toISOString()}::timestamptz`
+  const rows = await tx.execute<{
+    failed: number
+    first: string | null
+    answered: boolean
+    detail: string | null
+    noted: string | null
+  }>(sql`
+    with recent as materialized (
+      select ${polls.polled_at}, ${polls.detail}, ${polls.outcome} in ('unreachable', 'invalid') as failed from mediadock.polls
+      where ${polls.polled_at} >= ${since} order by ${polls.polled_at} desc limit ${maxPolls}
+    ),
+    answered as (select max(polled_at) as at from recent where not failed),
+    unanswered as (select polled_at, detail from recent, answered where failed and (answered.at is null or polled_at > answered.at))
+    select (select count(*)::int from unanswered) as failed, (select min(polled_at) from unanswered) as first, (select at from answered) is not null as answered,
+      (select detail from unanswered order by polled_at desc limit 1) as detail,
+      (select min(${budget.failing_since}) from mediadock.call_budgets where ${budget.refusals} = 0) as noted`)
+  const { failed, first, answered, detail, noted } = one(rows, 'reading how the provider answers')
+  const failing = failed >= inARow || (failed > 0 && !answered)
+  if (!failing) return { failing_since: null, failed: 0, detail: null }
+  const [seen, before] = [iso(first), iso(noted)]
+  return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
+}
+
+/** Deliveries that say another end than the one that stands. */
+export type Contradictions = {
+  /** Nobody has decided yet: the provider's own result is still to come. */
+  open: number
+  /** The provider's own result stands, and they said otherwise. */
+  decided: number
+}
+
+const maxContradictions = 1000
+
+export async function readContradictions(tx: Executor, now: Date): Promise<Contradictions> {
+  const since = sql`${new Date(now.getTime() - 86_400_000).toISOString()}::timestamptz`
+  const lately = sql`${new Date(now.getTime() - 3_600_000).toISOString()}::timestamptz`
+  const rows = await tx.execute<Contradictions>(sql`
+    select (count(*) filter (where known.confirmed_at is null))::int as open,
+      (count(*) filter (where known.confirmed_at is not null and received_at >= ${lately}))::int as decided
+    from (
+      select ${d.request_id}, ${d.received_at} from mediadock.deliveries d
+      where ${d.flags} <> '{}' and 'contradiction' = any(${d.flags}) and ${d.received_at} >= ${since}
+      order by ${d.received_at} desc nulls last, ${d.id} desc nulls last limit ${maxContradictions}
+    ) as flagged
+    left join lateral (select ${r.confirmed_at} from mediadock.requests r where ${r.request_id} = flagged.request_id) as known on true`)
+  return one(rows, 'counting contradictions')
+}
