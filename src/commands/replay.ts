@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { replayDelivery, type Replay } from '../receiver/landing/replay.ts'
 import type { WorkerDeps } from '../receiver/landing/worker.ts'
+import { groupFailures, shownFailures } from '../receiver/on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../receiver/on-call/replay-many.ts'
 import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
@@ -127,7 +128,10 @@ function print({ replayed, changes, changed, failed }: Replayed, { dryRun, inter
       ]),
     )
   }
-  for (const { delivery_id, message } of failed) process.stderr.write(`mediadock: ${delivery_id}: ${message}\n`)
+  for (const { message, count, delivery_ids } of groupFailures(failed)) {
+    if (count <= shownFailures) for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
+    else process.stderr.write(`mediadock: ${count} deliveries, ${delivery_ids.join(', ')} among them: ${cell(message)}\n`)
+  }
   const end = interrupted.aborted ? ', stopped before the end' : ''
   process.stdout.write(
     `${replayed} ${dryRun ? 'would be replayed' : 'replayed'}, ${changed} ${dryRun ? 'would change' : 'changed'}, ${failed.length} failed${end}\n`,

@@ -49,7 +49,7 @@ function results(found: Found, q: string): Markup {
         html`Neither a request nor a webhook has <span class="mono">${foreign(q, 100)}</span>, and no refused body that is kept claims it: nothing of it has arrived here, or it was pruned after RETENTION_DAYS. If it was submitted elsewhere, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.`,
       ),
     )
-  return html`${requests.length === 0 && deliveries.length === 0 && quarantined.length > 0 ? problem(html`It has not landed: what claims it was refused, as is shown below with its cause.`) : ''} ${parts}`
+  return html`${requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0 && quarantined.length > 0 ? problem(html`It has not landed: what claims it was refused, as is shown below with its cause.`) : ''} ${parts}`
 }
 
 function requestsTable(label: string, requests: Found['requests']): Markup {

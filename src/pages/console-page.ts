@@ -51,7 +51,7 @@ export function page({ title, product, nav, body, below, search, signOut = false
               </nav>`
               : ''
           }
-          ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Search every id" placeholder="Search every id" autocomplete="off" spellcheck="false" data-find /></form>`}
+          ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Find any id" placeholder="Find any id" autocomplete="off" spellcheck="false" data-find /></form>`}
           ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>

@@ -242,7 +242,7 @@ describe('replaying many', () => {
     const all = await open('deliveries/replay', { expectProblems: true })
     expect(await all.getByRole('alert').innerText()).toMatch(/without a filter nothing is replayed/)
     const lost = await open(`deliveries/replays/${randomUUID()}`, { expectProblems: true })
-    expect(await lost.getByRole('alert').innerText()).toMatch(/not known here/)
+    expect(await lost.getByRole('alert').innerText()).toMatch(/There is no such replay/)
   })
 })
 

@@ -30,7 +30,9 @@ const tile = async (page: Page, label: string) => (await page.locator('a.tile', 
 const goTo = (page: Page, name: string) => page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name, exact: true }).click()
 
 it('a secret is missing: the banner names it, the key is added, the quarantine is verified again, all land', async () => {
-  const { program, keysFile, base, internalBase, database } = await startProductionReceiver()
+  const world = await startWorld()
+  onTestFinished(world.close)
+  const { program, keysFile, base, internalBase, database } = await startProductionReceiver({ GENERATION_API_URL: world.url })
   const missing = 'whsec_of_the_new_key'
   const send = async (secret: string, sample = okAudio(), webhookId: string = randomUUID()) =>
     (await deliver(`${base}/webhooks`, sample.body, { secret, webhookId })).status

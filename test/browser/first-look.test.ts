@@ -188,3 +188,114 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and once it 
   const audit = await sql`select detail from mediadock.audit where action = 'replay_many' order by id desc limit 1`
   expect(audit[0]?.['detail']).toEqual({ count: 30, replayed: 30, changed: 30, failed: 0, end: 'done' })
 })
+
+it('a reconciler that is silent is critical, and one press mends it', async () => {
+  const hourly = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { reconcileCron: '0 * * * *' } })
+  onTestFinished(() => hourly.stop())
+  hourly.setNow(new Date(Date.now() + 6 * 3_600_000))
+  const page = await openPage(browser, hourly.internalUrl)
+  const banner = wrong(page).locator('[data-cause=reconciler_silent]')
+  await banner.getByText(/^The reconciler is silent for more than \d+ h: what the webhooks miss is not polled\.$/).waitFor()
+  await banner.getByRole('link').click()
+  await page.getByRole('button', { name: 'Run now' }).click()
+  await page.waitForURL(/open=/)
+  await page.getByRole('link', { name: 'Now', exact: true }).click()
+  await wrong(page).getByText('Nothing is wrong').waitFor()
+})
+
+it('a quota that is spent names the key, and leads to what is left of each', async () => {
+  await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted)
+    values ('live', array_prepend(100000, array_fill(0, array[60])), extract(epoch from now())::bigint, false)`
+  const page = await open()
+  const banner = wrong(page).locator('[data-cause="quota_spent:live"]')
+  await banner.getByText(/^The quota of the key live is used up: 100000 calls in the last minute\.$/).waitFor()
+  expect(await tile(page, 'Quota left')).toMatch(/^Quota left this minute 0 live /)
+  await banner.getByRole('link').click()
+  await page.waitForURL('**/keys')
+})
+
+it('one that fails for ever says why it waits', async () => {
+  const id = await track(database)
+  const held = Promise.withResolvers<void>()
+  const locked = Promise.withResolvers<void>()
+  const holding = database.sql.begin(async (sql) => {
+    await sql`select from mediadock.requests where request_id = ${id} for update`
+    locked.resolve()
+    await held.promise
+  })
+  await locked.promise
+  await deliver(receiver.webhookUrl, okAudio(id).body)
+  await eventually(async () => (await database.sql`select from mediadock.inbox where trouble is not null`).length === 1, 30_000)
+  const [delivery] = await database.sql`select id from mediadock.deliveries`
+  const page = await open(`deliveries/${delivery?.['id']}`)
+  const lead = await page.locator('.lead').innerText()
+  expect(lead).toMatch(/It was tried (once|\d+ times) and could not be landed: the row of its request is locked by an open transaction\./)
+  expect(lead).not.toContain('Nothing is to be done.')
+  held.resolve()
+  await holding
+  await settled()
+})
+
+it('tells how keys change in this process, and only that', async () => {
+  await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_of_nobody' })
+  await rows('quarantine', 1)
+  const file = await startTestReceiver({ databaseUrl: database.url, settings: { keysFile: '/run/secrets/keys.json' } })
+  onTestFinished(() => file.stop())
+  const told = async (of: TestReceiver, path: string) => (await fetch(`${of.internalUrl}${path}`)).text()
+  for (const path of ['parked', 'parked?reason=no_matching_secret', 'parked/verify', 'keys']) {
+    const [here, there] = [await told(receiver, path), await told(file, path)]
+    expect([path, here.includes('change them there, and restart it'), here.includes('send it SIGHUP')]).toEqual([path, true, false])
+    expect([path, there.includes('change them there, and send it SIGHUP'), there.includes('restart it')]).toEqual([path, true, false])
+  }
+})
+
+it('a run that Postgres refuses says so in words, never as a statement', async () => {
+  await track(database, { ago: 600 })
+  await database.sql
+    .unsafe(`create function full_disk() returns trigger language plpgsql as $$ begin raise exception 'no space left' using errcode = '53100'; end $$;
+    create trigger full_disk before update on mediadock.requests for each row execute function full_disk()`)
+  await receiver.deps.background.reconcileNow().catch(() => {})
+  const page = await open('reconciler')
+  await page.getByText('“Postgres says: no space left (53100)”').waitFor()
+  expect(await page.locator('main').innerText()).not.toMatch(/Failed query|update mediadock/)
+})
+
+it('a picture that cannot be had is shown as one of ours, and stays so while the page keeps itself fresh', async () => {
+  const id = randomUUID()
+  const gone = { ...shown(id), payload: { ...shown(id).payload, output: { images: [{ url: `${stand.url}/${id}.gone` }] } } }
+  await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(gone)))
+  await settled()
+  const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
+  const picture = page.getByAltText(`Result of ${id}`)
+  await eventually(async () => (await picture.getAttribute('class')) === 'broken')
+  await page.waitForResponse('**/now')
+  await page.waitForResponse('**/now')
+  expect(await picture.getAttribute('class')).toBe('broken')
+  expect(await page.evaluate(`getComputedStyle(document.querySelector('img.broken')).content`)).toContain('no-picture.svg')
+})
+
+it('what is wrong is an issue: since when, muted by a person, still to be seen when it is over', async () => {
+  await deliver(receiver.webhookUrl, Buffer.from('no JSON'))
+  await settled()
+  receiver.deps.background.wake('issues')
+  await rows('issues', 1)
+  const page = await open()
+  const banner = wrong(page).locator('[data-cause="parked:not_json"]')
+  await banner.getByText(/for \d+ (ms|s)$/).waitFor()
+  await page.getByRole('link', { name: 'Issues', exact: true }).click()
+  await page.getByText('1 delivery parked in the last hour: not json.').waitFor()
+  await shoot(page, 'look-issues')
+  await page.getByRole('button', { name: 'Mute 4 h' }).click()
+  await page.getByRole('button', { name: 'Unmute' }).waitFor()
+  await page.getByRole('link', { name: 'Now', exact: true }).click()
+  await wrong(page).getByText('Nothing else is wrong').waitFor()
+  await wrong(page).getByText('One issue is muted').waitFor()
+  await shoot(page, 'look-muted')
+  // It is replayed, or pruned: what was wrong is over a minute later.
+  await database.sql`delete from mediadock.deliveries`
+  await database.sql`update mediadock.issues set seen_at = now() - interval '2 minutes'`
+  receiver.deps.background.wake('issues')
+  await eventually(async () => (await database.sql`select from mediadock.issues where closed_at is not null`).length === 1)
+  await page.goto(`${receiver.internalUrl}issues?state=closed`)
+  expect(await page.locator('[data-rows] tr').innerText()).toMatch(/closed[\s\S]*1 delivery parked/)
+})

@@ -75,9 +75,10 @@ describe('what is wrong', () => {
     for (let n = 0; n < 3; n += 1) await deliver(receiver.webhookUrl, okImage().body, forged)
     await deliver(receiver.webhookUrl, Buffer.from('{"not": "ours"}'))
     await logged(4)
+    await eventually(async () => (await database.sql`select from mediadock.known_senders`).length > 0)
     const page = await open()
     const items = wrong(page).locator('li')
-    await eventually(async () => (await items.count()) === 2)
+    await eventually(async () => (await items.count()) === 2 && (await items.nth(0).innerText()).startsWith('critical'))
     expect(await items.nth(0).innerText()).toMatch(/^critical[\s\S]*75 % of arrivals refused[\s\S]*no secret matches/)
     expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
@@ -293,6 +294,27 @@ describe('the charts', () => {
     expect(spec.marks).toHaveLength(1)
     // Three hours are shown, however few minutes there are figures of.
     expect(spec.at.length).toBeGreaterThanOrEqual(180)
+  })
+
+  it('lead to what came in a time, by the outcome that is clicked, and their legends say so in words', async () => {
+    await minutes({ ago: 60, arrivals: { accepted: 50, 'refused/no_matching_secret': 50 } })
+    const page = await open()
+    const first = page.locator('figure', { hasText: 'Arrivals by outcome' })
+    await first.locator('canvas').waitFor()
+    expect((await first.locator('.u-legend').innerText()).replaceAll(/\s+/g, ' ').trim()).toBe('in all accepted 50 refused 50')
+    const over = first.locator('.u-over')
+    const { width, height } = (await over.boundingBox()) ?? { width: 0, height: 0 }
+    const spec = JSON.parse((await first.locator('[data-chart]').getAttribute('data-chart')) ?? '')
+    const place = spec.series[0].values.findIndex((value: number | null) => value === 50)
+    const x = (width * (spec.at[place] - spec.at[0])) / (spec.at.at(-1) - spec.at[0])
+    await over.click({ position: { x, y: height - 5 } })
+    await page.waitForURL(/view=arrivals/)
+    const { searchParams } = new URL(page.url())
+    expect(searchParams.get('outcome')).toBe('accepted')
+    expect(Date.parse(searchParams.get('until') ?? '') - Date.parse(searchParams.get('since') ?? '')).toBe(60_000)
+    expect(Date.parse(searchParams.get('since') ?? '')).toBe(spec.at[place] * 1000)
+    await page.goto(`${receiver.internalUrl}deliveries?since=15m&until=1m`)
+    expect(await page.getByRole('alert').count()).toBe(0)
   })
 
   it('keep their range in the address: 1 h, 24 h, and fixed times', async () => {

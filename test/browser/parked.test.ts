@@ -62,6 +62,8 @@ async function someOfEach(): Promise<{ requestId: string }> {
   await deliver(receiver.webhookUrl, Buffer.from('this is no JSON'))
   await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'PAUSED' })))
   await quarantined(6)
+  // From here on what came from there may be the provider's.
+  await eventually(async () => (await database.sql`select from mediadock.known_senders`).length > 0)
   return { requestId }
 }
 

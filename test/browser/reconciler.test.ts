@@ -88,7 +88,7 @@ describe('the reconciler', () => {
     const marked = page.locator('tr.marked')
     expect(await marked.innerText()).toContain('by hand')
     expect(await marked.locator('td:nth-child(4)').innerText()).toBe('3')
-    await page.getByText('Nothing is due: a run now would poll nothing.').waitFor()
+    await page.getByText('Nothing is due at this moment').waitFor()
     const [entry] = await database.sql`select via, action, detail from mediadock.audit`
     expect(entry).toMatchObject({ via: 'console', action: 'reconcile_run', detail: { scanned: 3 } })
     const pasted = await openPage(browser, page.url())

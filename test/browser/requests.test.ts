@@ -91,8 +91,7 @@ describe('the list of requests', () => {
       ids.pictures.slice(0, 8),
       'COMPLETED',
       'COMPLETED',
-      'aurora-image',
-      'live',
+      'aurora-image live',
       clock,
       '—',
       clock,
@@ -100,7 +99,6 @@ describe('the list of requests', () => {
       expect.stringMatching(/^\+\d+ (s|ms)$/),
       '4 of 4',
       '4',
-      '—',
     ])
     expect(await cellsOf(page, ids.failed)).toEqual(expect.arrayContaining(['FAILED']))
     expect(await cellsOf(page, ids.lost)).toEqual(expect.arrayContaining([expect.stringMatching(/^IN_QUEUE overdue 88 min$/), 'not found']))

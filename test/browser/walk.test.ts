@@ -39,7 +39,7 @@ describe('a walk through the console', () => {
     const page = await openPage(browser, at('/'))
     const links = page.getByRole('navigation', { name: 'Pages' }).getByRole('link')
     const labels = await links.allInnerTexts()
-    expect(labels).toEqual(['Now', 'Deliveries', 'Requests', 'Parked & quarantine', 'Reconciler', 'Keys', 'Audit'])
+    expect(labels).toEqual(['Now', 'Issues', 'Deliveries', 'Requests', 'Parked & quarantine', 'Reconciler', 'Keys', 'Audit'])
     for (const label of labels) {
       await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: label, exact: true }).click()
       await page.getByRole('heading', { level: 1, name: label }).waitFor()
@@ -66,6 +66,12 @@ describe('a walk through the console', () => {
       await page.close()
     }
   }, 180_000)
+
+  it('ends the first page on a phone after a few screens', async () => {
+    const page = await openPage(browser, at('/'), { viewport: phone })
+    await page.locator('.result').first().waitFor()
+    expect(await page.evaluate('document.documentElement.scrollHeight')).toBeLessThan(3000)
+  })
 
   it('finds every row of the lists whole: each delivery, request and refused arrival', async () => {
     const { sql } = database

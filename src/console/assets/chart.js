@@ -90,7 +90,7 @@ function draw(element) {
     ],
     series: [
       {
-        label: '',
+        label: '\u00a0',
         value: (_plot, seconds) => {
           if (seconds === null || seconds === undefined) return bars ? 'in all' : 'last'
           return `${new Date(seconds * 1000).toISOString().slice(11, 16)} UTC`

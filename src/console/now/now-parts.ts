@@ -58,7 +58,7 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
   const age =
     issue === undefined
       ? ''
-      : html` <a class="age" href="/issues?cause=${encodeURIComponent(cause)}" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</a>`
+      : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
   return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 

@@ -56,7 +56,7 @@ export function sendConsolePage(
 
 const keys = [
   ['/', "Go to the page's search, else to that for everything"],
-  ['⌘ k', 'Search every id; Ctrl K elsewhere'],
+  ['⌘ k', 'Find any id; Ctrl K elsewhere'],
   ['j k', 'Mark the next row, the one before'],
   ['Enter', 'Open the marked row'],
   ['x', 'Select the marked row'],

@@ -101,6 +101,9 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
 function pagesOf(ids: Scene['ids']): Scene['pages'] {
   return [
     ['now', '/'],
+    ['issues', '/issues'],
+    ['search', `/search?q=${ids.pictures}`],
+    ['replays', '/deliveries/replays'],
     ['deliveries', '/deliveries'],
     ['arrivals', '/deliveries?view=arrivals'],
     ['deliveries-none', '/deliveries?key_name=nobody'],

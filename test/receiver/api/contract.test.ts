@@ -92,6 +92,9 @@ const promised = [
   'GET /api/problems',
   'GET /api/keys',
   'GET /api/give-ups',
+  'GET /api/issues',
+  'POST /api/issues/{id}/mute',
+  'GET /api/search',
   'GET /api/minutes',
   'GET /api/audit',
   'GET /api/stats',
@@ -111,6 +114,7 @@ describe('the OpenAPI document', () => {
     const { parameters } = json.paths['/api/deliveries'].get
     expect(parameters.map(({ name }: { name: string }) => name).toSorted()).toEqual([
       'cursor',
+      'flag',
       'ids',
       'key_name',
       'limit',
@@ -184,6 +188,7 @@ describe('through a validating proxy', () => {
       'reconciler/runs',
       'keys',
       'give-ups',
+      'issues',
       'minutes',
       'problems',
       'audit',
@@ -193,6 +198,8 @@ describe('through a validating proxy', () => {
     ]) {
       expect((await through(`GET /api/${name}`, `/api/${name}`)).status, name).toBe(200)
     }
+    await through('GET /api/search', `/api/search?q=${sample.requestId}`)
+    expect((await through('POST /api/issues/{id}/mute', '/api/issues/1/mute', { body: { minutes: 60 } })).status).toBe(404)
     await through('GET /api/openapi.json', '/api/openapi.json')
   })
 
@@ -292,7 +299,7 @@ describe('who may use it', () => {
     )
     const gets = promised
       .filter((operation) => operation.startsWith('GET'))
-      .map((operation) => operation.replace(/\{request_id\}/, sample.requestId))
+      .map((operation) => operation.replace(/\{request_id\}/, sample.requestId).replace(/search$/, `search?q=${sample.requestId}`))
     const calls = [
       ...gets.filter((operation) => !operation.includes('{')),
       `GET /api/deliveries/${id}`,

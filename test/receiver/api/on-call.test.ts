@@ -20,7 +20,20 @@ beforeAll(async () => {
 beforeEach(async () => {
   receiver.setNow(undefined)
   stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-  await database.sql`truncate mediadock.audit, mediadock.quarantine, mediadock.arrivals, mediadock.minutes, mediadock.deliveries, mediadock.requests, mediadock.inbox, mediadock.call_budgets, mediadock.key_uses`
+  // One by one: the receiver reads several of them at a time.
+  for (const table of [
+    'audit',
+    'quarantine',
+    'arrivals',
+    'minutes',
+    'deliveries',
+    'requests',
+    'inbox',
+    'call_budgets',
+    'key_uses',
+    'issues',
+  ])
+    await database.sql`truncate ${database.sql(`mediadock.${table}`)}`
 })
 
 const get = async (path: string) => (await call(receiver, `GET ${path}`)).json

@@ -70,6 +70,8 @@ describe('what the console reads', () => {
     ])
     expect(await readQuarantineCauses(db)).toMatchObject([{ reason: 'no_matching_secret', count: 1 }])
     expect(await readParkedCauses(db)).toMatchObject([{ reason: 'not_json', count: 1 }])
+    // From where it came, something authentic came: that is written a moment later.
+    await eventually(async () => (await listGiveUps(db, new Date())).length === 1)
     expect(await listGiveUps(db, new Date())).toMatchObject([
       {
         id: webhookId,

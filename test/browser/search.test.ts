@@ -1,0 +1,85 @@
+import { randomUUID } from 'node:crypto'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { call } from '../receiver/api/calls.ts'
+import { launchBrowser } from '../support/browser.ts'
+import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import { deliver, okAudio } from '../support/webhooks.ts'
+import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
+import { startWorld, type World } from './support/request-world.ts'
+
+vi.setConfig({ testTimeout: 90_000 })
+
+let browser: Browser
+let world: World
+let database: TestDatabase
+let receiver: TestReceiver
+beforeAll(async () => {
+  browser = await launchBrowser()
+  world = await startWorld()
+  database = await createTestDatabase()
+  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url })
+})
+afterAll(async () => {
+  await browser.close()
+  await receiver.stop()
+  await world.close()
+  await database.drop()
+})
+
+it('"X never arrived": one search tells that it landed, or why it was refused, and what to do', async () => {
+  const [landed, refused] = [okAudio(), okAudio()]
+  await deliver(receiver.webhookUrl, landed.body)
+  await deliver(receiver.webhookUrl, refused.body, { secret: 'whsec_of_nobody', webhookId: 'wh_that_never_arrived' })
+  await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
+  await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+
+  const page = await openPage(browser, receiver.internalUrl)
+  const search = async (text: string) => {
+    await page.getByRole('searchbox', { name: 'Find any id' }).fill(text)
+    await page.keyboard.press('Enter')
+    await page.waitForURL(new RegExp(`/search\\?q=${text}`))
+  }
+  await search(landed.requestId)
+  expect(await page.getByRole('group', { name: 'Requests' }).locator('tbody tr').innerText()).toContain('COMPLETED')
+  expect(await page.getByRole('group', { name: 'Deliveries' }).locator('tbody tr').count()).toBe(1)
+
+  for (const text of [refused.requestId, refused.requestId.slice(0, 13), 'wh_that_never_arrived']) {
+    await search(text)
+    await page.getByText('It has not landed: what claims it was refused').waitFor()
+    expect(await page.getByRole('group', { name: 'Quarantined' }).locator('tbody tr').innerText()).toContain('no_matching_secret')
+  }
+  await expectAccessible(page)
+  await shoot(page, 'search-refused')
+  await page.setViewportSize(phone)
+  await expectNoOverflow(page)
+  await page.getByRole('link', { name: 'What to do' }).click()
+  await page.getByText('Add the secret of the key to the keys').waitFor()
+
+  await page.setViewportSize({ width: 1280, height: 800 })
+  await page.goto(`${receiver.internalUrl}search?q=${randomUUID()}`)
+  await page.getByRole('heading', { name: 'Nothing has this id' }).waitFor()
+})
+
+it('finds submits by their Idempotency-Key, and requests by a value of their metadata', async () => {
+  const key = randomUUID()
+  const submitted = await call(receiver, 'POST /api/generations', {
+    body: { model: 'aurora-image', input: { prompt: 'a boat' }, idempotency_key: key, metadata: { order: 'O-4711', line: { number: 12 } } },
+  })
+  const id = submitted.json.request_id
+  const found = async (q: string) => (await call(receiver, `GET /api/search?q=${encodeURIComponent(q)}`)).json
+  expect((await found(key)).submits).toMatchObject([{ id: key, request_id: id }])
+  expect((await found('O-4711')).by_metadata).toMatchObject([{ request_id: id }])
+  expect((await found('12')).by_metadata).toMatchObject([{ request_id: id }])
+  expect((await found('O-471')).by_metadata).toEqual([])
+  expect((await call(receiver, 'GET /api/search?q=x')).status).toBe(400)
+})
+
+it('shows the documentation of the API from our own files, linked from every page', async () => {
+  const page = await openPage(browser, `${receiver.internalUrl}keys`)
+  await page.getByRole('link', { name: 'API documentation' }).click()
+  await page.getByText('/api/search').first().waitFor()
+  await shoot(page, 'api-docs')
+})
