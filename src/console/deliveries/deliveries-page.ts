@@ -160,7 +160,7 @@ function bulkBar(filters: Query, shown: number): Markup {
               : html`<span class="soft">To replay many, filter them first.</span>`
           }`
     }
-    <span class="spacer"></span>${downloads('deliveries', filters)}
+    <span class="spacer"></span><a href="/deliveries/replays">Replays</a> ${downloads('deliveries', filters)}
     <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
   </form>`
 }

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import { startLoop, type Loop } from '../../runtime/loop.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
@@ -20,6 +21,8 @@ export type OnCallRolesDeps = {
 
 const pollMs = 1000
 const issuesMs = 10_000
+/** What a start does first, the days of the log above all, waits for no reader's locks. */
+const firstIssuesMs = 3000
 /** As long as a round of a replay is claimed for. */
 const replayDeadlineMs = 60_000
 
@@ -40,7 +43,7 @@ export function startOnCallRoles({ settings, landing, fetch, after, signal }: On
   const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })
   return {
     alerts,
-    issues: startLoop({ name: 'issues', runOnce: watch, idleMs: issuesMs, ...common }),
+    issues: startLoop({ name: 'issues', runOnce: watch, idleMs: issuesMs, ...common, after: after.then(() => pauseAtStart(signal)) }),
     replays: startLoop({
       name: 'replays',
       runOnce: () => workOnReplays({ landing, signal }),
@@ -49,4 +52,8 @@ export function startOnCallRoles({ settings, landing, fetch, after, signal }: On
       ...common,
     }),
   }
+}
+
+function pauseAtStart(signal: AbortSignal): Promise<unknown> {
+  return delay(firstIssuesMs, undefined, { signal }).catch(() => {})
 }

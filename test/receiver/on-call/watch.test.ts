@@ -1,0 +1,54 @@
+import { expect, it, onTestFinished } from 'vitest'
+import { noteOutage } from '../../../src/receiver/on-call/issues.ts'
+import { createWatch } from '../../../src/receiver/on-call/watch.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
+import { withTestDatabase } from '../../support/database.ts'
+import { keysOf, liveKey } from '../../support/receiver.ts'
+
+it('that Postgres is away is told without it, once, when it lasts; and is kept as one issue when it is over', async () => {
+  const begun = Date.parse('2026-03-04T03:00:00Z')
+  let now = new Date(begun)
+  const texts: string[] = []
+  // Nothing accepts connections there.
+  const away = createPool({ url: 'postgres://nobody@127.0.0.1:9/none', max: 1 })
+  onTestFinished(() => away.close())
+  const watch = createWatch({
+    db: away.db,
+    clock: () => now,
+    logger: createLogger('silent'),
+    fetch: async (_url, init) => {
+      texts.push(String(init?.body))
+      return new Response('ok')
+    },
+    url: 'https://hooks.example.com/services/secret',
+    from: 'media.example.com',
+    signal: new AbortController().signal,
+    read: () => ({
+      now,
+      stuckAfterSeconds: 120,
+      fetchRatePerMinute: 100,
+      silentAfterSeconds: 300,
+      startedAt: new Date(begun),
+      keys: keysOf(liveKey),
+    }),
+    onChanged: () => {},
+  })
+  for (const seconds of [0, 20, 31, 45]) {
+    now = new Date(begun + seconds * 1000)
+    await expect(watch()).rejects.toThrow()
+    expect(texts).toHaveLength(seconds > 30 ? 1 : 0)
+  }
+  expect(texts[0]).toMatch(
+    /\[critical\] mediadock media\.example\.com: Postgres is away, so deliveries are answered 503 and come again: Postgres cannot be reached/,
+  )
+
+  const { url, sql } = await withTestDatabase()
+  const back = createPool({ url, max: 2 })
+  onTestFinished(() => back.close())
+  // Two replicas saw it.
+  for (const seconds of [60, 61]) await noteOutage(back.db, { since: new Date(begun), now: new Date(begun + seconds * 1000), tells: true })
+  expect(await sql`select cause, severity, untold from mediadock.issues where closed_at is not null`).toEqual([
+    { cause: 'postgres_away', severity: 'critical', untold: 'closed' },
+  ])
+})
