@@ -44,7 +44,7 @@ export type Numbers = {
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
   giveUps: readonly GiveUp[]
-  strangers: Refusals['strangers']
+  strangers: Refusals['strangers'] & { arrivals: number }
   provider: ProviderState
   contradictions: Contradictions
 }
@@ -172,7 +172,8 @@ function strangersProblem({ strangers: { arrivals, senders, networks, top }, rec
   if (arrivals <= 0) return []
   const from = `${count(senders, 'address', 'addresses')} in ${count(networks, 'network', 'networks')}`
   const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
-  const text = `${count(arrivals, 'request', 'requests')} that nobody vouches for in ${minutes} minutes, from ${from}: ${most}. Refused, nothing of them is trusted, and nothing is to be done.`
+  const whence = senders === 0 ? '' : `, from ${from}: ${most}`
+  const text = `${count(arrivals, 'request', 'requests')} that nobody vouches for in ${minutes} minutes${whence}. Refused, nothing of them is trusted, and nothing is to be done.`
   return [
     {
       severity: 'notice',

@@ -61,7 +61,7 @@ function failingOf({ by_outcome }: Recent, since: ReadonlyMap<string, string>, r
   const alone = nothingElseCame(by_outcome)
   return by_outcome.flatMap(({ outcome, reason, arrivals }) => {
     if (outcome !== 'refused' && outcome !== 'unavailable') return []
-    const vouchedFor = outcome === 'unavailable' ? arrivals : Math.min(arrivals, refusals.provided.get(reason) ?? 0)
+    const vouchedFor = outcome === 'unavailable' ? arrivals : Math.ceil(arrivals * (refusals.provided.get(reason) ?? 0))
     const vouched = vouchedFor > 0
     if (!vouched && !isFirstKey(reason, alone)) return []
     return [
@@ -85,13 +85,10 @@ function nothingElseCame(by_outcome: Recent['by_outcome']): boolean {
   return by_outcome.every(({ outcome }) => outcome === 'refused' || outcome === 'unavailable')
 }
 
-function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals): Refusals['strangers'] {
+function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals): Numbers['strangers'] {
   const alone = nothingElseCame(by_outcome)
-  const arrivals = by_outcome.reduce(
-    (sum, { outcome, reason, arrivals }) =>
-      outcome !== 'refused' || isFirstKey(reason, alone) ? sum : sum + Math.max(0, arrivals - (provided.get(reason) ?? 0)),
-    0,
-  )
+  const unknown = by_outcome.filter(({ outcome, reason }) => outcome === 'refused' && !isFirstKey(reason, alone))
+  const arrivals = unknown.reduce((sum, { reason, arrivals }) => sum + arrivals - Math.ceil(arrivals * (provided.get(reason) ?? 0)), 0)
   return { ...strangers, arrivals }
 }
 

@@ -22,7 +22,7 @@ const shownSenders = 3
 
 /** The refused arrivals of a time: what may be the provider's, by reason, and what strangers sent. */
 export type Refusals = {
-  /** Of each reason, as many as came from a sender who is known, or name a request that something authentic has named. */
+  /** Of each reason the part, from 0 to 1, that came from a sender who is known, or names a request that something authentic has named. */
   provided: ReadonlyMap<string | null, number>
   /** How many of each reason lie in the quarantine still. */
   kept: ReadonlyMap<string | null, number>
@@ -30,7 +30,6 @@ export type Refusals = {
 }
 
 export type Strangers = {
-  arrivals: number
   /** How many there were of each, and those who sent most: an address, or the /64 of an IPv6 one. */
   senders: number
   networks: number
@@ -45,31 +44,33 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
       where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since} order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
     ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
-  if (rows.length === 0) return { provided: new Map(), kept: new Map(), strangers: { arrivals: 0, senders: 0, networks: 0, top: [] } }
+  if (rows.length === 0) return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
   const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
     select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
   const known = new Set(
     (await tx.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)).map(({ source }) => source),
   )
-  const provided = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
+  const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
+  const provided = new Map<string | null, number>()
   const strangers = new Map<string, number>()
   for (const [reason, some] of Map.groupBy(rows, (row) => row.reason)) {
-    const own = some.filter(({ remote }) => ours.has(reason) || (!unsignedReasons.has(reason) && known.has(sourceOf(remote ?? undefined))))
-    const all = sum(some)
-    provided.set(reason, Math.min(all, Math.max(sum(own), provided.get(reason) ?? 0)))
-    for (const { remote, arrivals } of some)
-      if (!own.some((one) => one.remote === remote)) {
-        const sender = sourceOf(remote ?? undefined)
-        strangers.set(sender, (strangers.get(sender) ?? 0) + arrivals)
-      }
+    const isOwn = ({ remote }: (typeof rows)[number]) =>
+      ours.has(reason) || (!unsignedReasons.has(reason) && known.has(sourceOf(remote ?? undefined)))
+    // Of a flood only a part has a row of its own, with its sender: the rest is taken to be as that part is.
+    const sent = some.filter(({ remote }) => remote !== null)
+    const own = ours.has(reason) ? 1 : sum(sent.filter(isOwn)) / Math.max(1, sum(sent))
+    provided.set(reason, Math.min(1, Math.max(own, (namedOf.get(reason) ?? 0) / Math.max(1, sum(some)))))
+    for (const row of sent) {
+      const sender = sourceOf(row.remote ?? undefined)
+      if (!isOwn(row)) strangers.set(sender, (strangers.get(sender) ?? 0) + row.arrivals)
+    }
   }
   const top = [...strangers].toSorted(([, a], [, b]) => b - a).map(([sender, arrivals]) => ({ sender, arrivals }))
   return {
     provided,
     kept: new Map(quarantined.map(({ reason, kept }) => [reason, kept])),
     strangers: {
-      arrivals: sum(rows) - [...provided.values()].reduce((all, arrivals) => all + arrivals, 0),
       senders: top.length,
       networks: new Set(top.map(({ sender }) => networkOf(sender))).size,
       top: top.slice(0, shownSenders),
