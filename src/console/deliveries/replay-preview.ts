@@ -62,7 +62,7 @@ export function previewView({ count, sample }: Preview): Markup {
       ? ''
       : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
   return html`<div aria-label="What it would change" role="group">
-    ${failed.length > 0 ? problem(html`${lead} ${refusedWords(failed.length, all)}${changes.length === 0 ? '' : `; ${wouldChange(changes.length)}`}. Nothing has been changed.`) : html`<p>${lead} ${changes.length === 0 ? 'nothing would change. What they say is known already; one that is parked is then processed.' : `${wouldChange(changes.length)}, as shown below; nothing has been changed yet.`}</p>`}
+    ${failed.length > 0 ? problem(html`${lead} ${refusedWords(failed.length, all)}${changes.length === 0 ? '' : `; ${wouldChange(changes.length)}`}. Nothing has been changed.`) : html`<p>${lead} ${changes.length === 0 ? 'nothing would change: what they say is known already, or they would be parked again for the same reason.' : `${wouldChange(changes.length)}, as shown below; nothing has been changed yet.`}</p>`}
     ${polls}${failuresView(groupFailures(failed))} ${changesView(changes)}
   </div>`
 }

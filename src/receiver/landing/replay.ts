@@ -36,13 +36,24 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
       deps.onLanded({ landing, outcome: change.outcome, receivedAt: undefined })
     }
-    return { replayed: 1, changes: change.outcome === 'no_effect' ? [] : [change] }
+    // What is parked for its key, and would be again, stays as it is.
+    const staysParked = change.outcome === 'key_mismatch' && delivery.parkedReason === 'key_mismatch'
+    return { replayed: 1, changes: change.outcome === 'no_effect' || staysParked ? [] : [change] }
   }
 }
 
-async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer }) | undefined> {
-  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'body'>>(sql`
-    select ${list(deliveries, 'webhook_id', 'key_name', 'body')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
+async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
+  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'body' | 'parked_reason'>>(sql`
+    select ${list(deliveries, 'webhook_id', 'key_name', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = answered(rows, `looking up the delivery ${id}`)
-  return row && { deliveryId: id, claims: undefined, webhookId: row.webhook_id, keyName: row.key_name, body: row.body }
+  return (
+    row && {
+      deliveryId: id,
+      claims: undefined,
+      webhookId: row.webhook_id,
+      keyName: row.key_name,
+      body: row.body,
+      parkedReason: row.parked_reason,
+    }
+  )
 }

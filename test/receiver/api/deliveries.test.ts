@@ -76,12 +76,12 @@ describe('GET /api/deliveries/{id}', () => {
 })
 
 /** A delivery that was parked for its key: tracked with the other environment, and then no longer. */
-async function parkedForItsKey(): Promise<{ id: string; requestId: string }> {
+async function parkedForItsKey({ isMended = true } = {}): Promise<{ id: string; requestId: string }> {
   const sample = failed()
   await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
   const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), secret: sandboxKey.signing_secret })
   expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
-  await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
+  if (isMended) await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
   return { id, requestId: sample.requestId }
 }
 
@@ -100,6 +100,17 @@ describe('POST /api/deliveries/{id}/replay', () => {
     expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
     const again = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: {} })
     expect(again).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
+  })
+
+  it('changes nothing of what would be parked again for the same reason, and says so', async () => {
+    const { id } = await parkedForItsKey({ isMended: false })
+    for (const dryRun of [true, false]) {
+      const replayed = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: dryRun } })
+      expect(replayed).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
+    }
+    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
+    // Out of the way of those that are replayed by their reason.
+    await database.sql`update mediadock.requests set key_name = 'sandbox' where key_name = 'live'`
   })
 
   it('answers 404 for what is not there and 400 for a body that is wrong', async () => {
