@@ -117,18 +117,28 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
     deps,
     sql`${isDue({ now: clock(), stuckAfterSeconds })} and (${requests.next_poll_at} is null or ${requests.key_name} <> all(${ours}))
       and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])`,
-    limit,
+    { limit },
   )
 }
 
-export function claimWhere(deps: ClaimDeps, condition: SQL, limit: number): Promise<Due[]> {
+/** Claims one request, whatever its schedule says; undefined when nobody tracks it. Whoever writes it at this moment is waited for. */
+export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
+  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, { limit: 1, whenLocked: sql`` })
+  return one
+}
+
+function claimWhere(
+  deps: ClaimDeps,
+  condition: SQL,
+  { limit, whenLocked = sql`skip locked` }: { limit: number; whenLocked?: SQL },
+): Promise<Due[]> {
   const now = sql`${deps.clock().toISOString()}::timestamptz`
   return claim(
     deps,
     sql`
     due as (
       select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank, 1 as turn, ${now} as recovered_at from mediadock.requests
-      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit} for update skip locked
+      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit} for update ${whenLocked}
     )`,
   )
 }

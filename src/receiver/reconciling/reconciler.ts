@@ -1,17 +1,12 @@
-import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
-import * as schema from '../domain/schema.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
-import { claimOverdue, claimScheduled, claimWhere, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
+import { claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
-
-const requests = columnsOf(schema.requests)
 
 export type ReconcilerDeps = ClaimDeps & {
   fetch: Fetcher
@@ -90,7 +85,7 @@ export async function beginPolls(deps: ReconcilerDeps, due: readonly Due[], { ru
 /** Polls one request now, whatever its schedule says; undefined when nobody tracks it. */
 export async function reconcileOne(deps: ReconcilerDeps, requestId: string): Promise<ReconcileRun | undefined> {
   const run = { ...newRun(), scanned: 1 }
-  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, 1)
+  const one = await claimOne(deps, requestId)
   if (!one) return undefined
   await poll(deps, { one, run })
   return run

@@ -147,6 +147,31 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(stand.calls).toEqual([{ path: `/v1/requests/${request_id}`, authorization: `Bearer ${liveKey.api_key}` }])
   })
 
+  it('waits for whoever writes the request at this moment, and does not take it for unknown', async () => {
+    const request_id = randomUUID()
+    stand.answer((id, _req, res) => answerJson(res, 200, imageResult(id)))
+    await track({ request_id, key_name: 'live' })
+    const writing = Promise.withResolvers<void>()
+    const locked = Promise.withResolvers<void>()
+    const holding = database.sql.begin(async (transaction) => {
+      await transaction`select from mediadock.requests where request_id = ${request_id} for update`
+      locked.resolve()
+      await writing.promise
+    })
+    await locked.promise
+    const reconciling = call(receiver, `POST /api/requests/${request_id}/reconcile`)
+    await Promise.race([
+      reconciling,
+      eventually(
+        async () =>
+          (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0,
+      ),
+    ])
+    writing.resolve()
+    await holding
+    expect(await reconciling).toMatchObject({ status: 200, json: { scanned: 1, landed: 1 } })
+  })
+
   it('answers 404 for what nobody tracks', async () => {
     expect(await call(receiver, `POST /api/requests/${randomUUID()}/reconcile`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/requests/x/reconcile')).toMatchObject({ status: 404 })
