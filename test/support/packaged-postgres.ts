@@ -22,6 +22,11 @@ export type PackagedPostgres = {
   stop: (mode?: 'fast' | 'immediate') => Promise<void>
   /** On the same port and data as before. */
   start: () => Promise<void>
+  /** While it is stopped: other data in the same place. */
+  replaceData: (fill: (dataDir: string) => Promise<void>) => Promise<void>
+  /** SIGSTOP to the server and to all of its children: connections stay open and nothing answers. */
+  freeze: () => Promise<void>
+  thaw: () => void
   remove: () => Promise<void>
 }
 
@@ -35,6 +40,8 @@ export type PackagedOptions = {
   hba?: string[]
   /** Runs before the first start, to put files beside the data; a new file there belongs to the server's user afterwards. */
   prepare?: (dataDir: string) => Promise<void>
+  /** Where its folder is made; with the other temporary ones unless this is given. */
+  within?: string
 }
 
 /** The folder with the programs of an installed PostgreSQL 15 or newer; undefined where there is none. */
@@ -88,9 +95,10 @@ export async function startPackagedPostgres({
   settings = {},
   hba,
   prepare,
+  within = os.tmpdir(),
 }: PackagedOptions): Promise<PackagedPostgres> {
   const owner = await serverUser()
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-packaged-'))
+  const folder = await fs.mkdtemp(path.join(within, 'mediadock-packaged-'))
   const dataDir = path.join(folder, 'data')
   await own(folder, owner)
   if (template === undefined) await initializeCluster(binaries, dataDir)
@@ -124,6 +132,11 @@ export async function startPackagedPostgres({
     child.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT')
     await gone
   }
+  let frozen: number[] = []
+  const thaw = () => {
+    for (const pid of frozen) signal(pid, 'SIGCONT')
+    frozen = []
+  }
   await start()
   return {
     url,
@@ -132,11 +145,41 @@ export async function startPackagedPostgres({
     pid: () => (isRunning() ? (child?.pid ?? 0) : 0),
     start,
     stop,
+    replaceData: async (fill) => {
+      await fill(dataDir)
+      if (hba) await fs.writeFile(path.join(dataDir, 'pg_hba.conf'), `${hba.join('\n')}\n`)
+      await own(dataDir, owner)
+    },
+    freeze: async () => {
+      const postmaster = child?.pid ?? 0
+      // The first process first: then it forks no more, and the list of its children is whole.
+      for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {
+        if (signal(pid, 'SIGSTOP')) frozen.push(pid)
+      }
+      for (const pid of await childrenOf(postmaster)) if (!frozen.includes(pid) && signal(pid, 'SIGSTOP')) frozen.push(pid)
+    },
+    thaw,
     remove: async () => {
+      thaw()
       await stop('immediate')
       await fs.rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
     },
   }
+}
+
+function signal(pid: number, name: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, name)
+  } catch {
+    return false
+  }
+}
+
+/** By what the kernel knows, since a server that is frozen cannot be asked; Linux only. */
+async function childrenOf(parent: number): Promise<number[]> {
+  const ids = (await fs.readdir('/proc')).filter((name) => /^\d+$/.test(name))
+  const parents = await Promise.all(ids.map(async (id) => (await fs.readFile(`/proc/${id}/stat`, 'utf8').catch(() => '')).split(') ')[1]))
+  return ids.filter((_, at) => Number(parents[at]?.split(' ')[1]) === parent).map(Number)
 }
 
 /** PostgreSQL refuses to run as root: root's tests run it as somebody without rights. */

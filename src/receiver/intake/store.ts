@@ -75,7 +75,11 @@ export async function storeDeliveries(
       insert into mediadock.inbox (${written.inbox})
       select id, lane, to_timestamp(coalesce(claimed_until, received_at)), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
     )
-    select arrived.id, stored.id is not null as is_new from arrived left join stored using (id)`,
+    -- What is known already is acknowledged as well, so this commit has to wait for the disk and a synchronous standby
+    -- even where it wrote no row: one that crashed while it waited for its standby shows what the standby never got.
+    select arrived.id, stored.id is not null as is_new,
+      case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
+    from arrived left join stored using (id)`,
   )
   if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
   return new Set(answers.flatMap(({ id, is_new: isNew }) => (isNew ? [id] : [])))

@@ -1,32 +1,10 @@
-import { execFile } from 'node:child_process'
-import fs from 'node:fs/promises'
-import path from 'node:path'
-import { promisify } from 'node:util'
-import { expect, inject, it, onTestFinished } from 'vitest'
+import { expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/runtime/deadline.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
-import type { PackagedPostgres } from '../../support/packaged-postgres.ts'
+import { promote, withStandby } from '../../support/standby.ts'
 import { startCuttingProxy } from '../support/cutting-proxy.ts'
-
-const run = promisify(execFile)
-const replication = ['host all all 127.0.0.1/32 scram-sha-256', 'host replication all 127.0.0.1/32 scram-sha-256']
-
-/** A primary and a standby that follows it. */
-async function withStandby(): Promise<{ primary: PackagedPostgres; standby: PackagedPostgres }> {
-  const primary = await withPackagedPostgres({ hba: replication })
-  const standby = await withPackagedPostgres({
-    hba: replication,
-    // The data that initdb made gives way to a copy of the primary's.
-    prepare: async (dataDir) => {
-      await fs.rm(dataDir, { recursive: true })
-      await run(path.join(inject('packagedBinaries'), 'pg_basebackup'), ['-d', primary.url, '-D', dataDir, '-R', '-c', 'fast', '--no-sync'])
-      await fs.chmod(dataDir, 0o700)
-    },
-  })
-  return { primary, standby }
-}
 
 function poolOver(hosts: readonly string[], attributes: string, max = 10): Pool {
   const [first = '', ...more] = hosts
@@ -84,7 +62,7 @@ describeOnPackaged('several hosts', () => {
     await eventually(async () => (await isStandby(poolOver([standby.url], 'standby', 1))) === true)
     await primary.stop('immediate')
     await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
-    await run(path.join(inject('packagedBinaries'), 'psql'), [standby.url, '-c', 'select pg_promote()'])
+    await promote(standby)
     await eventually(async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1, 10_000)
   }, 60_000)
 
