@@ -11,6 +11,21 @@ export async function expectKept(sql: postgres.Sql, acknowledged: readonly Outgo
   expect(missing.map(({ webhookId }) => webhookId)).toEqual([])
 }
 
+/** What became of the promises: how many are not kept whole or never landed, and how many were stored or had their effect twice. */
+export async function countBooks(sql: postgres.Sql, acknowledged: readonly Outgoing[]): Promise<{ lost: number; doubled: number }> {
+  const rows = await sql<{ webhook_id: string; body: Buffer; landed: boolean; stored: number; effects: number }[]>`
+    with effects as (select request_id, count(*)::int as n from effects_seen group by request_id),
+    stored as (select request_id, count(*)::int as n from mediadock.deliveries group by request_id)
+    select d.webhook_id, d.body, r.status in ('COMPLETED', 'FAILED') as landed, stored.n as stored, coalesce(effects.n, 0) as effects
+    from mediadock.deliveries d join stored using (request_id) left join mediadock.results r using (request_id) left join effects using (request_id)`
+  const kept = new Map(rows.map((row) => [row.webhook_id, row]))
+  const lost = acknowledged.filter(({ webhookId, body }) => {
+    const row = kept.get(webhookId)
+    return !row?.body.equals(body) || !row.landed
+  })
+  return { lost: lost.length, doubled: rows.filter(({ stored, effects }) => stored > 1 || effects > 1).length }
+}
+
 /** Every delivery was accepted once and had its effect once. */
 export async function expectLandedOnce(sql: postgres.Sql, deliveries: readonly Outgoing[]): Promise<void> {
   const wanted = deliveries.map(({ requestId }) => requestId).sort()
@@ -32,6 +47,11 @@ export async function watchEffects(sql: postgres.Sql): Promise<void> {
     create table effects_seen (request_id uuid not null);
     create function note_effect() returns trigger language plpgsql as $$ begin insert into public.effects_seen values (new.request_id); return null; end $$;
     create trigger effects after insert or update of output on mediadock.requests for each row when (new.landed_at is not null) execute function note_effect()`)
+}
+
+/** Waits until all is landed, by itself. */
+export async function untilAllLanded(sql: postgres.Sql, withinMs: number): Promise<void> {
+  await eventually(async () => (await sql`select from mediadock.inbox limit 1`).length === 0, withinMs)
 }
 
 /**

@@ -21,10 +21,23 @@ export type ReceiverProcess = {
   start: () => Promise<void>
   /** SIGKILL: no handler runs, nothing is flushed. */
   kill: () => Promise<void>
+  /** SIGTERM, as a supervisor does; answers how it ended. */
+  stop: () => Promise<{ code: number | null; tookMs: number }>
+  /** Says something to what was preloaded. */
+  tell: (message: object) => void
+}
+
+export type ProcessOptions = {
+  /** A module that is run in the process before the program. */
+  preload?: string
 }
 
 /** The receiver as it is deployed, `node src/main.ts receiver`, for the length of one test; it keeps its ports over restarts. */
-export async function withReceiverProcess(databaseUrl: string, settings: Record<string, string> = {}): Promise<ReceiverProcess> {
+export async function withReceiverProcess(
+  databaseUrl: string,
+  settings: Record<string, string> = {},
+  { preload }: ProcessOptions = {},
+): Promise<ReceiverProcess> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
   const port = await freePort()
   const env = {
@@ -51,10 +64,11 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
     ready,
     start: async () => {
       // What it keeps beside itself on a laptop goes to a folder of its own.
-      child = spawn(process.execPath, ['--max-old-space-size=512', '--max-semi-space-size=16', mainFile, 'receiver'], {
+      const preloaded = preload === undefined ? [] : ['--import', preload]
+      child = spawn(process.execPath, ['--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, mainFile, 'receiver'], {
         cwd: folder,
         env,
-        stdio: ['ignore', 'ignore', 'inherit'],
+        stdio: ['ignore', 'ignore', 'inherit', ...(preload === undefined ? [] : ['ipc' as const])],
       })
       await eventually(async () => (await ready()) === 200, 30_000)
     },
@@ -64,6 +78,15 @@ export async function withReceiverProcess(databaseUrl: string, settings: Record<
       child.kill('SIGKILL')
       await gone
     },
+    stop: async () => {
+      const started = performance.now()
+      if (!child || !isRunning()) throw new Error('the receiver does not run')
+      const gone = once(child, 'exit')
+      child.kill('SIGTERM')
+      await gone
+      return { code: child.exitCode, tookMs: performance.now() - started }
+    },
+    tell: (message) => void child?.send(message),
   }
   onTestFinished(async () => {
     await receiver.kill()

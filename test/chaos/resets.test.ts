@@ -7,39 +7,11 @@ import { withTlsPostgres } from '../support/tls-postgres.ts'
 import { expectKept } from './books.ts'
 import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
-import { makeDeliveries, withSender, type Outgoing, type Sender } from './sender.ts'
+import { startLoad } from './steady-load.ts'
 
-const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 5 }
+const { rounds, seconds } = long ? { rounds: 1, seconds: 150 } : { rounds: 1, seconds: 5 }
 const perSecond = 400
 const resetEveryMs = long ? 1500 : 700
-const stepMs = 25
-
-type Tally = { acknowledged: Outgoing[]; wrongDuplicates: number; refused: number; broken: number; slowestMs: number }
-
-/** A steady rate, whatever is answered; each delivery is new, so none may be answered as a duplicate. */
-async function sendSteadily(sender: Sender, forSeconds: number): Promise<Tally> {
-  const tally: Tally = { acknowledged: [], wrongDuplicates: 0, refused: 0, broken: 0, slowestMs: 0 }
-  const started = performance.now()
-  const open: Promise<void>[] = []
-  let sent = 0
-  const sendOne = async (delivery: Outgoing) => {
-    const answer = await sender.send(delivery).catch(() => undefined)
-    if (answer === undefined) return void (tally.broken += 1)
-    tally.slowestMs = Math.max(tally.slowestMs, answer.tookMs)
-    if (answer.outcome === 'duplicate') tally.wrongDuplicates += 1
-    if (answer.status === 200) tally.acknowledged.push(delivery)
-    else tally.refused += 1
-    return undefined
-  }
-  while (performance.now() - started < forSeconds * 1000) {
-    const due = Math.floor(((performance.now() - started) / 1000) * perSecond) - sent
-    sent += due
-    open.push(...makeDeliveries(due).map(sendOne))
-    await delay(stepMs)
-  }
-  await Promise.all(open)
-  return tally
-}
 
 describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs} ms`, () => {
   it.each(['require', 'disable'])(
@@ -55,7 +27,10 @@ describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs
         await sql`insert into mediadock.requests (request_id, tracked_at) select gen_random_uuid(), now() - interval '1 hour' from generate_series(1, 500)`
         const resets = setInterval(proxy.resetAll, resetEveryMs)
         onTestFinished(() => clearInterval(resets))
-        const tally = await sendSteadily(withSender(receiver.url, 256), seconds)
+        // Each is new and sent once, so none may be answered as a duplicate.
+        const load = startLoad({ urls: [receiver.url], perSecond, again: false })
+        await delay(seconds * 1000)
+        const tally = await load.end()
         clearInterval(resets)
         if (long)
           process.stdout.write(
@@ -65,7 +40,10 @@ describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs
         expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
         expect(tally.slowestMs).toBeLessThanOrEqual(5500)
         expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / 2)
-        await expectKept(sql, tally.acknowledged)
+        await expectKept(
+          sql,
+          tally.acknowledged.map(({ delivery }) => delivery),
+        )
         await receiver.kill()
       }
     },

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import fs from 'node:fs/promises'
 import http from 'node:http'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -13,6 +12,7 @@ import { headersFor } from '../support/webhooks.ts'
 import { expectKept } from './books.ts'
 import { long, strangerSeconds } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
+import { residentMebibytes, watchResident } from './resident.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 import { strangerRows } from './stranger.ts'
 
@@ -38,12 +38,6 @@ const shortNames = [
 const names = Object.keys(strangerRows).filter((name) => long || shortNames.includes(name))
 const isReported = strangerSeconds > 60 || process.env['CHAOS_REPORT'] !== undefined
 const rowSeconds = Math.min(60, strangerSeconds / names.length)
-
-/** Resident memory of a process in MiB. */
-async function residentMebibytes(pid: number): Promise<number> {
-  const status = await fs.readFile(`/proc/${pid}/status`, 'utf8')
-  return Number(status.match(/VmRSS:\s+(\d+) kB/)?.[1]) / 1024
-}
 
 function quantile(values: readonly number[], q: number): number {
   return values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * q))] ?? NaN
@@ -91,22 +85,14 @@ it.skipIf(process.platform !== 'linux')(
 
     await sendDuring(delay(2000))
     const atFirst = await residentMebibytes(receiver.pid())
-    let most = atFirst
-    const sampling = setInterval(
-      () =>
-        void residentMebibytes(receiver.pid()).then(
-          (now) => (most = Math.max(most, now)),
-          () => {},
-        ),
-      100,
-    )
+    const resident = watchResident(receiver.pid)
     const report: Record<string, unknown>[] = []
     const all: Answer[] = []
     const allNew: Answer[] = []
     const until = performance.now() + strangerSeconds * 1000
     for (let turn = 0; turn < names.length || performance.now() < until; turn += 1) {
       const name = names[turn % names.length] ?? ''
-      most = 0
+      resident.forget()
       const stranger = promisify(execFile)(process.execPath, [program, receiver.url, name, String(rowSeconds)])
       const { answers, newcomers } = await sendDuring(stranger)
       all.push(...answers)
@@ -124,13 +110,12 @@ it.skipIf(process.platform !== 'linux')(
         p99,
         anew: newcomers.length,
         'anew p99': Math.round(quantile(newTook, 0.99)),
-        'MiB at most': Math.round(most),
+        'MiB at most': Math.round(resident.most()),
       }
       report.push(row)
       // At once: an hour that ends badly is worth reading too.
       if (isReported) process.stderr.write(`${JSON.stringify(row)}\n`)
     }
-    clearInterval(sampling)
     if (isReported) console.table(report)
 
     expect(receiver.isRunning()).toBe(true)

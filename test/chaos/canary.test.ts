@@ -1,0 +1,75 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import postgres from 'postgres'
+import { it } from 'vitest'
+import { eventually } from '../support/eventually.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
+import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
+import { long } from './length.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { longestSilenceMs, startLoad } from './steady-load.ts'
+import { inTable } from './table.ts'
+
+const rounds = 5
+const perSecond = 200
+
+/** Whatever a statement that stores deliveries asks for: its commit does not wait for the disk. */
+const forcedOff = `
+  create function force_off() returns trigger language plpgsql as $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
+  create trigger forced_off after insert on mediadock.deliveries for each statement execute function force_off()`
+
+describeOnPackaged('the canary', () => {
+  it.skipIf(!long)(
+    'acknowledging without waiting for the disk, and then a crash, is reported as a loss each time',
+    { timeout: 300_000 },
+    async () => {
+      await inTable(
+        'the canary: `synchronous_commit=off` forced where deliveries are accepted, then a crash',
+        'losses reported in each round',
+        async () => {
+          let [acknowledgedInAll, lostInAll, silenceMs] = [0, 0, 0]
+          const lost: number[] = []
+          for (let round = 1; round <= rounds; round += 1) {
+            // The server itself writes its log out as seldom as it can, and nothing else that goes on here makes it do so.
+            const server = await withPackagedPostgres({ settings: { wal_writer_delay: '10s', synchronous_commit: 'off' } })
+            const receiver = await withReceiverProcess(server.url)
+            const client = () => postgres(server.url, { max: 1, onnotice: () => {} })
+            const before = client()
+            await watchEffects(before)
+            await before.unsafe(forcedOff)
+            await before.end()
+            const load = startLoad({ urls: [receiver.url], perSecond })
+            await eventually(() => load.tally.acknowledged.length > perSecond, 30_000)
+            await server.stop('immediate')
+            const acknowledged = load.tally.acknowledged.slice()
+            // Nobody sends them again: what was acknowledged is promised.
+            const ending = load.end()
+            await delay(100)
+            await server.start()
+            await ending
+            const after = client()
+            await untilInboxIsEmpty(after)
+            const books = await countBooks(
+              after,
+              acknowledged.map(({ delivery }) => delivery),
+            )
+            await after.end()
+            await receiver.kill()
+            lost.push(books.lost)
+            lostInAll += books.lost
+            acknowledgedInAll += acknowledged.length
+            silenceMs = Math.max(silenceMs, longestSilenceMs(acknowledged))
+          }
+          return {
+            rounds,
+            acknowledged: acknowledgedInAll,
+            lost: lostInAll,
+            doubled: 0,
+            silenceMs,
+            measured: `lost ${lost.join(', ')}`,
+            met: lost.every((n) => n > 0),
+          }
+        },
+      )
+    },
+  )
+})

@@ -1,0 +1,62 @@
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { preferredServer, withTestDatabase } from '../support/database.ts'
+import { countBooks, untilAllLanded, watchEffects } from './books.ts'
+import { long } from './length.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import { longestSilenceMs, startLoad } from './steady-load.ts'
+import { inTable } from './table.ts'
+
+const rounds = 5
+const perSecond = 200
+const landedWithinMs = 10_000
+const preload = path.resolve(import.meta.dirname, 'meddling.ts')
+const minutes = 60_000
+
+type Fault = { name: string; message: object; lastsMs: number }
+
+const faults: Fault[] = [
+  { name: 'clock 10 min ahead', message: { shiftMs: 10 * minutes }, lastsMs: 2500 },
+  { name: 'clock 10 min behind', message: { shiftMs: -10 * minutes }, lastsMs: 2500 },
+  { name: 'clock 1 h ahead', message: { shiftMs: 60 * minutes }, lastsMs: 2500 },
+  { name: 'clock 1 h behind', message: { shiftMs: -60 * minutes }, lastsMs: 2500 },
+  { name: 'event loop blocked 5 s', message: { blockMs: 5000 }, lastsMs: 6500 },
+]
+
+// What a wrong clock does to each part is shown where the part is: signatures, claims, the budget of calls.
+describe.skipIf(!long)('of two receivers one', () => {
+  it.each(faults)('has its $name: nothing is run twice, nothing stranded', { timeout: 300_000 }, async ({ name, message, lastsMs }) => {
+    await inTable(name, 'nothing run twice, nothing stranded', async () => {
+      const { url, sql } = await withTestDatabase(preferredServer)
+      await watchEffects(sql)
+      const receivers = await Promise.all([1, 2].map(() => withReceiverProcess(url, {}, { preload })))
+      const [odd = expect.fail(), other = expect.fail()] = receivers
+      const load = startLoad({ urls: [odd.url, other.url], perSecond, pauseMs: 50 })
+      for (let round = 1; round <= rounds; round += 1) {
+        await delay(1000)
+        odd.tell(message)
+        await delay(lastsMs)
+        // The worst end that it can have: with what it holds, by its own clock.
+        await odd.kill()
+        await odd.start()
+      }
+      const { acknowledged, refused } = await load.end()
+      const since = Date.now()
+      await untilAllLanded(sql, 3 * landedWithinMs).catch(() => {})
+      const tookMs = Date.now() - since
+      const books = await countBooks(
+        sql,
+        acknowledged.map(({ delivery }) => delivery),
+      )
+      return {
+        rounds,
+        acknowledged: acknowledged.length,
+        ...books,
+        silenceMs: longestSilenceMs(acknowledged),
+        measured: `all landed ${(tookMs / 1000).toFixed(1)} s after the last; ${refused} refused by the odd one and taken by the other`,
+        met: books.lost === 0 && books.doubled === 0 && tookMs <= landedWithinMs,
+      }
+    })
+  })
+})

@@ -1,0 +1,84 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { parseArgs } from 'node:util'
+import { asMarkdown, asText, type TableLine } from './table-words.ts'
+
+/** `npm run chaos [-- table | others | stranger | <file>…] [--report <file>]`: see docs/reliability.md. */
+
+const root = path.resolve(import.meta.dirname, '../..')
+
+/** Each fault with its line in the table, the quickest first. */
+const table = [
+  'chaos/constant-time',
+  'chaos/canary',
+  'chaos/at-once',
+  'chaos/read-only',
+  'chaos/disk',
+  'chaos/connections',
+  'chaos/clock',
+  'chaos/nobody-there',
+  'chaos/failover',
+  'chaos/postgres-crash',
+  'chaos/kill',
+  'chaos/rolling',
+  'provider/killed-at-each-step',
+]
+
+/** What else has a long form. */
+const others = [
+  'chaos/resets',
+  'chaos/duplicates',
+  'chaos/late-webhooks',
+  'chaos/overload',
+  'chaos/postgres-away',
+  'chaos/whole-loop',
+  'provider/chaos',
+  'bad-input',
+  'model',
+  'bounds',
+  'interleavings',
+  'landing',
+  'load',
+  'lost-connections',
+  'walk',
+  'local-video',
+]
+
+const named: Record<string, readonly string[]> = { table, others, stranger: ['chaos/stranger'] }
+
+const { values, positionals } = parseArgs({ options: { report: { type: 'string' } }, allowPositionals: true })
+const files = positionals.length === 0 ? table : positionals.flatMap((name) => named[name] ?? [name])
+const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-report-'))
+const lines = path.join(folder, 'lines.json')
+await fs.writeFile(lines, '')
+const report = values.report ?? process.env['CHAOS_REPORT_FILE'] ?? path.join(folder, 'report.md')
+
+const started = performance.now()
+const args = ['run', '--config', 'test/vitest.config.ts', '--no-file-parallelism', ...files]
+const vitest = spawn(path.join(root, 'node_modules/.bin/vitest'), args, {
+  cwd: root,
+  env: { ...process.env, CHAOS: 'long', CHAOS_LINES: lines },
+  stdio: 'inherit',
+})
+// What it started ends with it: a signal is its to answer.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => vitest.kill(signal))
+const [code] = await once(vitest, 'exit')
+
+const came = (await fs.readFile(lines, 'utf8'))
+  .split('\n')
+  .filter(Boolean)
+  .map((line): TableLine => JSON.parse(line))
+const minutes = (performance.now() - started) / 60_000
+if (came.length > 0) {
+  process.stdout.write(`\n${asText(came)}\n`)
+  await fs.writeFile(report, asMarkdown(came, minutes))
+  process.stdout.write(`\nAs markdown: ${report}\n`)
+}
+const missed = came.filter(({ met }) => !met)
+process.stdout.write(
+  `${came.length} faults in ${minutes.toFixed(0)} minutes, ${missed.length === 0 ? 'every goal met' : `${missed.length} goals missed`}\n`,
+)
+process.exit(code === 0 && missed.length === 0 ? 0 : 1)
