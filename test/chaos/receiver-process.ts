@@ -30,13 +30,15 @@ export type ReceiverProcess = {
 export type ProcessOptions = {
   /** A module that is run in the process before the program. */
   preload?: string
+  /** The folder of a control group that it is started in. */
+  controlGroup?: string
 }
 
 /** The receiver as it is deployed, `node src/main.ts receiver`, for the length of one test; it keeps its ports over restarts. */
 export async function withReceiverProcess(
   databaseUrl: string,
   settings: Record<string, string> = {},
-  { preload }: ProcessOptions = {},
+  { preload, controlGroup }: ProcessOptions = {},
 ): Promise<ReceiverProcess> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
   const port = await freePort()
@@ -65,7 +67,11 @@ export async function withReceiverProcess(
     start: async () => {
       // What it keeps beside itself on a laptop goes to a folder of its own.
       const preloaded = preload === undefined ? [] : ['--import', preload]
-      child = spawn(process.execPath, ['--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, mainFile, 'receiver'], {
+      const node = [process.execPath, '--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, mainFile, 'receiver']
+      // It joins the group before it is itself: what it takes is counted from the first page on.
+      const [command = '', ...args] =
+        controlGroup === undefined ? node : ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', controlGroup, ...node]
+      child = spawn(command, args, {
         cwd: folder,
         env,
         stdio: ['ignore', 'ignore', 'inherit', ...(preload === undefined ? [] : ['ipc' as const])],

@@ -1,5 +1,7 @@
+import crypto from 'node:crypto'
+import { syncBuiltinESMExports } from 'node:module'
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { sign, toleranceSeconds, verify, type Secret } from '../../src/wire/signature.ts'
 import { long } from '../chaos/length.ts'
 
@@ -112,6 +114,43 @@ describe('several secrets', () => {
     const header = sign(body, 'whsec_stranger', t)
     for (const known of [many, []])
       expect(verify(body, header, known, t)).toEqual({ ok: false, cause: 'no_matching_secret', timestampSeconds: t })
+  })
+})
+
+// That the times are alike is measured by test/chaos/constant-time.test.ts.
+describe('comparing', () => {
+  /** The comparisons in constant time that are made from now on, with the code as it is. */
+  function watchComparisons(): [NodeJS.ArrayBufferView, NodeJS.ArrayBufferView][] {
+    const { timingSafeEqual } = crypto
+    const seen: [NodeJS.ArrayBufferView, NodeJS.ArrayBufferView][] = []
+    crypto.timingSafeEqual = (a, b) => {
+      seen.push([a, b])
+      return timingSafeEqual(a, b)
+    }
+    syncBuiltinESMExports()
+    onTestFinished(() => {
+      crypto.timingSafeEqual = timingSafeEqual
+      syncBuiltinESMExports()
+    })
+    return seen
+  }
+  const many: Secret[] = ['a', 'b', 'c'].map((name) => ({ name, signingSecret: `whsec_${name}` }))
+  const foreign = '0'.repeat(64)
+
+  it.each([
+    ['the first secret matches', 'whsec_a', 'v1=<right>,v1=<foreign>'],
+    ['the last secret matches, in the last of the candidates', 'whsec_c', 'v1=<foreign>,v1=<right>'],
+    ['nothing matches', 'whsec_stranger', 'v1=<right>,v1=<foreign>'],
+  ])('is done in constant time with each secret and each candidate, none left out: %s', (_what, used, candidates) => {
+    const seen = watchComparisons()
+    const right = sign(body, used, t).slice(-64)
+    verify(body, `t=${t},${candidates.replace('<right>', right).replace('<foreign>', foreign)}`, many, t)
+    const hex = (bytes: NodeJS.ArrayBufferView) => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
+    const digests = many.map((secret) => sign(body, secret.signingSecret, t).slice(-64))
+    const given = candidates.includes('v1=<foreign>,') ? [foreign, right] : [right, foreign]
+    expect(seen.map(([expected, candidate]) => [hex(expected), hex(candidate)])).toEqual(
+      digests.flatMap((expected) => given.map((candidate) => [expected, candidate])),
+    )
   })
 })
 
