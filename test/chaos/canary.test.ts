@@ -38,10 +38,9 @@ describeOnPackaged('the canary', () => {
             await before.unsafe(forcedOff)
             const [writer] = await before<{ pid: number }[]>`select pid from pg_stat_activity where backend_type = 'walwriter'`
             await before.end()
-            const load = startLoad({ urls: [receiver.url], perSecond })
-            await eventually(() => load.tally.acknowledged.length > perSecond / 2, 30_000)
             // As with a machine that fails: what nobody waited for is still in memory, and no background writer was just quick enough.
             process.kill(writer?.pid ?? expect.fail(), 'SIGSTOP')
+            const load = startLoad({ urls: [receiver.url], perSecond })
             await eventually(() => load.tally.acknowledged.length > perSecond, 30_000)
             const stopping = server.stop('immediate')
             await delay(300)
