@@ -7,6 +7,7 @@ import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
 import type { Quarantine } from './intake/quarantine.ts'
+import { bringBackStrays } from './landing/inbox.ts'
 import type { Lander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
@@ -27,6 +28,7 @@ export type Role =
   | 'fetch'
   | 'claims'
   | 'feed'
+  | 'strays'
   | 'followUps'
   | 'arrivals'
   | 'polls'
@@ -83,6 +85,7 @@ const lastWritesMs = 2000
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
 const minutesMs = 20_000
+const straysMs = 5000
 const partitionsMs = 10_000
 
 /** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
@@ -113,6 +116,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     fetch: lane('fetch'),
     claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
     feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, after, logger, signal }),
+    strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(db), idleMs: straysMs, after, logger, signal }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),

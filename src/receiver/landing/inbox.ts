@@ -138,6 +138,29 @@ export async function giveBack(
     where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
+/** No lease and no retry ends later; what seems to was written by a clock that was wrong. */
+const furthestAheadSeconds = 120
+const maxStrays = 1000
+
+/**
+ * Brings back what a process has put off for far too long, since its clock was
+ * ahead: whatever became of that process, it is due now. One clock decides it,
+ * that of Postgres: a process whose own is wrong takes nothing from the others.
+ */
+export async function bringBackStrays(db: Database): Promise<{ more: boolean }> {
+  const rows = await db.execute<{ n: number }>(sql`
+    with strays as (
+      select ${inbox.delivery_id} from mediadock.inbox
+      where ${inbox.lane} in ('direct', 'fetch') and ${inbox.due_at} > now() + make_interval(secs => ${furthestAheadSeconds})
+      limit ${maxStrays} for update skip locked
+    ),
+    back as (
+      update mediadock.inbox set ${inbox.due_at} = now() from strays where inbox.${inbox.delivery_id} = strays.delivery_id returning 1
+    )
+    select count(*)::int as n from back`)
+  return { more: one(rows, 'bringing back what was put off for too long').n === maxStrays }
+}
+
 export type Failure = { claimed: Claim & Pick<Claimed, 'failures'>; reason: string; detail: string; now: Date }
 
 /**
