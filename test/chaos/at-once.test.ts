@@ -8,10 +8,10 @@ import { imageResult, json, startProviderStand } from '../support/provider-stand
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage, okVideo } from '../support/webhooks.ts'
 import { untilAllLanded } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { inTable } from './table.ts'
 
-const rounds = long ? 1000 : 48
+const rounds = long ? roundsOf(1000) : 48
 const abreast = 8
 const settledWithinMs = 30_000
 

@@ -4,12 +4,12 @@ import { expect, it } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const rounds = 5
+const rounds = roundsOf(5)
 const perSecond = 200
 
 /** Whatever a statement that stores deliveries asks for: its commit does not wait for the disk. */

@@ -3,12 +3,12 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { countBooks, untilAllLanded, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const rounds = 5
+const rounds = roundsOf(5)
 const perSecond = 200
 const landedWithinMs = 10_000
 const preload = path.resolve(import.meta.dirname, 'meddling.ts')

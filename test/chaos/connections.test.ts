@@ -9,7 +9,7 @@ import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { withTlsPostgres } from '../support/tls-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 import { inTable } from './table.ts'
 
@@ -97,7 +97,7 @@ describeOnPackaged('the connection to Postgres', () => {
   describe.each(long ? ['plain', 'inside TLS'] : ['inside TLS'])('%s', (kind) => {
     const tried = faults.filter(({ shortRounds }) => long || shortRounds > 0)
     it.each(tried)('$name', { timeout: 300_000 }, async ({ name, rounds: longRounds, shortRounds, abreast, run }) => {
-      const rounds = long ? longRounds : shortRounds
+      const rounds = long ? roundsOf(longRounds) : shortRounds
       const goal = 'answered within 5 s; the retry is `duplicate`; no statement that never ends'
       await inTable(`connection to Postgres, ${kind}: ${name}`, goal, async () => {
         const server = await withTlsPostgres({ encryptedOnly: kind !== 'plain' })

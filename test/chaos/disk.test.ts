@@ -9,13 +9,13 @@ import { it, onTestFinished } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable, notShown } from './table.ts'
 
 const run = promisify(execFile)
-const rounds = long ? 3 : 1
+const rounds = long ? roundsOf(3) : 1
 const diskMebibytes = 256
 const perSecond = 200
 const wellWithinMs = 10_000

@@ -6,12 +6,12 @@ import { migrate } from '../../src/runtime/postgres/migrate.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { promote, rejoin, waitForStandby, withStandby } from '../support/standby.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const rounds = 20
+const rounds = roundsOf(20)
 const perSecond = 150
 const loadMs = 1500
 const againWithinMs = 10_000

@@ -3,13 +3,13 @@ import type postgres from 'postgres'
 import { expect, it } from 'vitest'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { countBooks, untilAllLanded, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad, type Acknowledged } from './steady-load.ts'
 import { inTable } from './table.ts'
 
 const { kills, everyMs, perSecond, wanted } = long
-  ? { kills: 100, everyMs: 2000, perSecond: 350, wanted: 50_000 }
+  ? { kills: roundsOf(100), everyMs: 2000, perSecond: 350, wanted: roundsOf(50_000) }
   : { kills: 2, everyMs: 700, perSecond: 400, wanted: 500 }
 const landedWithinMs = 10_000
 

@@ -4,13 +4,13 @@ import { it, onTestFinished } from 'vitest'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { watchResident } from './resident.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const crashes = long ? 50 : 1
+const crashes = long ? roundsOf(50) : 1
 const perSecond = 300
 const readyWithinMs = 5000
 
@@ -59,7 +59,7 @@ describeOnPackaged('Postgres under load', () => {
     })
   })
 
-  const freezes = 5
+  const freezes = roundsOf(5)
   const frozenMs = 30_000
   const answeredWithinMs = 5000
   const maxMebibytes = 256

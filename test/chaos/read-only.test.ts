@@ -3,13 +3,13 @@ import { expect, it } from 'vitest'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender } from './sender.ts'
 import { firstAfter, longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const rounds = long ? 3 : 1
+const rounds = long ? roundsOf(3) : 1
 const perSecond = 200
 const wellWithinMs = 10_000
 

@@ -41,7 +41,7 @@ export async function withReceiverProcess(
   { preload, controlGroup }: ProcessOptions = {},
 ): Promise<ReceiverProcess> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
-  const port = await freePort()
+  const port = Number(settings['PORT'] ?? (await freePort()))
   const env = {
     ...childEnv,
     // As the README has it, with the option below.

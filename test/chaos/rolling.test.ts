@@ -4,12 +4,12 @@ import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { withBalancer } from './balancer.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
-import { long } from './length.ts'
+import { long, roundsOf } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const { rounds, count, perSecond } = long ? { rounds: 20, count: 3, perSecond: 500 } : { rounds: 1, count: 2, perSecond: 200 }
+const { rounds, count, perSecond } = long ? { rounds: roundsOf(20), count: 3, perSecond: 500 } : { rounds: 1, count: 2, perSecond: 200 }
 const graceSeconds = 5
 
 it(

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
-import { long } from '../chaos/length.ts'
+import { long, roundsOf } from '../chaos/length.ts'
 import { inTable } from '../chaos/table.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { withProviderSites } from './support/provider-sites.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
 
-const rounds = 200
+const rounds = roundsOf(200)
 const siteCount = 3
 const lock = 815
 
