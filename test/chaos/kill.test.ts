@@ -9,7 +9,7 @@ import { longestSilenceMs, startLoad, type Acknowledged } from './steady-load.ts
 import { inTable } from './table.ts'
 
 const { kills, everyMs, perSecond, wanted } = long
-  ? { kills: roundsOf(100), everyMs: 2000, perSecond: 350, wanted: roundsOf(50_000) }
+  ? { kills: roundsOf(100), everyMs: 1000, perSecond: 350, wanted: roundsOf(50_000) }
   : { kills: 2, everyMs: 700, perSecond: 400, wanted: 500 }
 const landedWithinMs = 10_000
 

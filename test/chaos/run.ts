@@ -13,6 +13,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 /** Each fault with its line in the table, the quickest first. */
 const table = [
   'chaos/constant-time',
+  'chaos/memory-limit',
   'chaos/canary',
   'chaos/at-once',
   'chaos/read-only',

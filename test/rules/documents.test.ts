@@ -10,7 +10,9 @@ describe.each(['docs/reliability.md', 'SECURITY.md'])('%s', (document) => {
     const text = await fs.readFile(path.join(root, document), 'utf8')
     const named = [...new Set([...text.matchAll(/\btest\/[\w./-]+\.ts\b/g)].map(([file]) => file))]
     expect(named.length).toBeGreaterThan(5)
-    const missing = await Promise.all(named.map(async (file) => ((await fs.stat(path.join(root, file)).catch(() => undefined)) ? [] : [file])))
+    const missing = await Promise.all(
+      named.map(async (file) => ((await fs.stat(path.join(root, file)).catch(() => undefined)) ? [] : [file])),
+    )
     expect(missing.flat()).toEqual([])
   })
 
