@@ -11,7 +11,7 @@ import { untilAllLanded } from './books.ts'
 import { long, roundsOf } from './length.ts'
 import { inTable } from './table.ts'
 
-const rounds = long ? roundsOf(1000) : 48
+const rounds = long ? roundsOf(1000) : 24
 const abreast = 8
 const settledWithinMs = 30_000
 

@@ -71,12 +71,12 @@ describeOnPackaged('the disk of Postgres', () => {
       const load = startLoad({ urls: [receiver.url], perSecond })
       let [slowest, crashes] = [0, 0]
       for (let round = 1; round <= rounds; round += 1) {
-        await delay(1500)
+        await delay(long ? 1500 : 300)
         const before = load.tally.refused
         const filler = await fill(disk)
         // It may go on for a while in the space that it has already.
         await eventually(() => load.tally.refused > before + 10, 60_000)
-        await delay(2000)
+        await delay(long ? 2000 : 200)
         await fs.rm(filler)
         // A server that had no room for its log has ended itself: whoever frees the disk starts it again.
         if (server.pid() === 0) {

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
+import { preferredServer } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { expectKept, expectLandedOnce, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long } from './length.ts'
@@ -58,7 +59,8 @@ it(
   },
 )
 
-it(
+// Where there is a packaged one, it is crashed instead: postgres-crash.test.ts.
+it.skipIf(preferredServer === 'packaged' && !long)(
   'a Postgres that is stopped and started is answered 503 meanwhile, and the receiver goes on by itself',
   { timeout: 120_000 },
   async () => {
