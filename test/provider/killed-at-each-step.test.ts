@@ -79,7 +79,7 @@ it.skipIf(!long)(
         const killed = new Map<string, number>()
         for (let round = 0; round < rounds; round += 1) {
           const { step, isKept } = points[round % points.length] ?? expect.fail()
-          const at = round % siteCount
+          const at = (round + Math.floor(round / points.length)) % siteCount
           const victim = sites[at] ?? expect.fail()
           await booting[at]
           await holder`select pg_advisory_lock(${lock})`

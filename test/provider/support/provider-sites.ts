@@ -76,7 +76,7 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
   const submitUntilAnswered = async (key: string, signal: AbortSignal) => {
     const headers = { 'idempotency-key': randomUUID() }
     const body = { input: { prompt: randomUUID() }, webhook_url: `${catcher.origin}/hook` }
-    for (let turn = 0; !signal.aborted; turn += 1) {
+    for (let turn = Math.floor(Math.random() * sites.length); !signal.aborted; turn += 1) {
       const url = `http://127.0.0.1:${sites[turn % sites.length]?.port}`
       const answer = await call(url, 'POST', '/v1/models/aurora-image', { key, body, headers }).catch(() => undefined)
       if (answer?.status === 200) return void accepted.set(headers['idempotency-key'], answer.body.request_id)
