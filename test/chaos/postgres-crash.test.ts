@@ -34,7 +34,7 @@ describeOnPackaged('Postgres under load', () => {
       let slowest = 0
       for (let crash = 1; crash <= crashes; crash += 1) {
         const before = load.tally.acknowledged.length
-        await eventually(() => load.tally.acknowledged.length > before + perSecond, 30_000)
+        await eventually(() => load.tally.acknowledged.length > before + perSecond, 90_000)
         await server.stop('immediate')
         await server.start()
         const at = Date.now()

@@ -89,7 +89,7 @@ it.skipIf(!long)(
               { pid: number }[]
             >`select pid from pg_locks where locktype = 'advisory' and objid = ${lock} and not granted`
             return rows.length > 0 && rows
-          }, 30_000)
+          }, 90_000)
           await victim.kill()
           if (!isKept) for (const { pid } of waiting) await sql`select pg_terminate_backend(${pid})`
           await sql`delete from public.armed`
