@@ -64,8 +64,8 @@ const vitest = spawn(path.join(root, 'node_modules/.bin/vitest'), args, {
   env: { ...process.env, CHAOS: 'long', CHAOS_LINES: lines },
   stdio: 'inherit',
 })
-// What it started ends with it: a signal is its to answer.
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => vitest.kill(signal))
+// By this one it ends what it has started; what has its line by then is still printed.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => vitest.kill('SIGINT'))
 const [code] = await once(vitest, 'exit')
 
 const came = (await fs.readFile(lines, 'utf8'))
