@@ -78,7 +78,7 @@ if (came.length > 0) {
   await fs.writeFile(report, asMarkdown(came, minutes))
   process.stdout.write(`\nAs markdown: ${report}\n`)
 }
-const missed = came.filter(({ met }) => !met)
+const missed = came.filter(({ met }) => met === false)
 process.stdout.write(
   `${came.length} faults in ${minutes.toFixed(0)} minutes, ${missed.length === 0 ? 'every goal met' : `${missed.length} goals missed`}\n`,
 )

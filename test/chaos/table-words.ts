@@ -14,7 +14,8 @@ export type Came = {
   met: boolean
 }
 
-export type TableLine = { fault: string; goal: string } & Came
+/** `met` is left out where this machine cannot show it. */
+export type TableLine = { fault: string; goal: string } & Omit<Came, 'met'> & { met?: boolean }
 
 const headings = ['fault', 'rounds', 'acknowledged', 'lost', 'doubled', 'longest silence', 'goal', 'measured', 'met']
 
@@ -29,7 +30,7 @@ function cellsOf(line: TableLine): string[] {
     line.silenceMs === undefined ? '–' : `${(line.silenceMs / 1000).toFixed(1)} s`,
     line.goal,
     line.measured,
-    line.met ? 'yes' : 'NO',
+    line.met === undefined ? 'not shown' : line.met ? 'yes' : '**no**',
   ]
 }
 
@@ -45,12 +46,12 @@ export function asMarkdown(lines: readonly TableLine[], minutes: number): string
 export function asText(lines: readonly TableLine[]): string {
   return lines
     .map((line) => {
-      const [fault, rounds, acknowledged, lost, doubled, silence, goal, measured, met] = cellsOf(line)
+      const [fault, rounds, acknowledged, lost, doubled, silence, goal, measured] = cellsOf(line)
       return [
-        `${line.met ? '  met ' : 'MISSED'}  ${fault}`,
+        `${line.met === undefined ? '  -   ' : line.met ? '  met ' : 'MISSED'}  ${fault}`,
         `        rounds ${rounds}, acknowledged ${acknowledged}, lost ${lost}, doubled ${doubled}, longest silence ${silence}`,
         `        goal: ${goal}`,
-        `        measured: ${measured}${met === 'NO' ? ' – NOT MET' : ''}`,
+        `        measured: ${measured}`,
       ].join('\n')
     })
     .join('\n')

@@ -35,7 +35,6 @@ export async function notShown(fault: string, goal: string, why: string): Promis
     doubled: 0,
     silenceMs: undefined,
     measured: `not shown: ${why}`,
-    met: false,
   }
   if (linesFile !== undefined) await fs.appendFile(linesFile, `${JSON.stringify(line)}\n`)
 }
