@@ -63,9 +63,12 @@ const vitest = spawn(path.join(root, 'node_modules/.bin/vitest'), args, {
   cwd: root,
   env: { ...process.env, CHAOS: 'long', CHAOS_LINES: lines },
   stdio: 'inherit',
+  // A group of its own: servers and receivers that it has started end with it.
+  detached: true,
 })
-// By this one it ends what it has started; what has its line by then is still printed.
-for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => vitest.kill('SIGINT'))
+// What has its line by then is still printed.
+for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  process.on(signal, () => vitest.pid !== undefined && process.kill(-vitest.pid, 'SIGINT'))
 const [code] = await once(vitest, 'exit')
 
 const came = (await fs.readFile(lines, 'utf8'))
