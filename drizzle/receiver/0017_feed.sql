@@ -96,7 +96,8 @@ BEGIN
       HINT = 'What changed in between stands in mediadock.results: read that, and go on from 0.';
   END IF;
   RETURN "after";
-END $$;
+END $$;--> statement-breakpoint
+REVOKE ALL ON FUNCTION "mediadock"."still_kept"(bigint) FROM PUBLIC;
 --> statement-breakpoint
 -- A result that a service's own words join (metadata, model, the key) after it landed is another to its readers.
 CREATE FUNCTION "mediadock"."note_joined"() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
