@@ -2,6 +2,7 @@ import cron from 'node-cron'
 import { withDeadline } from '../runtime/deadline.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
@@ -58,6 +59,8 @@ export type BackgroundDeps = {
   settings: ReceiverSettings
   landing: WorkerDeps
   lander: Lander
+  /** Connections on which no statement reads a whole table. */
+  landingDb: Database
   submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
@@ -116,7 +119,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     fetch: lane('fetch'),
     claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
     feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, after, logger, signal }),
-    strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(db), idleMs: straysMs, after, logger, signal }),
+    strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(deps.landingDb), idleMs: straysMs, after, logger, signal }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),

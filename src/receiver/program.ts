@@ -153,6 +153,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     settings,
     landing,
     lander,
+    landingDb: pools.landing.db,
     submitter,
     metrics,
     arrivalLog,

@@ -138,8 +138,8 @@ export async function giveBack(
     where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-/** No lease and no retry ends later; what seems to was written by a clock that was wrong. */
-const furthestAheadSeconds = 120
+/** No lease, retry or turn (`maxDeferMs` of worker.ts) ends later; what seems to was written by a clock that was wrong. */
+const furthestAheadSeconds = 330
 const maxStrays = 1000
 
 /**

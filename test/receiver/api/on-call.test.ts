@@ -248,7 +248,7 @@ describe('what is wrong', () => {
     const pending = randomUUID()
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (${pending}, 'waits', 'live', now(), now() - interval '3 minutes', '{}', '')`
-    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '1 hour')`
+    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '5 minutes')`
     await track(randomUUID())
     expect(await causes()).toEqual(['inbox_old', 'overdue', 'parked:not_json'])
     expect(await get('/api/parked/causes')).toMatchObject({ data: [{ reason: 'not_json', count: 1 }] })

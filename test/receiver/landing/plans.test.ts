@@ -231,7 +231,7 @@ async function addProcessed(sql: postgres.Sql, from: number, to: number): Promis
     select md5('d' || i)::uuid, now() - (${rows} - i) * interval '1 second', 'landed' from generate_series(${from}::int, ${to}::int) as i`
   await sql`
     insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
-    select md5('d' || i)::uuid, 'direct', now() + interval '1 day', 'live' from generate_series(${from}::int, ${to}::int) as i`
+    select md5('d' || i)::uuid, 'direct', now() + interval '5 minutes', 'live' from generate_series(${from}::int, ${to}::int) as i`
   await sql`set session_replication_role = origin`
 }
 
@@ -249,7 +249,7 @@ async function addDue(sql: postgres.Sql, samples: readonly Sample[]): Promise<vo
 
 async function untilLanded(sql: postgres.Sql): Promise<void> {
   await eventually(async () => {
-    const [row] = await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 hour') as waiting`
+    const [row] = await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 minute') as waiting`
     return row?.['waiting'] === false
   }, 30_000)
 }
