@@ -87,8 +87,9 @@ export function createLander(deps: LanderDeps): Lander {
     queuedBytes += bytesOf(ready.landing)
     pumpAfterThisTurn()
   }
-  const isBehind = () => queue.length >= behind.rows || queuedBytes >= behind.bytes
-  const fetches = createResultFetches({ ...deps, land, isBehind, patienceMs: deps.patienceMs ?? defaultPatienceMs })
+  const isFull = () => queuedBytes >= behind.bytes
+  const isBehind = () => queue.length >= behind.rows || isFull()
+  const fetches = createResultFetches({ ...deps, land, isBehind, isFull, patienceMs: deps.patienceMs ?? defaultPatienceMs })
 
   const hold = ({ claimed, notification }: Understood, claimedUntil: Date) => {
     holding.hold(claimed, claimedUntil)

@@ -14,8 +14,10 @@ export type ResultFetchesDeps = PreparingDeps & {
   logger: Logger
   /** Gets each delivery once, and what came later for it. */
   land: LandLater
-  /** Whether landing has more to do than it can: then nothing is asked for first, so that no answers pile up either. */
+  /** Whether landing has more to do than it can: then nothing more is to be asked for first. */
   isBehind: () => boolean
+  /** Whether what waits weighs so much that no more answers may come to it. */
+  isFull: () => boolean
   /** What an answer may take before readers are told what the webhook carried. */
   patienceMs: number
   /** No result that comes later is written after this. */
@@ -63,7 +65,7 @@ export function createResultFetches(deps: ResultFetchesDeps): ResultFetches {
       const asking = next()
       if (!asking) return
       asking.isInLine = false
-      if (deps.isBehind()) {
+      if (deps.isFull()) {
         clearTimeout(asking.timer)
         landWithout(asking)
         continue
