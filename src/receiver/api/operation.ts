@@ -80,7 +80,7 @@ const errors = {
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding',
   422: 'not_storable or unknown_key',
-  503: 'query_timeout: narrow the query; too_many_waiting or unavailable: try again after Retry-After seconds',
+  503: 'query_timeout: narrow the query; too_many_waiting, request_locked or unavailable: try again after Retry-After seconds',
 } as const
 
 const successes = [200, 201, 202] as const

@@ -106,8 +106,12 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
         detailOf: (counts) => counts,
         work: () => background.reconcileOne(id),
       })
-      const request = run && (await readWithin(db, (tx) => findRequest(tx, id, overdue())))
-      if (!run || !request) throw unknown(req)
+      const request = await readWithin(db, (tx) => findRequest(tx, id, overdue()))
+      if (!request) throw unknown(req)
+      if (!run)
+        throw new HttpError(503, 'request_locked', 'another transaction holds this request: try again when it has ended', {
+          headers: { 'retry-after': '2' },
+        })
       const { scanned, landed, running, notFound, failed, postponed } = run
       res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },

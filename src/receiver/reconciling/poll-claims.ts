@@ -1,6 +1,6 @@
 import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
+import { answered, metALock } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
@@ -33,6 +33,8 @@ export type Due = {
 }
 
 const leaseSeconds = 60
+/** For a person who waits for the answer: a landing takes milliseconds, somebody's open transaction may take for ever. */
+const lockWaitMs = 2000
 /** Of so many claims one begins with what may wait, so that it does not wait for ever. */
 const claimsPerSpareOne = 8
 
@@ -121,24 +123,34 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   )
 }
 
-/** Claims one request, whatever its schedule says; undefined when nobody tracks it. Whoever writes it at this moment is waited for. */
+/**
+ * Claims one request, whatever its schedule says. Whoever writes it at this moment is waited for, but not for
+ * long; undefined when that was too long, or nobody tracks it.
+ */
 export async function claimOne(deps: ClaimDeps, requestId: string): Promise<Due | undefined> {
-  const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, { limit: 1, whenLocked: sql`` })
-  return one
+  try {
+    const [one] = await claimWhere(deps, sql`${requests.request_id} = ${requestId}`, { limit: 1, lockWaitMs })
+    return one
+  } catch (error) {
+    if (metALock(error)) return undefined
+    throw error
+  }
 }
 
 function claimWhere(
   deps: ClaimDeps,
   condition: SQL,
-  { limit, whenLocked = sql`skip locked` }: { limit: number; whenLocked?: SQL },
+  { limit, lockWaitMs: waitMs }: { limit: number; lockWaitMs?: number },
 ): Promise<Due[]> {
   const now = sql`${deps.clock().toISOString()}::timestamptz`
   return claim(
     deps,
     sql`
     due as (
-      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank, 1 as turn, ${now} as recovered_at from mediadock.requests
-      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit} for update ${whenLocked}
+      select ${requests.request_id}, coalesce(${requests.next_poll_at}, ${requests.tracked_at}) as due_at, 1 as rank, 1 as turn, ${now} as recovered_at
+      from ${waitMs === undefined ? sql`` : sql`(select set_config('lock_timeout', ${`${waitMs}ms`}, true)) as patience,`} mediadock.requests
+      where ${condition} order by coalesce(${requests.next_poll_at}, ${requests.tracked_at}) limit ${limit}
+      for update of requests ${waitMs === undefined ? sql`skip locked` : sql``}
     )`,
   )
 }

@@ -110,7 +110,7 @@ describe('POST /api/deliveries/{id}/replay', () => {
     }
     expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
     // Out of the way of those that are replayed by their reason.
-    await database.sql`update mediadock.requests set key_name = 'sandbox' where key_name = 'live'`
+    await database.sql`update mediadock.deliveries set parked_reason = null where id = ${id}`
   })
 
   it('answers 404 for what is not there and 400 for a body that is wrong', async () => {

@@ -172,6 +172,16 @@ describe('POST /api/requests/{id}/reconcile', () => {
     expect(await reconciling).toMatchObject({ status: 200, json: { scanned: 1, landed: 1 } })
   })
 
+  it('says so when somebody holds the request for longer, and that it is known', async () => {
+    const request_id = randomUUID()
+    await track({ request_id, key_name: 'live' })
+    const answer = await database.sql.begin(async (transaction) => {
+      await transaction`select from mediadock.requests where request_id = ${request_id} for update`
+      return call(receiver, `POST /api/requests/${request_id}/reconcile`)
+    })
+    expect(answer).toMatchObject({ status: 503, json: { error: { code: 'request_locked' } } })
+  })
+
   it('answers 404 for what nobody tracks', async () => {
     expect(await call(receiver, `POST /api/requests/${randomUUID()}/reconcile`)).toMatchObject({ status: 404 })
     expect(await call(receiver, 'POST /api/requests/x/reconcile')).toMatchObject({ status: 404 })
