@@ -9,7 +9,7 @@ import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { startLoad } from './steady-load.ts'
 
-const { rounds, seconds } = long ? { rounds: 1, seconds: 150 } : { rounds: 1, seconds: 5 }
+const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 5 }
 const perSecond = 400
 const resetEveryMs = long ? 1500 : 700
 
