@@ -3,11 +3,12 @@ import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { openPage, shoot } from './support/console.ts'
 import { track } from './support/request-world.ts'
 
@@ -32,14 +33,11 @@ beforeEach(async () => {
   stand.answer((id, _req, res) =>
     id.endsWith('.svg') ? void res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(svg) : json(res, 503, {}),
   )
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
+  const its = await withReceiver({ providerUrl: stand.url })
+  ;({ database, receiver } = its)
+  return its.stop
 })
-afterEach(async () => {
-  await Promise.all(browser.contexts().map((context) => context.close()))
-  await receiver.stop()
-  await database.drop()
-})
+afterEach(() => Promise.all(browser.contexts().map((context) => context.close())))
 
 /** A picture that the browser finds. */
 const shown = (id: string) => ({

@@ -3,10 +3,11 @@ import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { call } from '../receiver/api/calls.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, okAudio } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, shoot } from './support/console.ts'
 import { startWorld, type World } from './support/request-world.ts'
 
@@ -19,14 +20,13 @@ let receiver: TestReceiver
 beforeAll(async () => {
   browser = await launchBrowser()
   world = await startWorld()
-  database = await createTestDatabase()
-  receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: world.url })
+  const its = await withReceiver({ providerUrl: world.url })
+  ;({ database, receiver } = its)
+  return its.stop
 })
 afterAll(async () => {
   await browser.close()
-  await receiver.stop()
   await world.close()
-  await database.drop()
 })
 
 it('"X never arrived": one search tells that it landed, or why it was refused, and what to do', async () => {

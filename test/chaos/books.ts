@@ -12,14 +12,17 @@ export async function expectKept(sql: postgres.Sql, acknowledged: readonly Outgo
 }
 
 /** What became of the promises: how many are not kept whole or never landed, and how many were stored or had their effect twice. */
-export async function countBooks(sql: postgres.Sql, acknowledged: readonly Outgoing[]): Promise<{ lost: number; doubled: number }> {
+export async function countBooks(
+  sql: postgres.Sql,
+  acknowledged: readonly { delivery: Outgoing }[],
+): Promise<{ lost: number; doubled: number }> {
   const rows = await sql<{ webhook_id: string; body: Buffer; landed: boolean; stored: number; effects: number }[]>`
     with effects as (select request_id, count(*)::int as n from effects_seen group by request_id),
     stored as (select request_id, count(*)::int as n from mediadock.deliveries group by request_id)
     select d.webhook_id, d.body, r.status in ('COMPLETED', 'FAILED') as landed, stored.n as stored, coalesce(effects.n, 0) as effects
     from mediadock.deliveries d join stored using (request_id) left join mediadock.results r using (request_id) left join effects using (request_id)`
   const kept = new Map(rows.map((row) => [row.webhook_id, row]))
-  const lost = acknowledged.filter(({ webhookId, body }) => {
+  const lost = acknowledged.filter(({ delivery: { webhookId, body } }) => {
     const row = kept.get(webhookId)
     return !row?.body.equals(body) || !row.landed
   })

@@ -54,10 +54,7 @@ describeOnPackaged('the canary', () => {
             await ending
             const after = client()
             await untilInboxIsEmpty(after)
-            const books = await countBooks(
-              after,
-              acknowledged.map(({ delivery }) => delivery),
-            )
+            const books = await countBooks(after, acknowledged)
             await after.end()
             await receiver.kill()
             lost.push(books.lost)

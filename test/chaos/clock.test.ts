@@ -45,10 +45,7 @@ describe.skipIf(!long)('of two receivers one', () => {
       const since = Date.now()
       await untilAllLanded(sql, 3 * landedWithinMs).catch(() => {})
       const tookMs = Date.now() - since
-      const books = await countBooks(
-        sql,
-        acknowledged.map(({ delivery }) => delivery),
-      )
+      const books = await countBooks(sql, acknowledged)
       return {
         rounds,
         acknowledged: acknowledged.length,

@@ -110,7 +110,7 @@ describeOnPackaged('the connection to Postgres', () => {
         onTestFinished(() => sql.end({ timeout: 1 }))
         await watchEffects(sql)
         const done: Round[] = []
-        const deliveries: Outgoing[] = []
+        const deliveries: { delivery: Outgoing }[] = []
         const lane = async (count: number) => {
           const proxy = await startFaultyProxy(server.urlWith({ sslmode: kind === 'plain' ? 'disable' : 'require' }))
           const receiver = await startTestReceiver({ databaseUrl: proxy.url, settings: { databasePoolSize: 4 } })
@@ -121,7 +121,7 @@ describeOnPackaged('the connection to Postgres', () => {
             // The connections are there, and what is run on them is prepared.
             for (const first of makeDeliveries(2)) await again(() => sender.send(first))
             done.push(await run({ proxy, send: () => sender.send(delivery), isStored: () => isStored(delivery) }))
-            deliveries.push(delivery)
+            deliveries.push({ delivery })
             proxy.delayAnswers(0)
           }
           await receiver.stop()

@@ -90,10 +90,7 @@ describeOnPackaged('the disk of Postgres', () => {
       const { acknowledged, refused, slowestMs } = await load.end()
       const sql = client()
       await untilInboxIsEmpty(sql)
-      const books = await countBooks(
-        sql,
-        acknowledged.map(({ delivery }) => delivery),
-      )
+      const books = await countBooks(sql, acknowledged)
       return {
         rounds,
         acknowledged: acknowledged.length,

@@ -50,10 +50,7 @@ describeOnPackaged('a primary that is lost', () => {
         const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
         onTestFinished(() => sql.end({ timeout: 1 }))
         await untilInboxIsEmpty(sql)
-        const books = await countBooks(
-          sql,
-          acknowledged.map(({ delivery }) => delivery),
-        )
+        const books = await countBooks(sql, acknowledged)
         const slowest = Math.max(...promoted.map((at) => firstAfter(acknowledged, at) - at))
         expect(receiver.pid()).toBe(pid)
         return {

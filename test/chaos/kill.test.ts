@@ -33,8 +33,7 @@ it(`kill -9 of one of three receivers, ${kills} times under load, loses and doub
       const { acknowledged, broken } = await load.end()
       // Long: as it is for whoever waits for results. Short: the ends of leases are brought forward.
       await (long ? untilAllLanded(sql, landedWithinMs + 5000) : untilInboxIsEmpty(sql))
-      const deliveries = acknowledged.map(({ delivery }) => delivery)
-      const books = await countBooks(sql, deliveries)
+      const books = await countBooks(sql, acknowledged)
       const slowest = await slowestLanding(sql, acknowledged, killed)
       return {
         rounds: kills,

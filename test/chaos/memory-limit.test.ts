@@ -71,10 +71,7 @@ it.skipIf(!long)(`a container of ${limitMebibytes} MiB is enough under load and 
     const { acknowledged, refused, broken, slowestMs } = await load.end()
     const isAlive = receiver.isRunning() && receiver.pid() === pid
     await untilInboxIsEmpty(sql)
-    const books = await countBooks(
-      sql,
-      acknowledged.map(({ delivery }) => delivery),
-    )
+    const books = await countBooks(sql, acknowledged)
     const [peak, kills] = [await group.mostMebibytes(), await group.kills()]
     return {
       rounds: rows.length,

@@ -44,10 +44,7 @@ describeOnPackaged('Postgres under load', () => {
       const { acknowledged } = await load.end()
       const sql = client()
       await untilInboxIsEmpty(sql)
-      const books = await countBooks(
-        sql,
-        acknowledged.map(({ delivery }) => delivery),
-      )
+      const books = await countBooks(sql, acknowledged)
       return {
         rounds: crashes,
         acknowledged: acknowledged.length,
@@ -85,10 +82,7 @@ describeOnPackaged('Postgres under load', () => {
       const { acknowledged, slowestMs, refused } = await load.end()
       const sql = client()
       await untilInboxIsEmpty(sql)
-      const books = await countBooks(
-        sql,
-        acknowledged.map(({ delivery }) => delivery),
-      )
+      const books = await countBooks(sql, acknowledged)
       return {
         rounds: freezes,
         acknowledged: acknowledged.length,

@@ -49,10 +49,7 @@ it('a Postgres that became read-only (a failover to a standby) is answered 503, 
     }
     const { acknowledged, refused, slowestMs } = await load.end()
     await untilInboxIsEmpty(sql)
-    const books = await countBooks(
-      sql,
-      acknowledged.map(({ delivery }) => delivery),
-    )
+    const books = await countBooks(sql, acknowledged)
     return {
       rounds,
       acknowledged: acknowledged.length,

@@ -40,10 +40,7 @@ it(
         }
         const { acknowledged, refused, broken } = await load.end()
         await untilInboxIsEmpty(sql)
-        const books = await countBooks(
-          sql,
-          acknowledged.map(({ delivery }) => delivery),
-        )
+        const books = await countBooks(sql, acknowledged)
         const badEnds = codes.filter((code) => code !== 0)
         return {
           rounds,

@@ -1,23 +1,21 @@
 import net from 'node:net'
 import { readResults, type ResultChange, type ReadOptions } from 'mediadock/client'
 import postgres from 'postgres'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../support/database.ts'
+import { testServers, type TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
+import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, failed } from '../support/webhooks.ts'
+import { withReceiver } from '../support/with-receiver.ts'
 
 describe.each(testServers)('readResults (%s)', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
   beforeAll(async () => {
-    database = await createTestDatabase(server)
-    receiver = await startTestReceiver({ databaseUrl: database.url })
-  })
-  afterAll(async () => {
-    await receiver.stop()
-    await database.drop()
+    const its = await withReceiver({ server })
+    ;({ database, receiver } = its)
+    return its.stop
   })
 
   const land = async () => {

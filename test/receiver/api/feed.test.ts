@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
 describe.each(testServers)('GET /api/feed (%s)', (server) => {
@@ -12,12 +13,9 @@ describe.each(testServers)('GET /api/feed (%s)', (server) => {
   let receiver: TestReceiver
 
   beforeAll(async () => {
-    database = await createTestDatabase(server)
-    receiver = await startTestReceiver({ databaseUrl: database.url })
-  })
-  afterAll(async () => {
-    await receiver.stop()
-    await database.drop()
+    const its = await withReceiver({ server })
+    ;({ database, receiver } = its)
+    return its.stop
   })
 
   const land = async (count: number) => {

@@ -14,9 +14,10 @@ import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
-import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
-import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
 
 const never = new AbortController().signal
 
@@ -26,14 +27,9 @@ describe.each(testServers)('what goes into the feed (%s)', (server) => {
   let receiver: TestReceiver
 
   beforeAll(async () => {
-    database = await createTestDatabase(server)
-    stand = await startProviderStand()
-    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url })
-  })
-  afterAll(async () => {
-    await receiver.stop()
-    await stand.close()
-    await database.drop()
+    const its = await withReceiver({ server, stand: true })
+    ;({ database, receiver, stand } = its)
+    return its.stop
   })
 
   /** The changes of a request, once there are so many. */
