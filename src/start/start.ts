@@ -2,13 +2,10 @@ import fs from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
 import { ConfigError } from '../config/config-error.ts'
 import { isProduction, programs, readConfig, type Config } from '../config/config.ts'
-import { internalRouter } from '../console/router.ts'
 import { DataDirInUseError } from '../laptop/data-lock.ts'
 import { laptopEnvironment, openLocal, type Local } from '../laptop/local.ts'
 import { welcome } from '../laptop/welcome.ts'
-import { startProvider } from '../provider/program.ts'
 import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
-import { startReceiver } from '../receiver/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { ListenError } from '../runtime/http/http.ts'
 import { stopOnUncaught } from '../runtime/last-handler.ts'
@@ -94,12 +91,20 @@ async function startPrograms(
   const giveUp = () => abandon.abort()
   stopping.requested.then(giveUp, giveUp)
   const shared = { logger, abandoned: abandon.signal }
-  const starts: Promise<RunningProgram>[] = []
-  if (provider) starts.push(startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
-  if (receiver)
-    starts.push(
-      startReceiver({ settings: receiver, internal: internalRouter, onKeysReload: stopping.onKeysReload(receiver, logger), ...shared }),
-    )
+  // Each is loaded only where it is wanted: a receiver has no use for what the provider renders with.
+  const wanted: (() => Promise<RunningProgram>)[] = []
+  if (provider) {
+    const { startProvider } = await import('../provider/program.ts')
+    wanted.push(() => startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
+  }
+  if (receiver) {
+    const { startReceiver } = await import('../receiver/program.ts')
+    const { internalRouter: internal } = await import('../console/router.ts')
+    const onKeysReload = stopping.onKeysReload(receiver, logger)
+    wanted.push(() => startReceiver({ settings: receiver, internal, onKeysReload, ...shared }))
+  }
+  // Only now, so that none can fail while another is still being loaded.
+  const starts = wanted.map((one) => one())
   try {
     return await Promise.all(starts)
   } catch (error) {
