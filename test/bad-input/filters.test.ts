@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { preferredServer, testServers, type TestDatabase, type TestServer } from '../support/database.ts'
+import { preferredServer, type TestDatabase, type TestServer, usualServers } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
@@ -97,7 +97,7 @@ async function amissOf(cases: readonly FilterCase[], judge: (given: FilterCase) 
   return amiss.filter((found) => found !== undefined)
 }
 
-describe.each(testServers)(`${odd.length} filters that reach the database, on the %s server`, (server) => {
+describe.each(usualServers)(`${odd.length} filters that reach the database, on the %s server`, (server) => {
   beforeAll(() => start(server))
 
   it.each(lists)('GET %s answers them, or says that it has no such filter', async (path) => {

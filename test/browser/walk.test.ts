@@ -46,22 +46,24 @@ describe('a walk through the console', () => {
       expect(await page.locator('nav [aria-current=page]').first().innerText()).toBe(label)
       await page.keyboard.press('?')
       await page.getByRole('dialog', { name: 'Keyboard' }).waitFor()
-      await expectAccessible(page)
+      if (long || label === 'Now') await expectAccessible(page)
       await page.keyboard.press('Escape')
       await page.getByRole('dialog').waitFor({ state: 'hidden' })
     }
   })
 
   it('finds each of them whole, wide and light, then on a phone and dark, with hostile payloads that stay inert', async () => {
-    for (const [name, path] of scene.pages) {
+    for (const [index, [name, path]] of scene.pages.entries()) {
+      // Its elements are the same on both: what axe finds it finds, but for colours and sizes, on either. Long: on all.
+      const isForAxe = { wide: long || index % 2 === 0, phone: long || index % 2 === 1 }
       const page = await openPage(browser, at(path))
       const dialogs: string[] = []
       page.on('dialog', (dialog) => dialogs.push(dialog.message()))
-      await expect(look(page), `${name}, wide`).resolves.toBeUndefined()
+      await expect(look(page, isForAxe.wide), `${name}, wide`).resolves.toBeUndefined()
       await page.emulateMedia({ colorScheme: 'dark' })
-      if (long) await expect(look(page), `${name}, dark, wide`).resolves.toBeUndefined()
+      if (long) await expect(look(page, true), `${name}, dark, wide`).resolves.toBeUndefined()
       await page.setViewportSize(phone)
-      await expect(look(page), `${name}, dark, on a phone`).resolves.toBeUndefined()
+      await expect(look(page, isForAxe.phone), `${name}, dark, on a phone`).resolves.toBeUndefined()
       expect(dialogs).toEqual([])
       await page.close()
     }
@@ -90,8 +92,8 @@ describe('a walk through the console', () => {
   }, 120_000)
 })
 
-async function look(page: Page): Promise<void> {
+async function look(page: Page, isForAxe: boolean): Promise<void> {
   await expectNoOverflow(page)
-  await expectAccessible(page)
+  if (isForAxe) await expectAccessible(page)
   await expectInert(page)
 }

@@ -29,11 +29,9 @@ const shortNames = [
   'chunks of one byte',
   'readyz',
   'pipelines without Host',
-  'pipelined healthz',
   'pipelines of 60 at 5 Mbit/s',
   'held bodies of 1 MiB',
   'forged bodies of 1 MiB',
-  'idle connections',
 ]
 const names = Object.keys(strangerRows).filter((name) => long || shortNames.includes(name))
 const isReported = strangerSeconds > 60 || process.env['CHAOS_REPORT'] !== undefined

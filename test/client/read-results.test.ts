@@ -3,13 +3,13 @@ import { readResults, type ResultChange, type ReadOptions } from 'mediadock/clie
 import postgres from 'postgres'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
-import { testServers, type TestDatabase } from '../support/database.ts'
+import { type TestDatabase, usualServers } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, failed } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 
-describe.each(testServers)('readResults (%s)', (server) => {
+describe.each(usualServers)('readResults (%s)', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
   beforeAll(async () => {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import http from 'node:http'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { deliverAndSettle } from '../receiver/api/calls.ts'
-import { testServers, type TestDatabase } from '../support/database.ts'
+import { type TestDatabase, usualServers } from '../support/database.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import type { TestReceiver } from '../support/receiver.ts'
 import { failed, okImage } from '../support/webhooks.ts'
@@ -10,7 +10,7 @@ import { withReceiver } from '../support/with-receiver.ts'
 
 const browser = { accept: 'text/html', 'sec-fetch-site': 'same-origin', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document' }
 
-describe.each(testServers)('the preview of a replay, on the %s server', (server) => {
+describe.each(usualServers)('the preview of a replay, on the %s server', (server) => {
   let database: TestDatabase
   let stand: ProviderStand
   let receiver: TestReceiver

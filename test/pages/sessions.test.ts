@@ -5,7 +5,7 @@ import { sessions as sessionsTable } from '../../src/receiver/domain/on-call-sch
 import { createLogger } from '../../src/runtime/logger.ts'
 import { createPool } from '../../src/runtime/postgres/postgres.ts'
 import { watchedLogger } from '../runtime/support/watched-logger.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../support/database.ts'
+import { withTestDatabase, type TestDatabase, usualServers } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startGuarded } from './support/access-server.ts'
 
@@ -28,7 +28,7 @@ async function signIn(url: string, headers: Record<string, string> = {}, given =
 const status = async (url: string, headers: Record<string, string>) => (await fetch(`${url}/page`, { headers })).status
 const signOut = (url: string, cookie: string) => fetch(`${url}/sign-out`, { method: 'POST', redirect: 'manual', headers: { cookie } })
 
-describe.each(testServers)('a session, on the %s server', (server) => {
+describe.each(usualServers)('a session, on the %s server', (server) => {
   it.each([
     ['mediadock', sessionsTable],
     ['provider', providerSessionsTable],

@@ -17,6 +17,9 @@ export const testServers: readonly TestServer[] = inject('packagedPostgresUrl') 
 /** Where it need not be shown on both: the server as people have it, if there is one. */
 export const preferredServer: TestServer = testServers.at(-1) ?? 'embedded'
 
+/** For `describe.each` where it is not the statements that matter but what the program does with their answers: both in the long form. */
+export const usualServers: readonly TestServer[] = process.env['CHAOS'] === 'long' ? testServers : [preferredServer]
+
 /** A clone of the migrated template: call it in `beforeAll` and `drop` it in `afterAll`. */
 export async function createTestDatabase(server: TestServer = 'embedded'): Promise<TestDatabase> {
   const adminUrl = inject(server === 'embedded' ? 'postgresUrl' : 'packagedPostgresUrl')

@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { testServers } from '../../support/database.ts'
+import { testServers, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestProvider } from '../support/running-provider.ts'
 import { startTarpit } from '../support/tarpit.ts'
@@ -32,7 +32,7 @@ async function setUp(tarpitCount: number, server: (typeof testServers)[number]) 
   return { provider, tarpits, quick, submit, submitMany, held }
 }
 
-describe.each(testServers)('webhooks, on the %s server', (server) => {
+describe.each(usualServers)('webhooks, on the %s server', (server) => {
   it("of one account, 600 to 24 hosts that never answer, delay no other account's", async () => {
     const { provider, quick, submit, submitMany, held } = await setUp(24, server)
     const greedy = (await provider.createKey({ account: 'greedy' })).api_key

@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { testServers, type TestDatabase } from '../../support/database.ts'
+import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
-describe.each(testServers)('GET /api/feed (%s)', (server) => {
+describe.each(usualServers)('GET /api/feed (%s)', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
 

@@ -3,12 +3,12 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { takeCall, type KeyHealth } from '../../../src/receiver/fetching/call-budget.ts'
 import { noteRecovered, restRefusedKey } from '../../../src/receiver/fetching/key-health.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 
 const start = Date.parse('2026-03-01T12:00:00Z')
 const at = (seconds: number) => new Date(start + seconds * 1000)
 
-describe.each(testServers)('a key that is refused (%s)', (server) => {
+describe.each(usualServers)('a key that is refused (%s)', (server) => {
   async function scene() {
     const { url, sql } = await withTestDatabase(server)
     const { db, close } = createPool({ url, max: 8 })

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { testServers } from '../../support/database.ts'
+import { usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
 import { keysOf } from '../../support/receiver.ts'
@@ -12,7 +12,7 @@ const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signin
 const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox' }
 const limit = 100
 
-describe.each(testServers)('on %s: whoever holds the secret of one key', (server) => {
+describe.each(usualServers)('on %s: whoever holds the secret of one key', (server) => {
   it.each([
     ['one that is used', [teamA, teamB, sandbox], false],
     ['one that is used, and followed up', [teamA, teamB, sandbox], true],

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { testServers, type TestDatabase } from '../../support/database.ts'
+import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey, type TestReceiver } from '../../support/receiver.ts'
@@ -24,7 +24,7 @@ const notFound = (res: http.ServerResponse) =>
   json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
 const isLive = (req: http.IncomingMessage) => req.headers.authorization?.startsWith('Bearer service_live_') === true
 
-describe.each(testServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
+describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbox key', (server) => {
   beforeAll(async () => {
     const its = await withReceiver({ server, stand: true, settings: { keys: keysOf(liveKey, sandboxKey, oldKey) } })
     ;({ database, receiver, stand } = its)

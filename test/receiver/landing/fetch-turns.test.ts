@@ -2,14 +2,14 @@ import { expect, it, describe } from 'vitest'
 import type { ResultLookup } from '../../../src/receiver/fetching/fetcher.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { claim } from '../../../src/receiver/landing/inbox.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { okImage } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery } from '../../support/worker.ts'
 
 const minuteMs = 60_000
 
-describe.each(testServers)('on %s: what has to be fetched', (server) => {
+describe.each(usualServers)('on %s: what has to be fetched', (server) => {
   it('is taken from each key in turn: 2,000 of one key keep no picture of another waiting', async () => {
     const { url, sql } = await withTestDatabase(server)
     const polled: string[] = []

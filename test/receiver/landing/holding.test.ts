@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Fetched } from '../../../src/receiver/fetching/fetcher.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
@@ -14,7 +14,7 @@ import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 const unreachable: Fetched = { answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName: 'live' }
 const later = (date: Date, seconds: number) => new Date(date.getTime() + seconds * 1000)
 
-describe.each(testServers)('on %s: what is held', (server) => {
+describe.each(usualServers)('on %s: what is held', (server) => {
   it('is renewed in time, however long storing it took', async () => {
     const { url } = await withTestDatabase(server)
     const answer = Promise.withResolvers<Fetched>()

@@ -6,7 +6,7 @@ import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import { createLander, type Lander } from '../../../src/receiver/landing/lander.ts'
 import type { WorkerDeps } from '../../../src/receiver/landing/worker.ts'
 import { resultSchema } from '../../../src/wire/schemas.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { aroundStatements } from '../../support/statements.ts'
@@ -22,7 +22,7 @@ const failedWith = (requestId: string, n: number): Buffer =>
 
 const unreachable = { kind: 'unreachable' as const, detail: 'nobody is there' }
 
-describe.each(testServers)('on %s: what was just accepted', (server) => {
+describe.each(usualServers)('on %s: what was just accepted', (server) => {
   it('lands without being claimed', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })

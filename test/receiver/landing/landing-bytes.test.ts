@@ -7,7 +7,7 @@ import { claim } from '../../../src/receiver/landing/inbox.ts'
 import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
 import { wavesOf } from '../../../src/receiver/landing/waves.ts'
 import { long } from '../../chaos/length.ts'
-import { type TestDatabase, testServers, withTestDatabase } from '../../support/database.ts'
+import { preferredServer, usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { okAudio } from '../../support/webhooks.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
@@ -30,7 +30,7 @@ async function storeFailures({ sql }: TestDatabase, count: number, bytes: number
     insert into mediadock.inbox (delivery_id, lane, due_at) select id, 'direct', now() - interval '1 minute' + n * interval '1 ms' from made`)
 }
 
-describe.each(testServers)('what landing holds in memory (%s)', (server) => {
+describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
   it('a claim takes what weighs 8 MiB, not more than one that is larger, and reads no body that it does not take', async () => {
     const database = await withTestDatabase(server)
     await database.sql`alter table mediadock.deliveries alter body set storage external`
@@ -47,7 +47,7 @@ describe.each(testServers)('what landing holds in memory (%s)', (server) => {
     expect(rest.every(({ claims }) => claims === 1)).toBe(true)
   }, 60_000)
 
-  it.runIf(server === testServers.at(-1))(
+  it.runIf(server === preferredServer)(
     `${failures} failures of 1 MB are landed by a process with ${heapMb} MB`,
     async () => {
       const database = await withTestDatabase(server)

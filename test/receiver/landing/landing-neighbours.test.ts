@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { failed } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* One request that cannot be landed now, or has far too many deliveries: who else waits for it. */
 
-describe.each(testServers)('landing beside a request that holds up (%s)', (server) => {
+describe.each(usualServers)('landing beside a request that holds up (%s)', (server) => {
   it('a row that an open transaction holds is put off without a failure; its neighbours land at once', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url })

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+import { createTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { imageResult } from '../../support/provider-stand.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed } from '../../support/webhooks.ts'
@@ -11,7 +11,7 @@ import { createTestWorker, newDelivery, store, type TestWorker } from '../../sup
 
 /* A reader's trigger or a missing grant refuses what is landed: whose fault it is, and who else suffers. */
 
-describe.each(testServers)('what a reader refuses (%s)', (server) => {
+describe.each(usualServers)('what a reader refuses (%s)', (server) => {
   let database: TestDatabase
   let role: string
 

@@ -4,7 +4,7 @@ import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { createLander } from '../../../src/receiver/landing/lander.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { startPostgresProxy } from '../../runtime/support/postgres-proxy.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProviderStand } from '../../support/provider-stand.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -12,7 +12,7 @@ import { aroundStatements } from '../../support/statements.ts'
 import { deliver, failed, okImage } from '../../support/webhooks.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
-describe.each(testServers)('on %s: a receiver that stops', (server) => {
+describe.each(usualServers)('on %s: a receiver that stops', (server) => {
   it('lands what it was just claiming', async () => {
     const { url, sql } = await withTestDatabase(server)
     const stand = await startProviderStand()

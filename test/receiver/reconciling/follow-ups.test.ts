@@ -4,7 +4,7 @@ import { createFollowUps } from '../../../src/receiver/reconciling/follow-ups.ts
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import { resultSchema } from '../../../src/wire/schemas.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
@@ -35,7 +35,7 @@ async function incomplete({ sql }: TestDatabase, { at, key = 'live', output = pi
 const whole = (id: string): ResultAnswer => ({ kind: 'result', result: resultSchema.parse(imageResult(id)) })
 const none = new Set<string>()
 
-describe.each(testServers)('following up (%s)', (server) => {
+describe.each(usualServers)('following up (%s)', (server) => {
   it('completes what landed incomplete within seconds, without a run of the reconciler', async () => {
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
     onTestFinished(stop)

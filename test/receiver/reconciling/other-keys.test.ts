@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 import { failed } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
@@ -11,7 +11,7 @@ import { createTestWorker, store } from '../../support/worker.ts'
 const otherTeam = { name: 'other team', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_other_team' }
 const keys = keysOf(liveKey, otherTeam)
 
-describe.each(testServers)('requests of another key (%s)', (server) => {
+describe.each(usualServers)('requests of another key (%s)', (server) => {
   it('an ERROR signed by another live key than the tracked one is polled at once', async () => {
     const { url, sql } = await withTestDatabase(server)
     const deps = createTestWorker({ databaseUrl: url, keys: () => keys })

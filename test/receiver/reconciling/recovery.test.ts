@@ -5,7 +5,7 @@ import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { claimScheduled } from '../../../src/receiver/reconciling/poll-claims.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { testServers, withTestDatabase, type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, startProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
@@ -52,7 +52,7 @@ async function twoProcesses(server: (typeof testServers)[number]) {
 
 const incomplete = async ({ sql }: TestDatabase) => (await sql`select from mediadock.results where not media_complete`).length
 
-describe.each(testServers)('when the provider is back (%s)', (server) => {
+describe.each(usualServers)('when the provider is back (%s)', (server) => {
   it.each([
     ['itself', 0],
     ['another process, after the one that saw it has died', 1],

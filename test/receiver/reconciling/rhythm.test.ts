@@ -4,7 +4,7 @@ import type { ResultAnswer } from '../../../src/receiver/fetching/result-call.ts
 import { land } from '../../../src/receiver/landing/land.ts'
 import { landingOfNotification } from '../../../src/receiver/landing/landing.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { testServers, withTestDatabase, usualServers } from '../../support/database.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 const running = (id: string): ResultAnswer => ({
@@ -35,7 +35,7 @@ async function scene(server: (typeof testServers)[number], answer: (id: string) 
   return { sql, deps, pauseOf, later }
 }
 
-describe.each(testServers)('a poll comes in the rhythm of what is waited for (%s)', (server) => {
+describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%s)', (server) => {
   it.each([
     [20, 5, 5],
     [150, 24, 30],

@@ -5,7 +5,7 @@ import { withDeadline } from '../../../src/runtime/deadline.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { executePrepared } from '../../../src/runtime/postgres/prepared.ts'
 import { long } from '../../chaos/length.ts'
-import { preferredServer, testServers, withTestDatabase } from '../../support/database.ts'
+import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { withTlsPostgres } from '../../support/tls-postgres.ts'
 import { type Cut, startCuttingProxy } from '../support/cutting-proxy.ts'
@@ -72,7 +72,7 @@ async function cutEverywhere(url: string): Promise<void> {
   }
 }
 
-it.each(long ? testServers : [preferredServer])(
+it.each(usualServers)(
   'a statement whose connection is cut, wherever that is, ends with its rows or an error (%s)',
   async (server) => {
     await cutEverywhere((await withTestDatabase(server)).url)
