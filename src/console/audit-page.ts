@@ -72,7 +72,7 @@ function auditRow({ id, at, via, actor, action, target, detail }: AuditEntry, qu
 
 function targetInWords(action: string, target: string | null): Markup {
   if (target === null)
-    return html`${action === 'verify_quarantine' ? 'all of it' : action === 'reconcile_run' ? 'all that was due' : foreign(null)}`
+    return html`${action === 'verify_quarantine' ? 'everything' : action === 'reconcile_run' ? 'everything due' : foreign(null)}`
   const id = target.replace(/^ids=/, '')
   return html`<span class="mono">${isId(id) ? id.slice(0, 8) : foreign(target, 40)}</span>`
 }

@@ -33,7 +33,7 @@ export function issuesRoutes(console: ConsoleDeps): Router {
         { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
         { name: 'cause', label: 'Cause', search: true, placeholder: 'as it is named here' },
       ]
-      const body = html`<div class="head"><h1>Issues</h1><span class="soft">What is wrong and what was, each from its beginning to its end. One closes by itself a minute after it is over.</span></div>
+      const body = html`<div class="head"><h1>Issues</h1><span class="soft">What is wrong now and what was wrong before, each with its start and end. An issue closes by itself a minute after its cause is gone.</span></div>
         ${views(query)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
         ${read.ok ? html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
       sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
@@ -81,7 +81,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
         ? 'No issue matches these filters.'
-        : 'Nothing has been wrong since this is kept. What is wrong opens an issue by itself, and closes it when it is over.',
+        : 'No issue has been recorded yet. Whatever goes wrong opens an issue by itself, and closes it when it is over.',
   })
 }
 

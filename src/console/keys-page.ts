@@ -40,7 +40,7 @@ function warning({ name, configured, still_matches, last_match_at, blocked_until
   ${
     still_matches && !configured
       ? problem(
-          html`<b>${foreign(name)}</b> is not configured any more, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`,
+          html`<b>${foreign(name)}</b> is no longer configured, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`,
         )
       : ''
   }

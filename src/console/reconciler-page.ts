@@ -88,7 +88,7 @@ function head({ backlog }: ReconcilerState): Markup {
     backlog.due === 0
       ? 'Nothing is due at this moment: a run polls what has become due until then.'
       : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
-  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls what no webhook brought, and completes what is not complete yet: at its own time where it has one, and all that is due in each run.</span></div>
+  return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete ones. Each run polls everything that is due.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
 }
 

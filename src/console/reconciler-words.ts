@@ -12,7 +12,7 @@ export const path = '/reconciler'
 export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
   const since = last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
   return problem(
-    html`The reconciler is silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
+    html`The reconciler has been silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
   )
 }
 
@@ -20,7 +20,7 @@ export function noAnswer({ failing_since, failed, detail }: ProviderState): Mark
   if (failing_since === null) return html``
   const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
   return problem(
-    html`The provider gives no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row came to nothing${last}. Look at its status, and whether GENERATION_API_URL is reached from here. It is asked again by itself, about every 5 s, and all that was put off is polled once it answers.`,
+    html`The provider has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row came to nothing${last}. Look at its status, and whether GENERATION_API_URL is reached from here. It is retried automatically, about every 5 s, and everything postponed is polled once it answers.`,
   )
 }
 

@@ -17,7 +17,7 @@ export function searchRoutes(console: ConsoleDeps): Router {
     const read = await tryRead(logger, () =>
       find(db, parseFilters(findFiltersSchema, { q }), { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }),
     )
-    const body = html`<div class="head"><h1>Search</h1><span class="soft">Every id: of requests, deliveries, webhooks, Idempotency-Keys; what refused bodies claim; values of metadata.</span></div>
+    const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds any id (request, delivery, webhook, Idempotency-Key), ids in refused bodies, and values of metadata.</span></div>
       <form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
       ${read.ok ? results(read.value, q) : problem(read.problem)}`
@@ -46,7 +46,7 @@ function results(found: Found, q: string): Markup {
     return card(
       'Nothing has this id',
       emptyState(
-        html`Neither a request nor a webhook has <span class="mono">${foreign(q, 100)}</span>, and no refused body that is kept claims it: nothing of it has arrived here, or it was pruned after RETENTION_DAYS. If it was submitted elsewhere, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.`,
+        html`Neither a request nor a webhook has <span class="mono">${foreign(q, 100)}</span>, and no refused body that is kept claims it: nothing of it has arrived here, or it was pruned after RETENTION_DAYS. If another service submitted it, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.`,
       ),
     )
   return html`${requests.every(({ landed_at }) => landed_at === null) && deliveries.length === 0 && quarantined.length > 0 ? problem(html`It has not landed: what claims it was refused, as is shown below with its cause.`) : ''} ${parts}`

@@ -43,7 +43,7 @@ describe('the page of a delivery', () => {
     const signature = headersFor(sample.body, { t })['x-service-signature'].slice(-20)
     const page = await open(`deliveries/${id}`)
     const text = await page.locator('main').innerText()
-    expect(text).toContain('Processed: its result was written. Nothing is to be done.')
+    expect(text).toContain('Processed: its result was written. Nothing to do.')
     expect(text).toContain('wh_page')
     expect(text).toContain(sha256Hex(sample.body))
     expect(text).toContain(`t=${t}`)
@@ -83,7 +83,7 @@ describe('the page of a delivery', () => {
   it('says what is to be done with one that is parked, and that a replay cannot help', async () => {
     const page = await open(`deliveries/${await settle(raw('not json'))}`)
     expect(await page.locator('.lead').innerText()).toMatch(/^Parked: /)
-    await page.getByText('It was parked as it came, and never processed.').waitFor()
+    await page.getByText('It was parked on arrival and never processed.').waitFor()
     await page.getByText('It names no request, so it changed none.').waitFor()
     await page.keyboard.press('r')
     await page.waitForURL(/\/deliveries\/replay\?ids=/)

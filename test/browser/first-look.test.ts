@@ -73,7 +73,7 @@ it('a scanner is a notice with its senders, and what the provider sent stands ou
   await rows('quarantine', 60)
   const page = await open()
   await page
-    .getByText(/^60 requests that nobody vouches for in 5 minutes, from 3 addresses in 1 network: 203\.0\.113\.\d \(\d+\)/)
+    .getByText(/^60 requests without a valid signature in 5 minutes, from 3 addresses in 1 network: 203\.0\.113\.\d \(\d+\)/)
     .waitFor()
   expect(await causes(page)).toEqual(['notice strangers'])
   expect(await page.getByRole('region', { name: 'Give-up clock' }).count()).toBe(0)
@@ -97,12 +97,14 @@ it('a provider that does not answer is on the first page, and no run beside it i
   const page = await open()
   const banner = wrong(page).locator('[data-cause=provider_unreachable]')
   await banner
-    .getByText(/^The provider gives no usable answer since \d\d:\d\d \(answered 503\)\. 3 results wait to be completed\./)
+    .getByText(/^The provider has given no usable answer since \d\d:\d\d \(answered 503\)\. 3 results wait to be completed\./)
     .waitFor()
   await shoot(page, 'look-provider')
   await track(database, { ago: 600 })
   await banner.getByRole('link').click()
-  await page.getByText(/^The provider gives no usable answer since .* calls in a row came to nothing, the last: answered 503\./).waitFor()
+  await page
+    .getByText(/^The provider has given no usable answer since .* calls in a row came to nothing, the last: answered 503\./)
+    .waitFor()
   await page.getByRole('button', { name: 'Run now' }).click()
   await page.waitForURL(/open=/)
   expect(await page.getByRole('group', { name: 'Runs' }).locator('tbody tr').first().innerText()).toMatch(/no answer|postponed/)
@@ -118,7 +120,7 @@ it('webhooks that contradict are on the first page until the provider has decide
   await settled()
   const page = await open()
   const banner = wrong(page).locator('[data-cause=contradiction]')
-  await banner.getByText(/^1 webhook says another end than the one that stands/).waitFor()
+  await banner.getByText(/^1 webhook contradicts the stored result/).waitFor()
   await banner.getByRole('link').click()
   await page.waitForURL(/flag=contradiction/)
   expect(await page.getByRole('group', { name: 'Deliveries' }).locator('tbody tr').count()).toBe(1)
@@ -193,7 +195,7 @@ it('a reconciler that is silent is critical, and one press mends it', async () =
   hourly.setNow(new Date(Date.now() + 6 * 3_600_000))
   const page = await openPage(browser, hourly.internalUrl)
   const banner = wrong(page).locator('[data-cause=reconciler_silent]')
-  await banner.getByText(/^The reconciler is silent for more than \d+ h: what the webhooks miss is not polled\.$/).waitFor()
+  await banner.getByText(/^The reconciler has been silent for more than \d+ h: what the webhooks miss is not polled\.$/).waitFor()
   await banner.getByRole('link').click()
   await page.getByRole('button', { name: 'Run now' }).click()
   await page.waitForURL(/open=/)
@@ -228,7 +230,7 @@ it('one that fails for ever says why it waits', async () => {
   const page = await open(`deliveries/${delivery?.['id']}`)
   const lead = await page.locator('.lead').innerText()
   expect(lead).toMatch(/It was tried (once|\d+ times) and could not be landed: the row of its request is locked by an open transaction\./)
-  expect(lead).not.toContain('Nothing is to be done.')
+  expect(lead).not.toContain('Nothing to do.')
   held.resolve()
   await holding
   await settled()
@@ -242,8 +244,8 @@ it('tells how keys change in this process, and only that', async () => {
   const told = async (of: TestReceiver, path: string) => (await fetch(`${of.internalUrl}${path}`)).text()
   for (const path of ['parked', 'parked?reason=no_matching_secret', 'parked/verify', 'keys']) {
     const [here, there] = [await told(receiver, path), await told(file, path)]
-    expect([path, here.includes('change them there, and restart it'), here.includes('send it SIGHUP')]).toEqual([path, true, false])
-    expect([path, there.includes('change them there, and send it SIGHUP'), there.includes('restart it')]).toEqual([path, true, false])
+    expect([path, here.includes('change them there and restart it'), here.includes('send it SIGHUP')]).toEqual([path, true, false])
+    expect([path, there.includes('change them there and send it SIGHUP'), there.includes('restart it')]).toEqual([path, true, false])
   }
 })
 

@@ -66,7 +66,7 @@ describe('the keys', () => {
     const alerts = await page.getByRole('alert').allInnerTexts()
     expect(alerts).toHaveLength(2)
     expect(alerts[0]).toMatch(/^live is retired and still used: the provider signs with it, last \d+\s\w+ ago.*Do not remove it yet/s)
-    expect(alerts[1]).toContain('sandbox is not configured any more')
+    expect(alerts[1]).toContain('sandbox is no longer configured')
     expect(await row(page, 'live').innerText()).toMatch(/retired\s+still used/)
     expect(await row(page, 'sandbox').innerText()).toContain('not configured')
     expect(await row(page, nasty).count()).toBe(1)

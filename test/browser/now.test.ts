@@ -82,7 +82,7 @@ describe('what is wrong', () => {
     expect(await items.nth(0).innerText()).toMatch(/^critical[\s\S]*75 % of arrivals refused[\s\S]*no secret matches/)
     expect(await items.nth(1).innerText()).toMatch(/^warning[\s\S]*1 delivery parked in the last hour/)
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
-    expect(await tile(page, 'Parked')).toBe('Parked 1 wait for you')
+    expect(await tile(page, 'Parked')).toBe('Parked 1 need you')
     await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
     for (const colorScheme of schemes) {
       await page.emulateMedia({ colorScheme })

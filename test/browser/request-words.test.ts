@@ -45,7 +45,7 @@ describe('the summary of the last poll', () => {
     ['nothing yet', {}, 'not polled', 'not polled yet'],
     ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'not ended'],
     ['that it runs, though a webhook says that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
-    ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any key of ours'],
+    ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any of our keys'],
     ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not polled again by itself'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
     ['nonsense', { poll_outcome: 'invalid', poll_detail: 'no status\nat all' }, 'unreadable', 'at all'],
@@ -94,7 +94,7 @@ describe('times in words', () => {
   it.each<[string, Partial<Request>, object]>([
     ['planned', { next_poll_at: at }, { at }],
     ['once it is overdue', {}, { at: '2026-01-01T01:01:00.000Z' }],
-    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'nothing is left to poll for' }],
+    ['not, where nothing is left', { ...landed, confirmed_at: at }, { never: 'none: everything is known' }],
     ['not, where it was given up', { poll_outcome: 'lost' }, { never: 'given up: it was not known for a day' }],
   ])('the next poll: %s', (_what, known, expected) => {
     expect(nextPoll({ ...open, ...known }, when)).toEqual(expected)
@@ -111,7 +111,7 @@ describe('times in words', () => {
     ['overdue', { overdue: true, tracked_at: '2026-01-01T00:48:00.000Z' }, 'It is overdue by 10\u00a0min'],
     ['failed', { ...landed, status: 'FAILED', error_code: 'X' }, 'It failed: see the error below.'],
     ['canceled', { ...landed, status: 'CANCELED' }, 'It was canceled.'],
-    ['doubted', { ...landed, contradiction: true }, 'A webhook of it says otherwise'],
+    ['doubted', { ...landed, contradiction: true }, 'A later webhook contradicts this'],
   ])('one sentence: %s', (_what, known, expected) => {
     expect(summaryOf({ ...open, ...known }, when)).toContain(expected)
   })

@@ -130,7 +130,7 @@ describe('the page of a request', () => {
     const page = await open(`requests/${id}`)
     expect(await page.locator('.head').innerText()).toMatch(/FAILED\s+contradiction/)
     expect(await card(page, 'What it is').innerText()).toMatch(/GENERATION_FAILED\s+the model gave up/)
-    expect(await page.locator('.lead').innerText()).toContain('A webhook of it says otherwise')
+    expect(await page.locator('.lead').innerText()).toContain('A later webhook contradicts this')
     expect(await page.locator(`a[href="/deliveries/${otherwise}"]`).count()).toBeGreaterThan(0)
     await shoot(page, 'request-failed')
   })
@@ -220,7 +220,7 @@ describe('Ask the provider now', () => {
       'nobody knows it',
       () => ({ status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }),
       'alert',
-      'the provider does not know it under any key of ours',
+      'the provider does not know it under any of our keys',
     ],
     ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'no usable answer came from the provider'],
     ['the answer is none', () => ({ status: 200, body: { status: nasty } }), 'alert', 'not in its own specification'],

@@ -45,7 +45,7 @@ describe('mediadock status', () => {
   it('says what is wrong, and ends with 1 while it is critical', async () => {
     const { code, stdout } = await run('status')
     expect(code).toBe(1)
-    expect(stdout).toMatch(/^critical +The reconciler is silent/m)
+    expect(stdout).toMatch(/^critical +The reconciler has been silent/m)
     expect(stdout).toContain('0 parked, 0 overdue')
   })
 

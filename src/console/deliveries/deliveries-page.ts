@@ -138,7 +138,7 @@ function head(query: Query): Markup {
   const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
   return html`<div class="head">
       <h1>Deliveries</h1>
-      <span class="soft">${arrivals ? 'Every webhook as it arrived and was answered, those that were refused included.' : 'What was accepted, each once, and what became of it.'}</span>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery, once, and what became of it.'}</span>
     </div>
     ${tabs('View', [
       { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },

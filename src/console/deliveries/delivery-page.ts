@@ -84,10 +84,7 @@ function factsOf({
         ? html`<span class="soft">it names none</span>`
         : html`<a class="mono" href="/requests/${request_id}">${request_id}</a>`,
     ],
-    [
-      'Says',
-      status === null ? html`<span class="soft">nothing that we understand</span>` : badge(status, status === 'OK' ? 'good' : 'bad'),
-    ],
+    ['Says', status === null ? html`<span class="soft">nothing recognizable</span>` : badge(status, status === 'OK' ? 'good' : 'bad')],
     ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
     ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
     ['Model', foreign(model)],
@@ -109,7 +106,7 @@ function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
     })),
     empty:
       state === 'parked'
-        ? 'It was parked as it came, and never processed.'
+        ? 'It was parked on arrival and never processed.'
         : claims > 1
           ? `None has come to an end yet: it was tried ${claims} times, as is said above.`
           : 'It has not been processed yet.',

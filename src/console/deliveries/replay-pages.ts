@@ -69,7 +69,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
   })
   router.get('/deliveries/replays', async (_req, res) => {
     const all = await readWithin(db, (tx) => listReplays(tx))
-    const body = html`<div class="head"><h1>Replays</h1><span class="soft">Those that the console began, on any replica: the latest first.</span></div>
+    const body = html`<div class="head"><h1>Replays</h1><span class="soft">Replays of many deliveries started from the console, on any replica, newest first.</span></div>
       <div class="card table-card">${replaysTable(all)}</div>`
     sendConsolePage(console, res, { title: 'Replays', body })
   })

@@ -40,7 +40,7 @@ export function problemList({ at, problems, issues, calm_since }: Pick<Now, 'at'
     return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>${problems.length === 0 ? 'Nothing is wrong' : 'Nothing else is wrong'}</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p>${known}</section>`
   }
   const shown = Math.max(shownProblems, wrong.filter(({ severity }) => severity === 'critical').length)
-  const more = (count: number) => `${count === 1 ? 'One thing more' : `${count} things more`}, none of them critical`
+  const more = (count: number) => `${count === 1 ? 'One more' : `${count} more`}, none of them critical`
   return html`<section class="wrong" aria-label="What is wrong">
     <p class="unseen" role="status">${wrong.length === 1 ? 'One thing is wrong.' : `${wrong.length} things are wrong.`}</p>
     <ol class="problems">${wrong.slice(0, shown).map(item)}</ol>
@@ -94,7 +94,7 @@ function tilesOf({ problems, recent, pending, oldest_seconds, parked, overdue, b
       label: 'Oldest unprocessed',
       value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
       href: '/deliveries?state=pending',
-      note: pending === 0 ? 'all is processed' : `${number(pending)} waiting`,
+      note: pending === 0 ? 'everything is processed' : `${number(pending)} waiting`,
       tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
     },
     {
@@ -120,7 +120,7 @@ function tilesOf({ problems, recent, pending, oldest_seconds, parked, overdue, b
       label: 'Parked',
       value: number(parked),
       href: '/parked',
-      note: parked === 0 ? 'every body was usable' : 'wait for you',
+      note: parked === 0 ? 'every body was usable' : 'need you',
       tone: parked > 0 ? 'warn' : '',
     },
     {

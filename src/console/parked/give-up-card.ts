@@ -14,7 +14,7 @@ export function giveUpCard(giveUps: readonly GiveUp[], now: Date): Markup {
   const lead =
     first === undefined
       ? html`<p class="soft">The provider sends a webhook ${maxAttempts} times in about a quarter of an hour. By its schedule it sends none of these again: the reconciler polls for the results of requests that are tracked.</p>`
-      : html`<p>${waiting.length === 1 ? 'One webhook that failed here is' : `${waiting.length} webhooks that failed here are`} still to come again, as far as the provider sent ${waiting.length === 1 ? 'it' : 'them'}: ${maxAttempts} attempts in all. What is mended before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}) lands by itself.</p>`
+      : html`<p>${waiting.length === 1 ? 'One webhook that failed here' : `${waiting.length} webhooks that failed here`} will be sent again, if the provider sent ${waiting.length === 1 ? 'it' : 'them'}: it makes ${maxAttempts} attempts in all. What you fix before ${time(first.last_attempt_at)} (in ${duration(Math.max(0, Date.parse(first.last_attempt_at) - now.getTime()))}) lands by itself.</p>`
   return card(
     'Give-up clock',
     html`${giveUps.length === 0 ? '' : lead}

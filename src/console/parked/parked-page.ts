@@ -34,7 +34,7 @@ async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Mar
     listGiveUps(db, now),
     checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
   ])
-  return html`<div class="head"><h1>${title}</h1><span class="soft">What did not land by itself, by its cause, and what to do about it.</span></div>
+  return html`<div class="head"><h1>${title}</h1><span class="soft">What needs you: deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
     ${addedSecretHint(check)}
     ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
     ${giveUpCard(giveUps, now)}
@@ -46,14 +46,14 @@ type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysP
 function quarantineBody({ causes, check, keys }: Listed): Markup {
   if (causes.length === 0)
     return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
-  return html`<p class="soft">Refused with 4xx, because nothing showed that the provider sent it. Kept whole for a while, the newest first to stay, so that it can be verified again once a missing secret is there.</p>
+  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept whole for a while, so that they can be verified again once a missing secret has been added; when space runs out, old ones go first.</p>
     ${causeList('quarantine', { causes, check, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
 function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
   if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
-  return html`<p class="soft">Authentic and acknowledged, but it could not be used as it came. Nothing of it is lost; it waits here for you.</p>
+  return html`<p class="soft">Authentic and acknowledged, but not usable as they came. Nothing is lost; they wait here for you.</p>
     ${causeList('parked', { causes, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
 }

@@ -112,7 +112,7 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
   const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}), the time window judged against its arrival. What is authentic is accepted and lands; the rest stays as it is. It is safe to repeat.</p>
     ${table({
       label: 'What would be checked',
-      columns: [{ head: 'Cause, and a try of the newest' }, { head: 'Would be checked', kind: 'number' }],
+      columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
       rows: causes.map(({ reason, count }) => ({
         cells: [
           html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,

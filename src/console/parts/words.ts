@@ -11,7 +11,7 @@ const meanings: Record<string, string> = {
   postgres_failed: 'Postgres refused to store it; the sender tries again',
   internal_error: 'something failed on our side; the log has the details',
   id_reused: 'another body came under the same webhook id before',
-  contradiction: 'it says another end than the one that stands',
+  contradiction: 'it contradicts the stored result',
   foreign_host: 'its media lie on a host that is not in MEDIA_HOSTS',
   landed: 'its result was written',
   confirmed: "the provider's result was taken over; it is what the webhook carried",

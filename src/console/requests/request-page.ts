@@ -133,7 +133,7 @@ function bothSides(request: RequestDetail, when: When): Markup {
   })}
     <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
     ${facts([
-      ['Drift', driftOf(request)?.text ?? 'not known: one of the two ends is missing'],
+      ['Drift', driftOf(request)?.text ?? 'unknown: it has not ended on both sides'],
       [
         'Landed by',
         source === null ? html`<span class="soft">not landed</span>` : source === 'webhook' ? 'its webhook' : "the provider's result",
@@ -197,7 +197,7 @@ function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
       label: 'Deliveries of it',
       columns: deliveryColumns,
       rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
-      empty: html`No webhook of it was accepted. What claims it and was refused is found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
+      empty: html`No webhook of it was accepted. Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
     })}${replay}`,
   )
 }
@@ -234,6 +234,6 @@ function nobody(id: string): Markup {
       ${id.length < 4 ? '' : html`<li><a href="${arrivals}">Arrivals with this id</a>: it may be the id of a webhook or of a delivery, or its webhook is parked.</li>`}
       ${isRequestId ? html`<li><a href="/deliveries/${id}">The delivery with this id</a>, if it is one.</li>` : ''}
       <li><a href="/parked">Parked and quarantine</a>: a webhook of it that was not authentic, or that could not be used.</li>
-      <li>If it was submitted elsewhere, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.</li>
+      <li>If another service submitted it, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.</li>
     </ul>`
 }

@@ -65,7 +65,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
       const { id, status, key_name } = entry.delivery
       return {
         what: html`<b>Webhook stored</b> as delivery ${shortId('delivery', id)}`,
-        more: html`says ${status ?? 'nothing that we understand'}, key ${foreign(key_name, 40)}`,
+        more: html`says ${status ?? 'nothing recognizable'}, key ${foreign(key_name, 40)}`,
       }
     }
     case 'attempt': {
@@ -83,7 +83,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
       }
     case 'media':
       return {
-        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, which is all' : 'known from its webhook; there may be more'}`,
+        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, complete' : 'known from its webhook; there may be more'}`,
       }
     default:
       return entry satisfies never
@@ -93,7 +93,7 @@ function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' |
 function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
   if (submit !== null) return { what: html`<b>The provider gave it its id</b>; tracked from here on` }
   if (tracked_at === landed_at) return { what: html`<b>First seen</b>: it was not tracked before` }
-  return { what: html`<b>Tracked</b>: it was submitted elsewhere` }
+  return { what: html`<b>Tracked</b>: submitted by another service` }
 }
 
 function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): Omit<Step, 'at' | 'id'> {

@@ -18,7 +18,7 @@ const pollWords: Partial<Record<PollOutcome, PollSummary>> = {
   not_found: {
     word: 'not found',
     tone: 'warn',
-    text: 'the provider does not know it under any key of ours; it may be new to it, or belong to another account',
+    text: 'the provider does not know it under any of our keys; it may be too new, or belong to another account',
   },
   lost: {
     word: 'lost',
@@ -82,7 +82,7 @@ export function nextPoll(
 ): { at: string } | { never: string } {
   if (next_poll_at !== null) return { at: next_poll_at }
   if (poll_outcome === 'lost') return { never: 'given up: it was not known for a day' }
-  if (landed_at !== null) return { never: 'nothing is left to poll for' }
+  if (landed_at !== null) return { never: 'none: everything is known' }
   return { at: new Date(Date.parse(tracked_at) + stuckAfterSeconds * 1000).toISOString() }
 }
 
@@ -91,7 +91,7 @@ export const mediaCounts = { image: ['picture', 'pictures'], video: ['video', 'v
 /** `4 of 4`; a webhook carries only the first, and not how many there are. */
 export function mediaCount({ media_items, media_complete, status }: Request): { short: string; text: string } | undefined {
   if (status !== 'COMPLETED') return undefined
-  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all that it made is known' }
+  if (media_complete) return { short: `${media_items} of ${media_items}`, text: 'all of its media are known' }
   return { short: `${media_items} of ?`, text: "only what its webhook carried is known; the provider's result has the rest" }
 }
 
@@ -117,6 +117,6 @@ export function summaryOf(request: Request, when: When): string {
       : status === 'FAILED'
         ? `It failed${error_code === null ? '' : ': see the error below'}`
         : 'It was canceled'
-  const doubt = contradiction ? ' A webhook of it says otherwise: the deliveries below show which.' : ''
+  const doubt = contradiction ? ' A later webhook contradicts this: the deliveries below show which.' : ''
   return `${end}${drift === undefined ? '' : `; ${drift.text}`}.${doubt}`
 }

@@ -30,7 +30,7 @@ export function requestsRoutes(console: ConsoleDeps): Router {
     ]
     const body = html`<div class="head">
         <h1>Requests</h1>
-        <span class="soft">What is tracked at the provider and what became of it, newest first.</span>
+        <span class="soft">Every tracked request and what became of it, newest first.</span>
       </div>
       ${views(query)} ${filterBar({ path, query, fields, now: when.now, problem: read.ok ? undefined : read.problem })}
       ${

@@ -14,7 +14,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
     clause: 'no secret matches',
     title: 'No secret matches',
     means:
-      'The signature is well formed, and none of our secrets made it: a key was made or changed at the provider and its secret is missing here, or somebody forges.',
+      'The signature is well formed, but none of our secrets produced it: a key was created or changed at the provider and its secret is missing here, or the webhook is forged.',
     todo: 'Add the secret of the key to the keys (the old one may stay, retired), then verify these again.',
   },
   timestamp_too_old: {
@@ -40,7 +40,7 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   missing_header: {
     clause: 'there is no signature header',
     title: 'No signature at all',
-    means: 'X-Service-Signature was not sent: a scanner or somebody who tries, or a proxy between us that drops headers.',
+    means: 'X-Service-Signature was not sent: a scanner or an attacker, or a proxy in between that drops headers.',
     todo: 'From unknown senders: nothing to do, nothing of it is trusted. From the provider: let the proxy pass the X-Service-… headers.',
   },
   invalid_webhook_id: {
@@ -113,8 +113,8 @@ export type KeysPlace = { keysFile: string | undefined }
 /** How other keys come into force in this process, by where it has them from. */
 export function reloadKeys({ keysFile }: KeysPlace): string {
   return keysFile === undefined
-    ? 'The keys of this process are in GENERATION_KEYS: change them there, and restart it. SIGHUP reads nothing again.'
-    : `The keys of this process are in the file ${keysFile} (GENERATION_KEYS_FILE): change them there, and send it SIGHUP. No restart is needed.`
+    ? 'The keys of this process are in GENERATION_KEYS: change them there and restart it; SIGHUP does not reload them.'
+    : `The keys of this process are in the file ${keysFile} (GENERATION_KEYS_FILE): change them there and send it SIGHUP. No restart is needed.`
 }
 
 /** What to do about a cause, as it is done with this process. */

@@ -76,14 +76,14 @@ export function problemsOf(numbers: Numbers): Problem[] {
 function failingProblem({ outcome, reason, arrivals, since, vouched }: Failing, { recent, strangers, now }: Numbers): Problem[] {
   // What strangers send is no part of how it goes with the provider.
   const share = arrivals / Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
-  const why = reason === null ? 'for no reason that is known' : inWords(reason)
+  const why = reason === null ? 'for an unknown reason' : inWords(reason)
   const begun = since === null ? `in the last ${recent.minutes} minutes` : `since ${clockTime(since, now)}`
   const text = `${percent(share)} of arrivals ${outcome === 'refused' ? 'refused' : 'not acknowledged'} ${begun}: ${why}.`
   const cause = `${outcome}:${reason ?? 'unknown'}`
   if (outcome === 'unavailable')
     return [{ severity: 'critical', text, cause, count: arrivals, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
   if (!vouched) {
-    const doubt = `${text} Nothing authentic has come in this time: either the secret of the provider's key is missing here, or a stranger tries.`
+    const doubt = `${text} Nothing authentic arrived in this time: either the secret of the provider's key is missing here, or somebody is probing.`
     return [{ severity: 'warning', text: doubt, cause, count: arrivals, href: href('/parked', { reason }) }]
   }
   const severity = share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
@@ -92,13 +92,13 @@ function failingProblem({ outcome, reason, arrivals, since, vouched }: Failing, 
 
 function slowness({ recent: { ackP95Ms } }: Numbers): Problem[] {
   if (ackP95Ms === null || ackP95Ms < slowAckMs) return []
-  const text = `Acknowledging is slow: 5 % of deliveries wait longer than ${(ackP95Ms / 1000).toFixed(1)} s for Postgres; after 10 s the provider gives up on an answer.`
+  const text = `Acknowledging is slow: 5 % of deliveries wait longer than ${(ackP95Ms / 1000).toFixed(1)} s for Postgres; after 10 s the provider counts a failed attempt.`
   return [{ severity: 'warning', text, cause: 'slow_acknowledgement', href: '/deliveries?view=arrivals' }]
 }
 
 function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): Problem[] {
   if (pending === 0 || oldestSeconds <= oldSeconds) return []
-  const text = `${count(pending, 'accepted delivery waits', 'accepted deliveries wait')} to be processed, the oldest for ${duration(oldestSeconds)}.${trouble === undefined ? '' : ` What held one up last: ${trouble}.`}`
+  const text = `${count(pending, 'accepted delivery waits', 'accepted deliveries wait')} to be processed, the oldest for ${duration(oldestSeconds)}.${trouble === undefined ? '' : ` Last failure: ${trouble}.`}`
   return [{ severity: 'critical', text, cause: 'inbox_old', count: pending, href: '/deliveries?state=pending' }]
 }
 
@@ -115,11 +115,11 @@ function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
   if (first) {
     const left = (Date.parse(first.last_attempt_at) - now.getTime()) / 1000
     const many = others.length + 1
-    const text = `The provider is about to give up ${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
+    const text = `The provider is about to give up on ${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
     problems.push({ severity: 'critical', text, cause: 'giving_up', count: many, href: '/parked' })
   }
   if (lost.length > 0) {
-    const text = `The provider has given up ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
+    const text = `The provider has given up on ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
     problems.push({ severity: 'warning', text, cause: 'given_up', count: lost.length, href: '/parked' })
   }
   return problems
@@ -129,7 +129,7 @@ function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_ru
   const problems: Problem[] = []
   if (silent) {
     const since = last_run ? `since ${clockTime(last_run.ended_at, now)}` : `for more than ${duration(silent_after_seconds ?? 0)}`
-    const text = `The reconciler is silent ${since}: what the webhooks miss is not polled.`
+    const text = `The reconciler has been silent ${since}: what the webhooks miss is not polled.`
     problems.push({ severity: 'critical', text, cause: 'reconciler_silent', href: '/reconciler' })
   } else if (last_run?.outcome === 'error') {
     problems.push({
@@ -149,7 +149,7 @@ function providerProblem({ provider: { failing_since, detail }, reconciler: { ba
   if (failing_since === null) return []
   const severity = now.getTime() - Date.parse(failing_since) >= longMs ? 'critical' : 'warning'
   const behind = backlog.incomplete === 0 ? '' : ` ${count(backlog.incomplete, 'result waits', 'results wait')} to be completed.`
-  const text = `The provider gives no usable answer since ${clockTime(failing_since, now)}${detail === null ? '' : ` (${detail})`}.${behind} It is asked again by itself until it answers.`
+  const text = `The provider has given no usable answer since ${clockTime(failing_since, now)}${detail === null ? '' : ` (${detail})`}.${behind} It is retried automatically until it answers.`
   return [{ severity, text, cause: 'provider_unreachable', href: '/reconciler', count: backlog.incomplete }]
 }
 
@@ -157,11 +157,11 @@ function contradictionProblems({ contradictions: { open, decided } }: Numbers): 
   const problems: Problem[] = []
   const where = '/deliveries?flag=contradiction'
   if (open > 0) {
-    const text = `${count(open, 'webhook says', 'webhooks say')} another end than the one that stands: the first end stays until the provider's own result decides.`
+    const text = `${count(open, 'webhook contradicts', 'webhooks contradict')} the stored result, which stays until the provider's own result decides.`
     problems.push({ severity: 'warning', text, cause: 'contradiction', count: open, href: where })
   }
   if (decided > 0) {
-    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour said otherwise than the provider's own result, which stands.`
+    const text = `${count(decided, 'webhook', 'webhooks')} of the last hour contradicted the provider's own result, which stands.`
     problems.push({ severity: 'notice', text, cause: 'contradiction_decided', count: decided, href: where })
   }
   return problems
@@ -173,7 +173,7 @@ function strangersProblem({ strangers: { arrivals, senders, networks, top }, rec
   const from = `${count(senders, 'address', 'addresses')} in ${count(networks, 'network', 'networks')}`
   const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
   const whence = senders === 0 ? '' : `, from ${from}: ${most}`
-  const text = `${count(arrivals, 'request', 'requests')} that nobody vouches for in ${minutes} minutes${whence}. Refused, nothing of them is trusted, and nothing is to be done.`
+  const text = `${count(arrivals, 'request', 'requests')} without a valid signature in ${minutes} minutes${whence}. All refused, none trusted: nothing to do.`
   return [
     {
       severity: 'notice',
@@ -196,10 +196,10 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
       return problem(
         'critical',
         'key_refused',
-        `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}, when one finds out whether it is again. If it lasts, give a valid key.`,
+        `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}, when one call tries it again. If it stays refused, replace it with a valid key.`,
       )
     }
-    return problem('warning', 'key_blocked', `The provider demands a pause: no calls with the key ${key.name} until ${until}.`)
+    return problem('warning', 'key_blocked', `The provider asked for a pause: no calls with the key ${key.name} until ${until}.`)
   }
   if (key.configured && !key.retired && key.quota_left === 0) {
     return problem(
@@ -215,7 +215,7 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
     : problem(
         'notice',
         'removed_key_matched',
-        `The key ${key.name} signed deliveries until ${last} and is not configured any more: what it signs now is refused.`,
+        `The key ${key.name} signed deliveries until ${last} and is no longer configured: what it signs now is refused.`,
       )
 }
 

@@ -56,7 +56,7 @@ export const requestSchema = z
     completed_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
     landed_at: z.iso.datetime().nullable(),
     webhook_at: z.iso.datetime().nullable().meta({ description: 'When the first of its deliveries came; null too once they are pruned.' }),
-    contradiction: z.boolean().meta({ description: 'One of its deliveries says another end than the one that stands.' }),
+    contradiction: z.boolean().meta({ description: 'One of its deliveries contradicts the stored result.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
     polled_at: z.iso.datetime().nullable().meta({ description: 'When it was polled last.' }),

@@ -52,7 +52,7 @@ export async function readProviderState(tx: Executor, now: Date): Promise<Provid
   return { failing_since: before !== null && seen !== null && before < seen ? before : seen, failed, detail }
 }
 
-/** Deliveries that say another end than the one that stands. */
+/** Deliveries that contradict the stored result. */
 export type Contradictions = {
   /** Nobody has decided yet: the provider's own result is still to come. */
   open: number

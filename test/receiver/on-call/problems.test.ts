@@ -145,7 +145,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'slow_acknowledgement',
       href: '/deliveries?view=arrivals',
-      text: 'Acknowledging is slow: 5 % of deliveries wait longer than 2.5 s for Postgres; after 10 s the provider gives up on an answer.',
+      text: 'Acknowledging is slow: 5 % of deliveries wait longer than 2.5 s for Postgres; after 10 s the provider counts a failed attempt.',
     },
   ],
   [
@@ -165,7 +165,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'giving_up',
       href: '/parked',
-      text: 'The provider is about to give up 1 webhook that failed here, the first in 5 min.',
+      text: 'The provider is about to give up on 1 webhook that failed here, the first in 5 min.',
     },
   ],
   [
@@ -180,7 +180,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'given_up',
       href: '/parked',
-      text: 'The provider has given up 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
+      text: 'The provider has given up on 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
     },
   ],
   [
@@ -190,7 +190,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler is silent since 02:00: what the webhooks miss is not polled.',
+      text: 'The reconciler has been silent since 02:00: what the webhooks miss is not polled.',
     },
   ],
   [
@@ -200,7 +200,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'reconciler_silent',
       href: '/reconciler',
-      text: 'The reconciler is silent for more than 5 min: what the webhooks miss is not polled.',
+      text: 'The reconciler has been silent for more than 5 min: what the webhooks miss is not polled.',
     },
   ],
   [
@@ -215,7 +215,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: 'The provider gives no usable answer since 02:57 (answered 503). It is asked again by itself until it answers.',
+      text: 'The provider has given no usable answer since 02:57 (answered 503). It is retried automatically until it answers.',
     },
   ],
   [
@@ -228,7 +228,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'provider_unreachable',
       href: '/reconciler',
-      text: 'The provider gives no usable answer since 2026-03-03 22:00. 9 results wait to be completed. It is asked again by itself until it answers.',
+      text: 'The provider has given no usable answer since 2026-03-03 22:00. 9 results wait to be completed. It is retried automatically until it answers.',
     },
   ],
   [
@@ -238,7 +238,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'contradiction',
       href: '/deliveries?flag=contradiction',
-      text: "1 webhook says another end than the one that stands: the first end stays until the provider's own result decides.",
+      text: "1 webhook contradicts the stored result, which stays until the provider's own result decides.",
     },
   ],
   [
@@ -248,7 +248,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'contradiction_decided',
       href: '/deliveries?flag=contradiction',
-      text: "3 webhooks of the last hour said otherwise than the provider's own result, which stands.",
+      text: "3 webhooks of the last hour contradicted the provider's own result, which stands.",
     },
   ],
   [
@@ -268,7 +268,7 @@ const cases: Case[] = [
       severity: 'notice',
       cause: 'strangers',
       href: '/deliveries?view=arrivals&outcome=refused',
-      text: '200 requests that nobody vouches for in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). Refused, nothing of them is trusted, and nothing is to be done.',
+      text: '200 requests without a valid signature in 5 minutes, from 2 addresses in 1 network: 203.0.113.7 (180), 203.0.113.9 (20). All refused, none trusted: nothing to do.',
     },
   ],
   [
@@ -283,7 +283,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'refused:no_matching_secret',
       href: '/parked?reason=no_matching_secret',
-      text: "100 % of arrivals refused in the last 5 minutes: no secret matches. Nothing authentic has come in this time: either the secret of the provider's key is missing here, or a stranger tries.",
+      text: "100 % of arrivals refused in the last 5 minutes: no secret matches. Nothing authentic arrived in this time: either the secret of the provider's key is missing here, or somebody is probing.",
     },
   ],
   [
@@ -293,7 +293,7 @@ const cases: Case[] = [
       severity: 'critical',
       cause: 'key_refused:live',
       href: '/keys',
-      text: 'The API key of live is not accepted (401): it makes no calls until 03:04, when one finds out whether it is again. If it lasts, give a valid key.',
+      text: 'The API key of live is not accepted (401): it makes no calls until 03:04, when one call tries it again. If it stays refused, replace it with a valid key.',
     },
   ],
   [
@@ -303,7 +303,7 @@ const cases: Case[] = [
       severity: 'warning',
       cause: 'key_blocked:live',
       href: '/keys',
-      text: 'The provider demands a pause: no calls with the key live until 03:04.',
+      text: 'The provider asked for a pause: no calls with the key live until 03:04.',
     },
   ],
   [
