@@ -1,10 +1,10 @@
 import type { Assume, SQL, SQLWrapper } from 'drizzle-orm'
-import { PgDialect } from 'drizzle-orm/pg-core'
-import { drizzle, PostgresJsDatabase, PostgresJsSession } from 'drizzle-orm/postgres-js'
+import { PgDatabase, PgDialect } from 'drizzle-orm/pg-core'
+import { type PostgresJsQueryResultHKT, PostgresJsSession } from 'drizzle-orm/postgres-js/session'
 import postgres from 'postgres'
 import { parsePostgresUrl } from './url.ts'
 
-export type Database = PostgresJsDatabase
+export type Database = PgDatabase<PostgresJsQueryResultHKT>
 
 /** What runs statements and no more: a database, or a read on one connection. */
 export type Executor = {
@@ -81,7 +81,8 @@ export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 3
     },
   }
   const client = postgres(address.url, options)
-  return { db: drizzle(client), client, close: () => client.end({ timeout: 5 }) }
+  leaveText(client)
+  return { db: Object.assign(databaseOver(client), { $client: client }), client, close: () => client.end({ timeout: 5 }) }
 }
 
 /** The driver's own client of a database that createPool has made. */
@@ -98,7 +99,25 @@ const dialect = new PgDialect()
 
 /** The database on this one connection, until that is released. */
 export function databaseOn(connection: postgres.ReservedSql): Database {
-  return new PostgresJsDatabase(dialect, new PostgresJsSession(connection, dialect, undefined), undefined)
+  return databaseOver(connection)
+}
+
+/**
+ * What drizzle's own `drizzle()` makes. That one loads the driver by itself: in an installed package a second
+ * one without our patch, or none at all.
+ */
+function databaseOver(client: postgres.Sql | postgres.ReservedSql): Database {
+  return new PgDatabase(dialect, new PostgresJsSession(client, dialect, undefined), undefined)
+}
+
+/** Dates, times and JSON, alone and in arrays: drizzle's columns turn them into text and back, not the driver. */
+const dates = [1184, 1082, 1083, 1114, 1182, 1185, 1115, 1231]
+const json = [114, 3802]
+
+function leaveText({ options }: postgres.Sql): void {
+  const asItIs = (value: unknown) => value
+  for (const type of dates) options.parsers[type] = asItIs
+  for (const type of [...dates, ...json]) options.serializers[type] = asItIs
 }
 
 type Scalar = string | number | boolean | Uint8Array | null
