@@ -1,12 +1,13 @@
 import { fork, type ChildProcess } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
+import path from 'node:path'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { type Order, reportSchema } from './engine-messages.ts'
 import type { EngineSettings } from './engine-settings.ts'
 import { type EngineJob, EngineError, type Report } from './engine.ts'
 
-const script = fileURLToPath(import.meta.resolve('./engine-process.ts'))
+/** Beside this file, and TypeScript where this is. */
+const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
 
 export type EngineHost = {
   /** Runs a job on an engine by its name; rejects with an EngineError where the client may know why. */

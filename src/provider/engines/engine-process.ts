@@ -2,8 +2,8 @@ import fs from 'node:fs'
 import os from 'node:os'
 import { inspect } from 'node:util'
 import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
+import type { EngineSettings } from './engine-settings.ts'
 import { type Engine, EngineError } from './engine.ts'
-import { createEngines } from './registry.ts'
 
 /**
  * The process that engines run in: started by engine-host.ts, given its orders
@@ -35,13 +35,15 @@ function say(report: EngineReport): void {
   if (process.connected) process.send?.(report, () => {})
 }
 
+type Engines = ReadonlyMap<string, Engine>
+
 const running = new Map<number, AbortController>()
 
-async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>): Promise<void> {
+async function run(loaded: Promise<Engines>, { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>): Promise<void> {
   const controller = new AbortController()
   running.set(id, controller)
   try {
-    const engine = engines.get(name)
+    const engine = (await loaded).get(name)
     if (engine === undefined) throw new EngineError('no engine is installed for this model')
     const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
     say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
@@ -53,13 +55,30 @@ async function run(engines: ReadonlyMap<string, Engine>, { run: id, engine: name
   }
 }
 
+/** What draws and encodes is large, and in a package there only where somebody wanted it. */
+async function load(settings: EngineSettings | undefined): Promise<Engines> {
+  try {
+    const { createEngines } = await import('./registry.ts')
+    return createEngines({ settings })
+  } catch (cause) {
+    if (!(cause instanceof Error && 'code' in cause && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(String(cause.code)))) throw cause
+    throw new EngineError('no engines are installed on the server', {
+      cause: new Error('what engines draw with is not there: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg', {
+        cause,
+      }),
+    })
+  }
+}
+
 lowerPriority()
-let engines: ReadonlyMap<string, Engine> = new Map()
+let engines: Promise<Engines> = Promise.resolve(new Map())
 process.on('message', (message) => {
   const order = orderSchema.parse(message)
   switch (order.kind) {
     case 'settings':
-      engines = createEngines({ settings: order.settings })
+      engines = load(order.settings)
+      // Whoever wants one is told.
+      engines.catch(() => {})
       break
     case 'run':
       run(engines, order).catch((error: unknown) => {

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { catalog } from '../catalog/catalog-data.ts'
+import type { CatalogModel } from '../catalog/catalog-model.ts'
 
 /** The type of model that each engine can run. Those that are local need no settings. */
 const madeBy: Record<string, string> = {
@@ -58,4 +59,9 @@ function bindingProblem(slug: string, engine: string, configured: readonly strin
   if (!configured.includes(engine)) return `the engine ${engine} is not configured; there are ${configured.join(', ')}`
   if (madeBy[engine] !== model.type) return `the engine ${engine} makes no ${model.type}`
   return undefined
+}
+
+/** The name of the engine that runs a model: the bound one, or the catalog's. */
+export function engineNameOf({ slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>, settings?: EngineSettings): string {
+  return settings?.models[slug] ?? engine
 }

@@ -1,4 +1,3 @@
-import type { CatalogModel } from '../catalog/catalog-model.ts'
 import type { EngineSettings } from './engine-settings.ts'
 import type { Engine } from './engine.ts'
 import { createLocalAudioEngine } from './local-audio.ts'
@@ -22,9 +21,4 @@ export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<str
     ...(settings?.['openai-images'] ? [createOpenAiImagesEngine(settings['openai-images'])] : []),
   ]
   return new Map(engines.map((engine) => [engine.name, engine]))
-}
-
-/** The name of the engine that runs a model: the bound one, or the catalog's. */
-export function engineNameOf({ slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>, settings?: EngineSettings): string {
-  return settings?.models[slug] ?? engine
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
-import { engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
-import { createEngines, engineNameOf } from '../../../src/provider/engines/registry.ts'
+import { engineNameOf, engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
+import { createEngines } from '../../../src/provider/engines/registry.ts'
 
 const service = { url: 'https://images.example/v1/', api_key: 'k', model: 'gpt-image-1' }
 
