@@ -1,9 +1,9 @@
-import packageJson from '../package.json' with { type: 'json' }
 import { commands, usage } from './commands/index.ts'
 import { printable, UsageError } from './commands/usage.ts'
 import { ConfigError } from './config/config-error.ts'
 import { databaseErrorOf } from './runtime/postgres/errors.ts'
 import { explainPostgres } from './runtime/postgres/words.ts'
+import { version } from './runtime/release.ts'
 
 /** Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
 async function main(argv: readonly string[]): Promise<number> {
@@ -13,7 +13,7 @@ async function main(argv: readonly string[]): Promise<number> {
     return name === undefined ? 2 : 0
   }
   if (name === '--version' || name === '-v') {
-    process.stdout.write(`${packageJson.version}\n`)
+    process.stdout.write(`${version}\n`)
     return 0
   }
   try {

@@ -1,5 +1,4 @@
 import os from 'node:os'
-import packageJson from '../../package.json' with { type: 'json' }
 import { withDeadline } from '../runtime/deadline.ts'
 import { listen, type Listener } from '../runtime/http/http.ts'
 import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
@@ -8,6 +7,7 @@ import { startLoop } from '../runtime/loop.ts'
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
 import { createPool, type Database, type Pool } from '../runtime/postgres/postgres.ts'
 import type { RunningProgram } from '../runtime/program.ts'
+import { version } from '../runtime/release.ts'
 import { createIdentify } from './accounts/auth.ts'
 import { type DemoKey, importDemoKeys } from './accounts/demo-keys.ts'
 import { createApi } from './api/api.ts'
@@ -144,7 +144,7 @@ function startBackground({ settings, logger, db, prepared: after }: Parts, signa
   )
   const poster = createPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
-  const userAgent = `mediadock-provider/${packageJson.version}`
+  const userAgent = `mediadock-provider/${version}`
   const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)
 
   const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, after, logger, signal })

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
-import packageJson from '../../../package.json' with { type: 'json' }
+import { version } from '../../runtime/release.ts'
 import {
   accountSchema,
   errorEnvelopeSchema,
@@ -140,7 +140,7 @@ export function openApiDocument(baseUrl: string) {
       openapi: '3.1.0',
       info: {
         title: 'Asynchronous Generation Queue API',
-        version: packageJson.version,
+        version,
         description: 'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end.',
       },
       servers: [{ url: baseUrl }],

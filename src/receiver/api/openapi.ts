@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
-import packageJson from '../../../package.json' with { type: 'json' }
+import { version } from '../../runtime/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
 import type { Operation } from './operation.ts'
 
@@ -13,7 +13,7 @@ export function openApiDocument(operations: readonly Operation[]) {
       openapi: '3.1.0',
       info: {
         title: 'mediadock internal API',
-        version: packageJson.version,
+        version,
         description: 'Submits and tracks generations, reads results, and shows what arrived and what became of it.',
       },
       servers: [{ url: '/' }],

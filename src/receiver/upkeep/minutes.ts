@@ -1,8 +1,8 @@
 import os from 'node:os'
 import { sql, type StringChunk } from 'drizzle-orm'
-import packageJson from '../../../package.json' with { type: 'json' }
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { version } from '../../runtime/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -94,5 +94,5 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
 export async function noteStart(db: Database, now: Date): Promise<void> {
   await db.execute(sql`
     insert into mediadock.process_starts (${list(processStarts, 'started_at', 'host', 'pid', 'version')})
-    values (${now.toISOString()}::timestamptz, ${os.hostname()}, ${process.pid}, ${packageJson.version}) on conflict do nothing`)
+    values (${now.toISOString()}::timestamptz, ${os.hostname()}, ${process.pid}, ${version}) on conflict do nothing`)
 }
