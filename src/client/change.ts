@@ -1,7 +1,52 @@
-import type { FeedItem } from '../receiver/queries/feed.ts'
+/**
+ * A change of a result, beside the row of `results` and the media as they were when it was read.
+ * In words of its own: who imports it needs none of our packages. A test holds it against what the API gives.
+ */
+export type ResultChange = {
+  /** Its place in the feed. */
+  position: number
+  request_id: string
+  /** What the change came to. */
+  status: 'COMPLETED' | 'FAILED' | 'CANCELED'
+  media_complete: boolean
+  changed_at: string
+  /** The row of `results` as it is now; null where somebody has removed it. */
+  result: ResultRow | null
+  /** Its media as they are now. */
+  media: ResultMedia[]
+}
 
-/** A change of a result, beside the row of `results` and the media as they were when it was read. */
-export type ResultChange = FeedItem
+type ResultRow = {
+  request_id: string
+  status: 'IN_QUEUE' | 'IN_PROGRESS' | 'COMPLETED' | 'FAILED' | 'CANCELED'
+  model: string | null
+  /** In the shape of the provider's result endpoint; null where there is none. */
+  output: unknown
+  /** False while only what the webhook carried is known. */
+  media_complete: boolean
+  cost: number | null
+  error_code: string | null
+  error_message: string | null
+  created_at: string
+  completed_at: string | null
+  /** When it became terminal here; null until then. */
+  landed_at: string | null
+  source: 'webhook' | 'reconciler' | null
+  key_name: string | null
+  sandbox: boolean | null
+  /** What the service gave that tracked it. */
+  metadata: unknown
+}
+
+type ResultMedia = {
+  kind: 'image' | 'video' | 'audio'
+  position: number
+  url: string
+  original_url: string | null
+  width: number | null
+  height: number | null
+  duration_seconds: number | null
+}
 
 export type ChangePage = { data: ResultChange[]; head: number }
 

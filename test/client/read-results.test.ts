@@ -1,7 +1,8 @@
 import net from 'node:net'
-import { readResults, type ResultChange, type ReadOptions } from 'mediadock/client'
 import postgres from 'postgres'
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { beforeAll, describe, expect, expectTypeOf, it, onTestFinished } from 'vitest'
+import { readResults, type ResultChange, type ReadOptions } from '../../src/client/read-results.ts'
+import type { FeedItem } from '../../src/receiver/queries/feed.ts'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
 import { type TestDatabase, usualServers } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -105,6 +106,10 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   it('does not try again what is refused', async () => {
     await expect(reading({ from: { url: receiver.webhookUrl } }).done).rejects.toMatchObject({ name: 'ReadError', code: 'not_found' })
   })
+})
+
+it('has the types of what the API gives, held by the compiler', () => {
+  expectTypeOf<ResultChange>().toEqualTypeOf<FeedItem>()
 })
 
 /** Passes connections on to a port, until it is cut and after it is opened again. */
