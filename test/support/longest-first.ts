@@ -10,6 +10,7 @@ const longest = [
   'postgres-at-start.test.ts',
   'embedded-postgres.test.ts',
   'documented-command.test.ts',
+  'installed-package.test.ts',
   'processing.test.ts',
   'lost-connections.test.ts',
   'interleavings.test.ts',
