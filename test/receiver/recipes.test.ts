@@ -1,0 +1,215 @@
+import { execFile } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { freePort } from '../provider/support/free-port.ts'
+import { startProcess } from '../runtime/support/processes.ts'
+import { childEnv } from '../support/child-env.ts'
+import { preferredServer } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
+import { deliver, failed, okImage } from '../support/webhooks.ts'
+import { withReceiver, type WithReceiver } from '../support/with-receiver.ts'
+
+const root = path.resolve(import.meta.dirname, '../..')
+
+/** What each says of a column, in words of the database. */
+const types: Record<string, string> = {
+  uuid: 'uuid',
+  text: 'text',
+  jsonb: 'jsonb',
+  boolean: 'boolean',
+  numeric: 'numeric',
+  timestamp: 'timestamp with time zone',
+  integer: 'integer',
+  doublePrecision: 'double precision',
+  UUID: 'uuid',
+  Text: 'text',
+  JSONB: 'jsonb',
+  Boolean: 'boolean',
+  Numeric: 'numeric',
+  DateTime: 'timestamp with time zone',
+  Integer: 'integer',
+  Float: 'double precision',
+}
+
+describe('docs/recipes.md', () => {
+  let its: WithReceiver & { stand: ProviderStand }
+  let folder: string
+  let blocks: { language: string; text: string }[]
+  let env: Record<string, string>
+
+  beforeAll(async () => {
+    const page = await fs.readFile(path.join(root, 'docs/recipes.md'), 'utf8')
+    blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].map(([, language = '', text = '']) => ({ language, text }))
+    folder = await writeProject(blocks.filter(({ language }) => language === 'ts').map(({ text }) => text))
+    its = await withReceiver({ server: preferredServer, stand: true })
+    its.stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+    env = { ...childEnv, DATABASE_URL: its.database.url, MEDIADOCK_URL: its.receiver.internalUrl }
+    for (const statement of statementsOf('create schema')) await its.database.sql.unsafe(statement)
+  })
+  afterAll(async () => {
+    await its.stop()
+    await fs.rm(folder, { recursive: true })
+  })
+
+  const statementsOf = (words: string) => blocks.flatMap(({ language, text }) => (language === 'sql' && text.includes(words) ? [text] : []))
+  const start = (file: string, given: Record<string, string> = {}) =>
+    startProcess(process.execPath, [file], { cwd: folder, env: { ...env, ...given } })
+  const land = async () => {
+    const { requestId, body } = okImage()
+    await deliver(its.receiver.webhookUrl, body)
+    await eventually(
+      async () => (await its.database.sql`select from mediadock.feed where request_id = ${requestId} and media_complete`).length > 0,
+    )
+    return requestId
+  }
+  const linksOf = (id: string) => [0, 1].map((at) => `https://media.test/${id}-${at}.png`)
+
+  it('compiles, every file of it', async () => {
+    const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error: { stdout: string }) => error)
+    expect(stdout).toBe('')
+  })
+
+  it.each(['ts', 'python'])('has every column of what is read, in %s, with its type', async (language) => {
+    for (const name of ['results', 'media']) {
+      const columns = await its.database.sql`
+        select attname as name, format_type(atttypid, null) as type from pg_attribute
+        where attrelid = ${`mediadock.${name}`}::regclass and attnum > 0 and not attisdropped order by attnum`
+      const model = blocks.find((block) => block.language === language && block.text.includes('duration_seconds'))?.text ?? ''
+      const [, part = ''] =
+        (language === 'ts' ? new RegExp(`view\\('${name}', \\{([^]*?)\\n {2}\\}\\)`) : new RegExp(`"${name}"([^]*?)(?:\\n\\n\\n|$)`)).exec(
+          model,
+        ) ?? []
+      const printed =
+        language === 'ts'
+          ? [...part.matchAll(/: (\w+)\('(\w+)'/g)].map(([, type = '', column]) => ({ name: column, type: types[type] }))
+          : [...part.matchAll(/(\w+) = Column\((?:"(\w+)", )?(\w+)/g)].map(([, own, given, type = '']) => ({
+              name: given ?? own,
+              type: types[type],
+            }))
+      expect(printed).toEqual([...columns])
+    }
+  })
+
+  it('reads a result and its media by the model', async () => {
+    const id = await land()
+    const { stdout } = await promisify(execFile)(process.execPath, ['show-result.ts', id], { cwd: folder, env })
+    expect(JSON.parse(stdout)).toEqual(
+      linksOf(id).map((url) => ({ status: 'COMPLETED', order: null, landedAt: expect.stringContaining('T'), url })),
+    )
+  })
+
+  it('has each change once, though one of two workers is killed', async () => {
+    const { sql } = its.database
+    const [killed, other] = [start('mailer.ts'), start('mailer.ts')]
+    const ids = [await land(), await land()]
+    const mails = () => sql`select position, request_id, line from mailer.mails order by position`
+    await eventually(async () => (await mails()).length >= 2)
+    killed.kill('SIGKILL')
+    ids.push(await land())
+    await eventually(async () => (await mails()).some(({ request_id }) => request_id === ids[2]))
+    other.kill('SIGTERM')
+    expect(await other.exit).toMatchObject({ code: 0 })
+    ids.push(await land())
+    start('mailer.ts')
+    const changes = await sql`select position, request_id from mediadock.feed order by position`
+    await eventually(async () => (await mails()).length === changes.length)
+    const found = await mails()
+    expect(found.map(({ position, request_id }) => ({ position, request_id }))).toEqual([...changes])
+    expect(found.filter(({ request_id }) => request_id === ids[3]).map(({ line }) => line)).toContain('COMPLETED, 2 files')
+  })
+
+  it('a page gets its pictures by a long poll, and no picture where the generation failed', async () => {
+    const port = await freePort()
+    const service = start('pictures.ts', { PORT: `${port}` })
+    const { waitForPictures }: { waitForPictures: (url: string) => Promise<string[]> } = await import(
+      path.join(folder, 'wait-for-pictures.ts')
+    )
+    await eventually(() => fetch(`http://127.0.0.1:${port}/`).then(() => true))
+    const at = (id: string) => `http://127.0.0.1:${port}/pictures/${id}`
+    await expect(waitForPictures(at(randomUUID()))).rejects.toThrow('there is no such request')
+    const { requestId, body } = okImage()
+    await its.database.sql`insert into mediadock.requests (request_id) values (${requestId})`
+    const waited = waitForPictures(at(requestId))
+    // First only what the webhook carried, then the full result.
+    its.stand.answer((_id, _req, res) => json(res, 500, {}))
+    await deliver(its.receiver.webhookUrl, body)
+    const isLanded = async () => (await its.database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0
+    await eventually(isLanded)
+    its.stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+    await its.receiver.deps.background.reconcileOne(requestId)
+    expect(await waited).toEqual(linksOf(requestId))
+    const broken = failed()
+    await its.database.sql`insert into mediadock.requests (request_id) values (${broken.requestId})`
+    await deliver(its.receiver.webhookUrl, broken.body)
+    expect(await waitForPictures(at(broken.requestId))).toEqual([])
+    service.kill('SIGTERM')
+    expect(await service.exit).toEqual({ code: 0, signal: null })
+  })
+
+  it('a page gets its pictures by an event stream, landed before or after it was opened', async () => {
+    const port = await freePort()
+    start('picture-events.ts', { PORT: `${port}` })
+    await eventually(() => fetch(`http://127.0.0.1:${port}/`).then(() => true))
+    const events = async (id: string) => (await fetch(`http://127.0.0.1:${port}/pictures/${id}/events`)).text()
+    const { requestId, body } = okImage()
+    const opened = events(requestId)
+    await deliver(its.receiver.webhookUrl, body)
+    expect(await opened).toBe(`data: ${JSON.stringify(linksOf(requestId))}\n\n`)
+    expect(await events(requestId)).toBe(`data: ${JSON.stringify(linksOf(requestId))}\n\n`)
+  })
+
+  it('counts by model', async () => {
+    await land()
+    const [statement = ''] = statementsOf('percentile_cont')
+    const [landed] = await its.database.sql`select count(*) as n, sum(cost) as cost from mediadock.results where model = 'aurora-image'`
+    const rows = await its.database.sql.unsafe(statement)
+    expect(rows.find((row) => row['model'] === 'aurora-image')).toMatchObject({
+      landed: landed?.['n'],
+      failed: '0',
+      // As the stand has it: nine seconds, months ago.
+      seconds_median: 9,
+      seconds_95: 9,
+      late: landed?.['n'],
+      cost: landed?.['cost'],
+    })
+  })
+})
+
+/** The files of the page, with what they import beside them: the client as a package of its own would have it. */
+async function writeProject(files: readonly string[]): Promise<string> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-recipes-'))
+  const modules = path.join(folder, 'node_modules')
+  const client = path.join(modules, 'mediadock')
+  await fs.mkdir(client, { recursive: true })
+  await fs.writeFile(path.join(client, 'package.json'), '{"name":"mediadock","type":"module","exports":{"./client":"./client.ts"}}')
+  await fs.symlink(path.join(root, 'src/client/read-results.ts'), path.join(client, 'client.ts'))
+  for (const name of ['postgres', 'drizzle-orm', 'undici-types'])
+    await fs.symlink(path.join(root, 'node_modules', name), path.join(modules, name))
+  await fs.symlink(path.join(root, 'node_modules/@types'), path.join(modules, '@types'))
+  const compilerOptions = {
+    module: 'nodenext',
+    target: 'es2024',
+    lib: ['es2024', 'esnext.iterator'],
+    types: ['node'],
+    strict: true,
+    noUncheckedIndexedAccess: true,
+    erasableSyntaxOnly: true,
+    allowImportingTsExtensions: true,
+    skipLibCheck: true,
+    noEmit: true,
+  }
+  await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
+  await fs.writeFile(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.ts'] }))
+  for (const text of files) {
+    const [, name] = /^\/\/ (\S+\.ts)\n/.exec(text) ?? []
+    if (name === undefined) throw new Error(`a file of the page has no name: ${text}`)
+    await fs.writeFile(path.join(folder, name), text)
+  }
+  return folder
+}
