@@ -1,7 +1,6 @@
-import type { LookupFunction } from 'node:net'
 import { Agent, request } from 'undici'
-import { isPublicAddress } from './public-address.ts'
-import type { Resolve } from './resolver.ts'
+import { guardedLookup } from '../../runtime/outward/guarded-lookup.ts'
+import type { Resolve } from '../../runtime/outward/resolver.ts'
 import { isAllowed, staticProblem } from './webhook-url.ts'
 
 /** As much of an answer as is read; what comes after that nobody wants to know. */
@@ -63,22 +62,6 @@ export function createPoster({ allow, resolve, timeoutMs, connectionsPerHost: co
     }
   }
   return { post, close: async () => void (await Promise.all([guarded.destroy(), exempt.destroy()])) }
-}
-
-/** Refuses to dial a name if any of its addresses is not public. */
-function guardedLookup(resolve: Resolve, timeoutMs: number): LookupFunction {
-  return (hostname, options, callback) => {
-    resolve(hostname, timeoutMs).then(
-      (addresses) => {
-        const all = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))
-        const [first] = all
-        if (first === undefined) return callback(new Error(`${hostname} does not resolve`), '', 0)
-        if (!addresses.every(isPublicAddress)) return callback(new Error(`${hostname} resolves to an address that is not public`), '', 0)
-        return options.all ? callback(null, all) : callback(null, first.address, first.family)
-      },
-      (error: Error) => callback(error, '', 0),
-    )
-  }
 }
 
 async function readSome(body: AsyncIterable<Buffer>): Promise<string> {

@@ -1,6 +1,6 @@
 import { HttpError } from '../../runtime/http/http.ts'
-import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
-import type { Resolve } from './resolver.ts'
+import { isLocalName, isPublicAddress, literalAddress } from '../../runtime/outward/public-address.ts'
+import type { Resolve } from '../../runtime/outward/resolver.ts'
 
 const maxLength = 2048
 const resolveTimeoutMs = 1000
