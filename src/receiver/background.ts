@@ -1,8 +1,10 @@
 import cron from 'node-cron'
+import { cronLogger } from '../runtime/cron-logger.ts'
 import { withDeadline } from '../runtime/deadline.ts'
-import type { Logger } from '../runtime/logger.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import type { ArchiverDeps } from './archiving/archiver.ts'
+import { startArchiving } from './archiving/roles.ts'
 import { createSequencer } from './feeding/sequencer.ts'
 import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
@@ -37,6 +39,7 @@ export type Role =
   | 'submits'
   | 'minutes'
   | 'partitions'
+  | 'archive'
   | OnCallRole
 
 export type Background = {
@@ -68,6 +71,7 @@ export type BackgroundDeps = {
   pressure: Pressure
   quarantine: Quarantine
   awaited: Awaited
+  onCopied: ArchiverDeps['onCopied']
   /** Without it polls are made by the runs of the reconciler only. */
   followsUp: boolean
   /** How what is wrong is told outside. */
@@ -91,7 +95,7 @@ const minutesMs = 20_000
 const straysMs = 5000
 const partitionsMs = 10_000
 
-/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups and the making of partitions. */
+/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups, the archive and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
@@ -100,6 +104,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const followUps = createFollowUps(reconcilerDeps)
 
   const sequencer = createSequencer({ db, signal })
+  const archiving = startArchiving({ settings, landing, onCopied: deps.onCopied, after, signal })
 
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({
@@ -155,6 +160,7 @@ export function startBackground(deps: BackgroundDeps): Background {
       logger,
       signal,
     }),
+    archive: archiving.loop,
     ...startOnCallRoles({ settings, landing, fetch: deps.fetch, after, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
   }
@@ -211,6 +217,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     // After them: what the last round claims is held only once it has its rows.
     await lander.idle()
     await followUps.settled()
+    await archiving.settled()
     const rest = drainLogs(deps)
     await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
       logger.warn(
@@ -232,13 +239,6 @@ export function startBackground(deps: BackgroundDeps): Background {
         logger.warn({ err: error }, 'stopping without it, other replicas or the next start go on with it'),
       ),
   }
-}
-
-/** What node-cron has to say goes where everything goes; by itself it writes lines of its own to stdout. */
-function cronLogger(logger: Logger) {
-  const say = (level: 'debug' | 'info' | 'warn' | 'error') => (message: string | Error, error?: Error) =>
-    logger[level]({ err: error ?? (message instanceof Error ? message : undefined) }, String(message))
-  return { debug: say('debug'), info: say('debug'), warn: say('info'), error: say('error') }
 }
 
 async function drainLogs({ arrivalLog, pollLog, quarantine }: BackgroundDeps): Promise<void> {

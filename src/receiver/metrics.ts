@@ -128,6 +128,8 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones',
       ['reason'],
     ),
+    archiveCopies: counter('mediadock_archive_copies_total', 'Tries to copy a media into the archive, by what became of them', ['outcome']),
+    archivedBytes: counter('mediadock_archived_bytes_total', 'Bytes of media that were copied into the archive', []),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
   }
   // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.

@@ -1,4 +1,5 @@
 import type { Logger } from '../runtime/logger.ts'
+import type { ArchiverDeps } from './archiving/archiver.ts'
 import type { ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import type { WorkerDeps } from './landing/worker.ts'
@@ -13,6 +14,15 @@ export function noteLanded({ metrics, clock, wakeFeed }: LandedDeps): WorkerDeps
     wakeFeed()
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
+  }
+}
+
+/** Counts what became of copies of media, and has those that are there put into the feed. */
+export function noteCopied({ metrics, wakeFeed }: Omit<LandedDeps, 'clock'>): ArchiverDeps['onCopied'] {
+  return (outcome, bytes) => {
+    metrics.archiveCopies.inc({ outcome })
+    metrics.archivedBytes.inc(bytes)
+    if (outcome === 'archived') wakeFeed()
   }
 }
 

@@ -24,7 +24,7 @@ import { logLine, mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
-import { logFolded, noteAuthentic, noteLanded } from './observers.ts'
+import { logFolded, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -161,6 +161,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     quarantine,
     pressure,
     awaited,
+    onCopied: noteCopied({ metrics, wakeFeed: () => background.wake('feed') }),
     followsUp: options.followsUp ?? true,
     fetch,
     signal: stopping.signal,

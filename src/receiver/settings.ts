@@ -5,6 +5,8 @@ import type { SettingsReader } from '../runtime/settings.ts'
 import { parseKeys, type Keys } from './domain/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
+/** As much as object storage takes in one piece. */
+const archivedBytes = setting.positiveInt.refine((bytes) => bytes <= 5_368_709_120, 'must be at most 5368709120')
 const origin = { local: 'http://127.0.0.1:4000' }
 
 /** Keys and results travel there: in the clear only within this machine. */
@@ -60,6 +62,8 @@ export function readReceiverSettings(
       ? required('WEBHOOK_PUBLIC_URL', httpsUrl, '')
       : withDefault('WEBHOOK_PUBLIC_URL', setting.httpUrl, `http://127.0.0.1:${port}/webhooks`),
     mediaHosts: optional('MEDIA_HOSTS', setting.mediaHosts),
+    mediaArchive: readArchive(reader),
+    mediaArchiveMaxBytes: withDefault('MEDIA_ARCHIVE_MAX_BYTES', archivedBytes, 536_870_912),
     maxBodyBytes: withDefault('MAX_BODY_BYTES', setting.positiveInt, 1_048_576),
     stuckAfterSeconds: withDefault('STUCK_AFTER_SECONDS', setting.positiveInt, 120),
     reconcileCron: withDefault('RECONCILE_CRON', cronPattern, '*/30 * * * * *'),
@@ -73,6 +77,14 @@ export function readReceiverSettings(
     alertWebhookUrl: optional('ALERT_WEBHOOK_URL', alertUrl),
     shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
   }
+}
+
+/** Where media are copied to, with those settings of AWS that are not left to its own client. */
+function readArchive({ optional }: SettingsReader) {
+  const place = optional('MEDIA_ARCHIVE', setting.filesPlace)
+  if (place?.kind !== 's3') return place
+  const endpoint = optional('AWS_ENDPOINT_URL_S3', setting.httpUrl) ?? optional('AWS_ENDPOINT_URL', setting.httpUrl)
+  return { ...place, endpoint, region: optional('AWS_REGION', setting.nonEmpty) ?? optional('AWS_DEFAULT_REGION', setting.nonEmpty) }
 }
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>

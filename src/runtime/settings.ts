@@ -1,6 +1,7 @@
 import fs from 'node:fs'
 import { createRequire } from 'node:module'
 import net from 'node:net'
+import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
 
@@ -53,6 +54,12 @@ export const mediaHosts = commaSeparated
   .refine((hosts) => hosts.length > 0, 'lists no host: leave it out to allow any')
   .refine((hosts) => hosts.every(isMediaHost), 'must list hosts with commas between them, like media.example.com, without scheme and path')
   .transform((hosts) => hosts.map((host) => host.toLowerCase()))
+/** Where files are kept: a folder, or a bucket with what stands before each name in it. */
+export const filesPlace = z.string().transform((text, context) => {
+  const place = parsePlace(text)
+  if (place === undefined) context.addIssue({ code: 'custom', message: 'must be file:///a/folder or s3://bucket/prefix' })
+  return place ?? z.NEVER
+})
 export const trustProxy = z
   .string()
   .transform((text) => (/^\d+$/.test(text) ? Number(text) : text))
@@ -79,6 +86,15 @@ function isTrustProxy(value: string | number): boolean {
 }
 
 const hostName = /^(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.?$/i
+
+export type FilesPlace = { kind: 'file'; root: string } | { kind: 's3'; bucket: string; prefix: string }
+
+function parsePlace(text: string): FilesPlace | undefined {
+  const [, bucket, prefix = ''] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:\/([\w./-]*))?$/.exec(text) ?? []
+  if (bucket !== undefined) return { kind: 's3', bucket, prefix: prefix.replace(/\/+$/, '') }
+  if (!/^file:\/\/\/[^?#]+$/.test(text) || !URL.canParse(text)) return undefined
+  return { kind: 'file', root: fileURLToPath(text).replace(/(?<=.)[\\/]+$/, '') }
+}
 
 /** As the links of media have them: a name or an address, with a port where it is not the scheme's own. */
 function isMediaHost(text: string): boolean {

@@ -23,7 +23,7 @@ const receiver = [
   ['on-call'],
   ['queries'],
   ['upkeep', 'metrics.ts'],
-  ['reconciling', 'submitting', 'feeding'],
+  ['reconciling', 'submitting', 'feeding', 'archiving'],
   ['landing'],
   ['fetching', 'intake', 'settings.ts'],
   ['domain'],

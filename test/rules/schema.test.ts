@@ -3,6 +3,7 @@ import { getTableConfig, getViewConfig, PgTable, PgView } from 'drizzle-orm/pg-c
 import { expect, it } from 'vitest'
 import * as provider from '../../src/provider/domain/schema.ts'
 import * as providerSessions from '../../src/provider/domain/sessions-schema.ts'
+import * as archiving from '../../src/receiver/domain/archive-schema.ts'
 import * as arriving from '../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../src/receiver/domain/budgets-schema.ts'
 import * as feeding from '../../src/receiver/domain/feed-schema.ts'
@@ -30,7 +31,7 @@ function described(value: unknown): Described[] {
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, arriving, fetching, feeding, submitting, onCall, provider, providerSessions]
+const schemas = [receiver, archiving, arriving, fetching, feeding, submitting, onCall, provider, providerSessions]
   .flatMap((schema) => Object.values(schema))
   .flatMap(described)
 

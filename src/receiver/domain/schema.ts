@@ -1,5 +1,18 @@
 import { sql } from 'drizzle-orm'
-import { boolean, check, doublePrecision, index, integer, jsonb, numeric, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import {
+  bigint,
+  boolean,
+  check,
+  doublePrecision,
+  index,
+  integer,
+  jsonb,
+  numeric,
+  primaryKey,
+  smallint,
+  text,
+  uuid,
+} from 'drizzle-orm/pg-core'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 
@@ -201,6 +214,14 @@ export const media = mediadock.table(
     width: integer('width'),
     height: integer('height'),
     durationSeconds: doublePrecision('duration_seconds'),
+    /** Of the copy in the archive (archiving/): where it is, what it is, since when; null while there is none. */
+    archivedUrl: text('archived_url'),
+    bytes: bigint('bytes', { mode: 'number' }),
+    contentType: text('content_type'),
+    sha256: text('sha256'),
+    archivedAt: instant('archived_at'),
+    /** Why there is no copy and none will be made; `removed` where somebody had it forgotten. */
+    archiveError: text('archive_error'),
   },
   (table) => [primaryKey({ columns: [table.requestId, table.kind, table.position] })],
 )

@@ -13,11 +13,13 @@ const status = sql.raw(`case status when 'COMPLETED' then ${COMPLETED} when 'FAI
  * Reads `written` and `verdict`.
  */
 export function noteChanges(at: SQL): SQL {
+  return sql`changed as (${writeChange(at, sql`written where request_id = any(array(select request_id from verdict where verdict = 'landed'))`)})`
+}
+
+/** The row of `changes` for what `from` has: requests with their status and whether their media are complete. None where it has none. */
+export function writeChange(at: SQL, from: SQL): SQL {
   return sql`
-    changed as (
-      insert into mediadock.changes (${list(changes, 'changed_at', 'request_ids', 'statuses', 'media_complete')})
-      select ${at}, array_agg(request_id), array_agg((${status})::smallint), array_agg(media_complete)
-      from written where request_id = any(array(select request_id from verdict where verdict = 'landed'))
-      having count(*) > 0
-    )`
+    insert into mediadock.changes (${list(changes, 'changed_at', 'request_ids', 'statuses', 'media_complete')})
+    select ${at}, array_agg(request_id), array_agg((${status})::smallint), array_agg(media_complete)
+    from ${from} having count(*) > 0`
 }

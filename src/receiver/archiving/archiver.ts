@@ -1,0 +1,89 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
+import { copyMedia, type CopyOutcome } from './copying.ts'
+import { createDownloader } from './download.ts'
+import { followFeed } from './following.ts'
+import type { SourceRules } from './sources.ts'
+import type { ArchiveStore } from './store.ts'
+import { removeUnreferred } from './unreferred.ts'
+
+export type Archiver = {
+  /** One look: what is new in the feed, what is to be deleted, what is due. Copies go on after it. */
+  runOnce: () => Promise<{ more: boolean }>
+  /** When no copy is under way any more. */
+  settled: () => Promise<void>
+}
+
+export type ArchiverDeps = SourceRules & {
+  db: Database
+  /** Opened at the first round, and again after it could not be. */
+  openStore: () => Promise<ArchiveStore>
+  maxBytes: number
+  clock: () => Date
+  logger: Logger
+  /** A copy has ended, somehow. */
+  onCopied: (outcome: CopyOutcome, bytes: number) => void
+  /** Copies that are under way are cut, and given back. */
+  signal: AbortSignal
+}
+
+/** Copies of a process at one time: each takes a connection, a few chunks of memory, and its file on the spool. */
+const maxSideBySide = 4
+/** After the store has failed, nothing is claimed for so long: what cannot be kept is not fetched either. */
+const storeRestMs = 10_000
+const waitForPlaceMs = 1000
+
+/** The role that copies media: any number of replicas share the work by their claims. */
+export function createArchiver(deps: ArchiverDeps): Archiver {
+  const { db, clock, logger, signal } = deps
+  const downloader = createDownloader(deps)
+  const underWay = new Map<string, { copy: Copy; cut: AbortController; ended: Promise<void> }>()
+  let store: ArchiveStore | undefined
+  let restsUntil = -Infinity
+
+  const begin = (copy: Copy, into: ArchiveStore) => {
+    const cut = new AbortController()
+    const run = async () => {
+      try {
+        const { outcome, bytes } = await copyMedia({ ...deps, store: into, downloader }, copy, AbortSignal.any([signal, cut.signal]))
+        if (outcome === 'store_failed') restsUntil = performance.now() + storeRestMs
+        deps.onCopied(outcome, bytes)
+      } catch (error) {
+        logger.error({ err: error, request_id: copy.requestId }, 'archiving a media failed, it is tried again when its lease ends')
+      } finally {
+        underWay.delete(keyOfCopy(copy))
+      }
+    }
+    underWay.set(keyOfCopy(copy), { copy, cut, ended: run() })
+  }
+
+  return {
+    runOnce: async () => {
+      store ??= await deps.openStore()
+      const held = [...underWay.values()]
+      const ours = new Set(await renewCopies(db, held.map(({ copy }) => copy), clock())) // prettier-ignore
+      for (const { copy, cut } of held) if (!ours.has(copy)) cut.abort()
+      const followed = await followFeed(db, { now: clock() })
+      const swept = await removeUnreferred(db, store, clock())
+      const limit = performance.now() < restsUntil ? 0 : maxSideBySide - underWay.size
+      const claimed = limit > 0 ? await claimCopies(db, { now: clock(), limit }) : []
+      for (const copy of claimed) begin(copy, store)
+      const isFull = limit > 0 && claimed.length === limit
+      if (isFull) await oneOf([...underWay.values()].map(({ ended }) => ended))
+      return { more: followed.more || swept.more || isFull }
+    },
+    settled: async () => {
+      await Promise.all([...underWay.values()].map(({ ended }) => ended))
+      await downloader.close()
+    },
+  }
+}
+
+/** Until one has ended, or for a second. */
+async function oneOf(all: readonly Promise<void>[]): Promise<void> {
+  const waited = new AbortController()
+  await Promise.race([...all, delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})])
+  waited.abort()
+}

@@ -1,0 +1,106 @@
+import fs from 'node:fs/promises'
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
+import type { Downloader } from './download.ts'
+import { endCopy, wantFile } from './files.ts'
+import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
+import { thumbnailOf } from './thumbnails.ts'
+
+export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
+
+export type CopyingDeps = {
+  db: Database
+  store: ArchiveStore
+  downloader: Downloader
+  clock: () => Date
+  logger: Logger
+  random?: () => number
+}
+
+/** For one file, whatever its size: from the first byte to where it is kept. */
+const copyDeadlineMs = 600_000
+/** 12 tries are spread over about four hours; what the provider says is gone is tried for a few minutes. */
+const pauses = { baseMs: 10_000, capMs: 3_600_000 }
+const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
+/** A fault of ours is no try: the same again, when a disk may have been freed. */
+const storePauseMs = 30_000
+
+/**
+ * Copies one media that is claimed, and ends the claim: archived, put off with a jittered pause, or given up.
+ * `cut` ends it at once and gives it back.
+ */
+export async function copyMedia(deps: CopyingDeps, copy: Copy, cut: AbortSignal): Promise<{ outcome: CopyOutcome; bytes: number }> {
+  const signal = AbortSignal.any([cut, AbortSignal.timeout(copyDeadlineMs)])
+  const came = await bring(deps, copy, signal).catch((error: unknown) => {
+    if (error instanceof StoreError) return error
+    throw error
+  })
+  if (!(came instanceof StoreError) && (came.kind === 'archived' || came.kind === 'lost')) {
+    return came.kind === 'archived' ? { outcome: 'archived', bytes: came.bytes } : { outcome: 'no_longer_ours', bytes: 0 }
+  }
+  if (cut.aborted) {
+    await giveBack(deps.db, copy, deps.clock())
+    return { outcome: 'cut', bytes: 0 }
+  }
+  return { outcome: await fail(deps, copy, came), bytes: 0 }
+}
+
+type Brought =
+  | { kind: 'archived'; bytes: number }
+  | { kind: 'lost' }
+  | { kind: 'gone' | 'refused' | 'unreachable'; detail: string }
+  /** The same file is being deleted at this moment: afterwards it is stored anew. */
+  | { kind: 'crossed' }
+
+async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promise<Brought> {
+  const { store, downloader } = deps
+  const download = await downloader.download({ url: copy.url, kind: copy.kind, spoolDir: store.spoolDir, signal })
+  if (download.kind !== 'spooled') return download
+  try {
+    return await keep(deps, copy, download.file, signal)
+  } finally {
+    await fs.rm(download.file.path, { force: true }).catch(() => {})
+  }
+}
+
+async function keep({ db, store, clock, logger }: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
+  const { sha256, bytes, contentType } = file
+  const thumbnail = copy.kind === 'image' ? await thumbnailOf(file) : undefined
+  if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
+  if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
+  if (!(await wantFile(db, file, clock()))) return { kind: 'crossed' }
+  if (thumbnail?.kind === 'made') await store.keepThumbnail(sha256, thumbnail.bytes, signal)
+  const archivedUrl = store.urlOf(file)
+  await store.keep(file, signal)
+  const stored = { sha256, bytes, contentType, archivedUrl, hasThumbnail: thumbnail?.kind === 'made' }
+  const isEnded = await endCopy(db, copy, { ...stored, now: clock() })
+  return isEnded ? { kind: 'archived', bytes } : { kind: 'lost' }
+}
+
+type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crossed' }>
+
+async function fail({ db, clock, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
+  const now = clock()
+  const after = (ms: number) => new Date(now.getTime() + ms)
+  const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
+  if (came instanceof StoreError || came.kind === 'crossed') {
+    const trouble = came instanceof StoreError ? came.message.slice(0, 300) : 'the same file is being deleted'
+    if (came instanceof StoreError) logger.error({ err: came, ...about }, 'the archive could not be written, it is tried again')
+    const dueAt = after(jitteredPauseMs(1, { baseMs: storePauseMs, capMs: storePauseMs }, random))
+    await putOffCopy(db, copy, { fault: 'store', trouble, dueAt, counts: false })
+    return came instanceof StoreError ? 'store_failed' : 'put_off'
+  }
+  const { kind: fault, detail: trouble } = came
+  const tries = copy.tries + 1
+  if (tries < maxTries[fault]) {
+    const dueAt = after(jitteredPauseMs(tries, pauses, random))
+    logger.info({ ...about, fault, trouble, tries, retry_at: dueAt.toISOString() }, 'a media could not be copied, it is tried again')
+    await putOffCopy(db, copy, { fault, trouble, dueAt, counts: true })
+    return 'put_off'
+  }
+  logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: given up')
+  await giveUpCopy(db, copy, { fault, trouble, now })
+  return 'given_up'
+}

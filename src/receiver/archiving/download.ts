@@ -1,0 +1,148 @@
+import { createHash, randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { Agent, request, type Dispatcher } from 'undici'
+import { guardedLookup } from '../../runtime/outward/guarded-lookup.ts'
+import { resolve } from '../../runtime/outward/resolver.ts'
+import { contentTypeOf, isOfKind, typeBytes } from './media-type.ts'
+import { judgeSource, type SourceRules } from './sources.ts'
+import { inStore, StoreError, type SpooledFile } from './store.ts'
+
+export type Download =
+  | { kind: 'spooled'; file: SpooledFile }
+  /** The provider does not give it: it may have been there before. */
+  | { kind: 'gone'; detail: string }
+  /** It is nothing that is to be kept, however often it is fetched. */
+  | { kind: 'refused'; detail: string }
+  /** It may go better another time. */
+  | { kind: 'unreachable'; detail: string }
+
+export type DownloadWish = { url: string; kind: 'image' | 'video' | 'audio'; spoolDir: string; signal: AbortSignal }
+
+export type Downloader = { download: (wish: DownloadWish) => Promise<Download>; close: () => Promise<void> }
+
+export type DownloaderOptions = SourceRules & { maxBytes: number }
+
+const maxRedirects = 5
+const connectMs = 10_000
+/** Without a byte for so long it has hung. */
+const silenceMs = 30_000
+const goneStatuses = new Set([401, 403, 404, 410, 451])
+const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-archive' }
+
+/**
+ * Fetches media to the spool: chunk by chunk, so that no more than a few of them are in memory, as
+ * many bytes as are allowed and no more, and only what its own content says is of the kind that the result names.
+ */
+export function createDownloader({ maxBytes, ...rules }: DownloaderOptions): Downloader {
+  const limits = { headersTimeout: silenceMs, bodyTimeout: silenceMs, maxHeaderSize: 16_384, keepAliveMaxTimeout: 4000, connections: 8 }
+  const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
+  const named = new Agent({ ...limits, connect: { timeout: connectMs } })
+
+  const open = async (url: string, signal: AbortSignal): Promise<Dispatcher.ResponseData | Download> => {
+    let link = url
+    for (let redirects = 0; redirects <= maxRedirects; redirects += 1) {
+      const source = judgeSource(link, rules)
+      if (source.kind === 'refused') return { kind: 'refused', detail: redirects === 0 ? source.why : `it redirects, and ${source.why}` }
+      const response = await request(link, { headers, signal, dispatcher: source.kind === 'named' ? named : guarded })
+      const { location } = response.headers
+      if (response.statusCode < 300 || response.statusCode >= 400 || typeof location !== 'string') return response
+      discard(response)
+      if (!URL.canParse(location, link)) return { kind: 'refused', detail: 'it redirects to what is no URL' }
+      link = new URL(location, link).href
+    }
+    return { kind: 'refused', detail: `it redirects more than ${maxRedirects} times` }
+  }
+
+  const download = async ({ url, kind, spoolDir, signal }: DownloadWish): Promise<Download> => {
+    const spooled = path.join(spoolDir, `${randomUUID()}.part`)
+    let isKept = false
+    try {
+      const opened = await open(url, signal)
+      if ('kind' in opened) return opened
+      const problem = problemOf(opened, maxBytes)
+      if (problem !== undefined) {
+        discard(opened)
+        return problem
+      }
+      const came = await spool(opened, { to: spooled, maxBytes, kind })
+      if (came.kind !== 'spooled') return came
+      isKept = true
+      return came
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      return { kind: 'unreachable', detail: reasonOf(error) }
+    } finally {
+      if (!isKept) await fs.rm(spooled, { force: true }).catch(() => {})
+    }
+  }
+  return { download, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
+}
+
+/** What an answer is instead of a file. */
+function problemOf({ statusCode, headers: given }: Dispatcher.ResponseData, maxBytes: number): Download | undefined {
+  if (goneStatuses.has(statusCode)) return { kind: 'gone', detail: `the provider answers ${statusCode}` }
+  if (statusCode !== 200) return { kind: 'unreachable', detail: `the provider answers ${statusCode}` }
+  const encoding = given['content-encoding'] ?? 'identity'
+  if (encoding !== 'identity') return { kind: 'unreachable', detail: `it comes encoded (${String(encoding)}), which was not wanted` }
+  return Number(given['content-length'] ?? 0) > maxBytes ? tooLarge(maxBytes) : undefined
+}
+
+function tooLarge(maxBytes: number): Download {
+  return { kind: 'refused', detail: `it has more than ${maxBytes} bytes (MEDIA_ARCHIVE_MAX_BYTES)` }
+}
+
+async function spool(
+  { headers: given, body }: Dispatcher.ResponseData,
+  { to, maxBytes, kind }: { to: string; maxBytes: number; kind: DownloadWish['kind'] },
+): Promise<Download> {
+  const hash = createHash('sha256')
+  let head = Buffer.alloc(0)
+  let bytes = 0
+  const file = await inStore(`writing to ${path.dirname(to)}`, () => fs.open(to, 'wx'))
+  try {
+    // Leaving the loop destroys the body, and with it the connection.
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      bytes += chunk.length
+      if (bytes > maxBytes) return tooLarge(maxBytes)
+      const isTold = head.length >= typeBytes
+      if (!isTold) head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
+      // As soon as it can be known, so that nobody's disk is filled with what is not kept.
+      if (!isTold && head.length >= typeBytes && typeOf(head, kind) === undefined) return wrongType(head, kind)
+      hash.update(chunk)
+      await inStore(`writing to ${path.dirname(to)}`, () => file.writeFile(chunk))
+    }
+    const announced = given['content-length']
+    if (announced !== undefined && Number(announced) !== bytes)
+      return { kind: 'unreachable', detail: `it ends after ${bytes} of ${String(announced)} bytes` }
+    const contentType = typeOf(head, kind)
+    if (contentType === undefined) return wrongType(head, kind)
+    return { kind: 'spooled', file: { path: to, bytes, contentType, sha256: hash.digest('hex') } }
+  } finally {
+    await file.close()
+  }
+}
+
+function typeOf(head: Buffer, kind: DownloadWish['kind']): string | undefined {
+  const contentType = contentTypeOf(head)
+  return contentType !== undefined && isOfKind(contentType, kind) ? contentType : undefined
+}
+
+function wrongType(head: Buffer, kind: DownloadWish['kind']): Download {
+  const found = contentTypeOf(head)
+  return {
+    kind: 'refused',
+    detail: `its content is ${found ?? 'nothing that is kept'}, and it should be ${kind === 'image' ? 'a picture' : kind}`,
+  }
+}
+
+function discard({ body }: Dispatcher.ResponseData): void {
+  body.on('error', () => {}).destroy()
+}
+
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return 'it failed for an unknown reason'
+  if (error.name === 'TimeoutError') return 'it did not end in time'
+  const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
+  return (cause.message || cause.name).replaceAll('\0', '').toWellFormed().slice(0, 300).toWellFormed()
+}

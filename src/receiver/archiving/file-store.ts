@@ -1,0 +1,83 @@
+import { randomUUID } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { nameOfFile, nameOfThumbnail } from './media-type.ts'
+import { inStore, type ArchiveStore } from './store.ts'
+
+/** Files that were begun and are older than any copy may take: their process has died. */
+const abandonedMs = 3_600_000
+
+/** An archive in a folder, which all replicas must share. A file appears in it whole, by its rename, or not at all. */
+export async function openFileStore(root: string): Promise<ArchiveStore> {
+  const spoolDir = path.join(root, 'incoming')
+  await inStore(`making ${spoolDir}`, () => fs.mkdir(spoolDir, { recursive: true }))
+  await sweepSpool(spoolDir)
+  const at = (name: string) => path.join(root, name)
+
+  const place = async (from: string, name: string) => {
+    const to = at(name)
+    await fs.mkdir(path.dirname(to), { recursive: true })
+    await synced(from)
+    await fs.rename(from, to)
+    await synced(path.dirname(to))
+  }
+  return {
+    spoolDir,
+    urlOf: (file) => pathToFileURL(at(nameOfFile(file))).href,
+    keep: ({ path: from, bytes, ...file }) =>
+      inStore(`keeping a file in ${root}`, async () => {
+        if ((await sizeOf(at(nameOfFile(file)))) === bytes) return fs.rm(from, { force: true })
+        return place(from, nameOfFile(file))
+      }),
+    keepThumbnail: (sha256, bytes) =>
+      inStore(`keeping a thumbnail in ${root}`, async () => {
+        const from = path.join(spoolDir, `${randomUUID()}.thumbnail`)
+        await fs.writeFile(from, bytes)
+        await place(from, nameOfThumbnail(sha256))
+      }),
+    read: (file, _signal, range) =>
+      inStore(`reading a file in ${root}`, async () => {
+        const name = at('thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file))
+        const bytes = await sizeOf(name)
+        return bytes === undefined ? undefined : { bytes, stream: createReadStream(name, range) }
+      }),
+    remove: (file) =>
+      inStore(`deleting a file in ${root}`, async () => {
+        // Where the folder itself is missing, nothing has been deleted: it is not mounted.
+        await fs.access(root)
+        await fs.rm(at(nameOfFile(file)), { force: true })
+        await fs.rm(at(nameOfThumbnail(file.sha256)), { force: true })
+      }),
+  }
+}
+
+async function sizeOf(file: string): Promise<number | undefined> {
+  try {
+    return (await fs.stat(file)).size
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+async function synced(name: string): Promise<void> {
+  const handle = await fs.open(name, 'r')
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
+/** What a process that died has left in the spool. */
+export async function sweepSpool(spoolDir: string): Promise<void> {
+  await inStore(`clearing ${spoolDir}`, async () => {
+    for (const name of await fs.readdir(spoolDir)) {
+      const file = path.join(spoolDir, name)
+      const age = Date.now() - ((await fs.stat(file).catch(() => undefined))?.mtimeMs ?? Date.now())
+      if (age > abandonedMs) await fs.rm(file, { force: true })
+    }
+  })
+}

@@ -1,0 +1,35 @@
+import { startLoop, type Loop } from '../../runtime/loop.ts'
+import type { WorkerDeps } from '../landing/worker.ts'
+import type { ReceiverSettings } from '../settings.ts'
+import { createArchiver, type ArchiverDeps } from './archiver.ts'
+import { openStore } from './open-store.ts'
+
+export type ArchivingDeps = Pick<ArchiverDeps, 'onCopied' | 'signal'> & {
+  settings: ReceiverSettings
+  landing: WorkerDeps
+  after: Promise<void>
+}
+
+export type Archiving = { loop: Loop; settled: () => Promise<void> }
+
+const pollMs = 1000
+
+/** Starts the role that copies media; without MEDIA_ARCHIVE nothing of it runs. */
+export function startArchiving({ settings, landing, onCopied, after, signal }: ArchivingDeps): Archiving {
+  const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
+  const { db, clock, logger, mediaHosts } = landing
+  if (mediaArchive === undefined) return { loop: { wake: () => {}, done: Promise.resolve() }, settled: async () => {} }
+  const archiver = createArchiver({
+    db,
+    clock,
+    logger,
+    mediaHosts,
+    production,
+    maxBytes,
+    openStore: () => openStore(mediaArchive),
+    onCopied,
+    signal,
+  })
+  const loop = startLoop({ name: 'archive', runOnce: archiver.runOnce, idleMs: pollMs, after, logger, signal })
+  return { loop, settled: archiver.settled }
+}

@@ -1,0 +1,102 @@
+import { createReadStream } from 'node:fs'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { Readable } from 'node:stream'
+import {
+  GetObjectCommand,
+  HeadObjectCommand,
+  DeleteObjectCommand,
+  PutObjectCommand,
+  S3Client,
+  S3ServiceException,
+} from '@aws-sdk/client-s3'
+import { sweepSpool } from './file-store.ts'
+import { nameOfFile, nameOfThumbnail } from './media-type.ts'
+import { inStore, type ArchiveStore } from './store.ts'
+
+export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }
+
+/** For a call that moves no file. */
+const callMs = 15_000
+const connectMs = 5000
+/** A socket on which nothing moves for so long has hung. */
+const silenceMs = 30_000
+const attempts = 3
+
+/**
+ * An archive in a bucket. Region, credentials and an endpoint of one's own come from where the AWS SDK always looks:
+ * AWS_REGION, AWS_ACCESS_KEY_ID and the like, roles of the machine, AWS_ENDPOINT_URL_S3. A file is spooled on the disk
+ * of this machine first (its name is its content), and sent from there with its length and its digest.
+ */
+export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place): Promise<ArchiveStore> {
+  const spoolDir = path.join(os.tmpdir(), 'mediadock-archive')
+  await inStore(`making ${spoolDir}`, () => fs.mkdir(spoolDir, { recursive: true, mode: 0o700 }))
+  await sweepSpool(spoolDir)
+  const client = new S3Client({
+    // Servers of one's own have no name for each bucket, and mostly no regions.
+    ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
+    ...((region ?? endpoint) !== undefined && { region: region ?? 'us-east-1' }),
+    maxAttempts: attempts,
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: { connectionTimeout: connectMs, socketTimeout: silenceMs, requestTimeout: 0 },
+  })
+  const keyOf = (name: string) => (prefix === '' ? name : `${prefix}/${name}`)
+  const at = (name: string) => ({ Bucket: bucket, Key: keyOf(name) })
+  const soon = (signal?: AbortSignal) => ({ abortSignal: AbortSignal.any([AbortSignal.timeout(callMs), ...(signal ? [signal] : [])]) })
+
+  const put = async (
+    name: string,
+    body: Readable | Buffer,
+    file: { bytes: number; contentType: string; sha256?: string },
+    signal: AbortSignal,
+  ) => {
+    const { bytes, contentType, sha256 } = file
+    const digest = sha256 === undefined ? {} : { ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64') }
+    const command = new PutObjectCommand({ ...at(name), Body: body, ContentLength: bytes, ContentType: contentType, ...digest })
+    await client.send(command, { abortSignal: signal })
+  }
+  const sizeOf = async (name: string, signal: AbortSignal): Promise<number | undefined> => {
+    const found = await orMissing(() => client.send(new HeadObjectCommand(at(name)), soon(signal)))
+    return found?.ContentLength
+  }
+  return {
+    spoolDir,
+    urlOf: (file) => `s3://${bucket}/${keyOf(nameOfFile(file))}`,
+    keep: ({ path: from, ...file }, signal) =>
+      inStore(`keeping a file in s3://${bucket}`, async () => {
+        if ((await sizeOf(nameOfFile(file), signal)) === file.bytes) return
+        const body = createReadStream(from)
+        await put(nameOfFile(file), body, file, signal).finally(() => body.destroy())
+      }),
+    keepThumbnail: (sha256, bytes, signal) =>
+      inStore(`keeping a thumbnail in s3://${bucket}`, () =>
+        put(nameOfThumbnail(sha256), bytes, { bytes: bytes.length, contentType: 'image/webp' }, signal),
+      ),
+    read: (file, signal, range) =>
+      inStore(`reading a file in s3://${bucket}`, async () => {
+        const name = 'thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file)
+        const wanted = range === undefined ? {} : { Range: `bytes=${range.start}-${range.end}` }
+        const found = await orMissing(() => client.send(new GetObjectCommand({ ...at(name), ...wanted }), { abortSignal: signal }))
+        if (!(found?.Body instanceof Readable)) return undefined
+        const [, whole] = /\/(\d+)$/.exec(found.ContentRange ?? '') ?? []
+        return { bytes: Number(whole ?? found.ContentLength), stream: found.Body }
+      }),
+    remove: (file) =>
+      inStore(`deleting a file in s3://${bucket}`, async () => {
+        for (const name of [nameOfFile(file), nameOfThumbnail(file.sha256)])
+          await orMissing(() => client.send(new DeleteObjectCommand(at(name)), soon()))
+      }),
+  }
+}
+
+/** What is not there is undefined; a bucket that is not there is an error. */
+async function orMissing<T>(call: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await call()
+  } catch (error) {
+    if (error instanceof S3ServiceException && error.$metadata.httpStatusCode === 404 && error.name !== 'NoSuchBucket') return undefined
+    throw error
+  }
+}

@@ -1,0 +1,45 @@
+import { sql } from 'drizzle-orm'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as archive from '../domain/archive-schema.ts'
+import type { ArchiveStore } from './store.ts'
+
+const c = columnsOf(archive.mediaCopies, 'c')
+const f = columnsOf(archive.archivedFiles, 'f')
+const files = columnsOf(archive.archivedFiles)
+
+type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type'>
+
+const maxFiles = 50
+/** What could not be deleted is tried again after this. */
+const againSeconds = 60
+
+/**
+ * Deletes files that nothing refers to any more: looks at those which somebody doubted, marks them, so that
+ * nothing new can refer to them, deletes them and then their rows. A file that was changed since this
+ * statement began to look (`xmin`) is left for the next time.
+ */
+export async function removeUnreferred(db: Database, store: ArchiveStore, now: Date): Promise<{ removed: number; more: boolean }> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const rows = await db.execute<Doomed>(sql`
+    with looked as materialized (
+      select ${list(f, 'sha256')}, f.xmin::text as version,
+        exists (select from mediadock.media_copies c where ${c.sha256} = ${f.sha256}) as is_referred
+      from mediadock.archived_files f where ${f.look_at} <= ${at} order by ${f.look_at} limit ${maxFiles}
+    ),
+    kept as (
+      update mediadock.archived_files f set ${files.look_at} = null from looked
+      where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and is_referred and ${f.removing_at} is null
+    )
+    update mediadock.archived_files f set ${files.removing_at} = ${at}, ${files.look_at} = ${at} + ${againSeconds} * interval '1 second' from looked
+    where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and not is_referred
+    returning ${list(f, 'sha256', 'content_type')}`)
+  const doomed = answered(rows, 'looking for files that nothing refers to')
+  for (const { sha256, content_type } of doomed) {
+    await store.remove({ sha256, contentType: content_type })
+    await db.execute(sql`delete from mediadock.archived_files where ${files.sha256} = ${sha256} and ${files.removing_at} is not null`)
+  }
+  return { removed: doomed.length, more: doomed.length === maxFiles }
+}
