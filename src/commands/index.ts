@@ -48,6 +48,10 @@ export const commands: Record<string, Entry> = {
     summary: 'poll the provider for what the webhooks missed',
     load: async () => (await import('./reconcile.ts')).reconcileCommand,
   },
+  media: {
+    summary: 'remove the archived media of a request',
+    load: async () => (await import('./media.ts')).mediaCommand,
+  },
   config: {
     summary: 'check the settings, the database and the keys',
     load: async () => (await import('./config.ts')).configCommand,

@@ -21,6 +21,7 @@ const actionWords: Readonly<Record<string, string>> = {
   reconcile: 'polled the provider',
   reconcile_run: 'ran the reconciler',
   mute_issue: 'muted an issue',
+  media_remove: 'removed archived media',
 }
 
 const channels = { console: 'console', api: 'API', cli: 'command line' } as const
@@ -93,6 +94,7 @@ function hrefOf(action: string, target: string | null): string | undefined {
     case 'verify_quarantine':
       return parameters['reason'] === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason: parameters['reason'] })
     case 'reconcile':
+    case 'media_remove':
       return target !== null && isId(target) ? `/requests/${target}` : undefined
     case 'mute_issue':
       return '/issues'

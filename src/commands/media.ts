@@ -1,0 +1,62 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { parseArgs } from 'node:util'
+import { removeMedia, stillThere } from '../receiver/archiving/removal.ts'
+import type { Database } from '../runtime/postgres/postgres.ts'
+import { requestIdSchema } from '../wire/schemas.ts'
+import { auditedCommand } from './audited-command.ts'
+import { withDatabase } from './database.ts'
+import { withPool } from './listing.ts'
+import { printJson, UsageError, type Command } from './usage.ts'
+
+const waitMs = 15_000
+const lookMs = 200
+
+export const mediaCommand: Command = {
+  help: `
+mediadock media remove <request_id> [--json]
+
+Forgets the archived media of a request: their columns are emptied, archive_error says
+removed, and they are never archived again. Files that no other media refers to are
+deleted by the receivers that run with MEDIA_ARCHIVE; the command waits for that, and ends
+with 1 where it has not happened after 15 seconds: they do it as soon as one runs.
+
+  mediadock media remove 2f0d6c1e-0000-4000-8000-000000000001
+`,
+  run: async (args, env) => {
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } })
+    const [what, given, ...more] = positionals
+    if (what !== 'remove') throw new UsageError('media takes: remove <request_id>')
+    if (more.length > 0) throw new UsageError('media remove takes one request_id')
+    const parsed = requestIdSchema.safeParse(given)
+    if (!parsed.success) throw new UsageError('the request_id must be a uuid')
+    const requestId = parsed.data
+
+    return withDatabase(env, 'receiver', (url) =>
+      withPool(url, async (db) => {
+        const { known, media, files } = await auditedCommand({
+          db,
+          action: 'media_remove',
+          target: requestId,
+          detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
+          work: () => removeMedia(db, requestId, new Date()),
+        })
+        if (!known) throw new Error(`nobody tracks request ${requestId}`)
+        const left = await waitForFiles(db, files)
+        if (values.json) printJson({ media, files: files.length, files_left: left })
+        else process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
+        if (left > 0) process.stderr.write('mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n')
+        return left > 0 ? 1 : 0
+      }),
+    )
+  },
+}
+
+/** How many are left when none is, or after a while. */
+async function waitForFiles(db: Database, files: readonly string[]): Promise<number> {
+  const until = performance.now() + waitMs
+  for (;;) {
+    const left = files.length === 0 ? [] : await stillThere(db, files, new Date())
+    if (left.length === 0 || performance.now() > until) return left.length
+    await delay(lookMs)
+  }
+}
