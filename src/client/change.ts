@@ -46,6 +46,14 @@ type ResultMedia = {
   width: number | null
   height: number | null
   duration_seconds: number | null
+  /** Where its copy is, and what that is; null while there is none. */
+  archived_url: string | null
+  bytes: number | null
+  content_type: string | null
+  sha256: string | null
+  archived_at: string | null
+  /** Why there is no copy and will be none. */
+  archive_error: string | null
 }
 
 export type ChangePage = { data: ResultChange[]; head: number }

@@ -4,6 +4,7 @@ import { Router } from 'express'
 import { guardAccess } from '../pages/access.ts'
 import { apiDocs } from '../pages/api-docs.ts'
 import { pageAssets, pageHeaders } from '../pages/console-page.ts'
+import { archivedFiles } from '../receiver/api/archived-files.ts'
 import { apiRouter } from '../receiver/api/router.ts'
 import { sessions } from '../receiver/domain/on-call-schema.ts'
 import type { ReceiverDeps } from '../receiver/program.ts'
@@ -67,6 +68,7 @@ export function internalRouter(deps: ReceiverDeps): Router {
       onRefused,
     }),
   )
+  router.use(archivedFiles(deps))
   router.use(apiRouter(deps))
   router.use(apiDocs({ title: 'mediadock API', document: '/api/openapi.json' }))
   router.get('/metrics', async (_req, res) => {

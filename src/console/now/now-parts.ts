@@ -202,14 +202,15 @@ function resultCard(result: Result, links: LinkPolicy): Markup {
 
 function mediaOf({ media: [first], error_message, request_id }: Result, links: LinkPolicy): Markup {
   if (!first) return html`<span class="instead">${error_message === null ? 'no media' : foreign(error_message, 120)}</span>`
-  const refused = links.whyNot(first.url)
+  const copy = links.copyOf(first.sha256)
+  const refused = copy === undefined ? links.whyNot(first.url) : undefined
   if (refused !== undefined) return html`<span class="instead">not shown: ${refused}</span>`
   switch (first.kind) {
     case 'video':
-      return html`<video src="${first.url}" controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
+      return html`<video src="${copy?.whole ?? first.url}" controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
     case 'audio':
-      return html`<audio src="${first.url}" controls preload="none" aria-label="Result of ${request_id}"></audio>`
+      return html`<audio src="${copy?.whole ?? first.url}" controls preload="none" aria-label="Result of ${request_id}"></audio>`
     default:
-      return html`<a href="/requests/${request_id}"><img src="${first.url}" alt="Result of ${request_id}" loading="lazy" decoding="async" /></a>`
+      return html`<a href="/requests/${request_id}"><img src="${copy?.small ?? first.url}" alt="Result of ${request_id}" loading="lazy" decoding="async" /></a>`
   }
 }

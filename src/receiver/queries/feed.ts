@@ -8,7 +8,7 @@ import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
-import { isoAlways, maxPageBytes } from './page.ts'
+import { iso, isoAlways, maxPageBytes } from './page.ts'
 import { mediaSchema, type Media } from './request-detail.ts'
 import { resultColumns, resultRowSchema, toResultRow, type StoredResult } from './results.ts'
 
@@ -72,7 +72,9 @@ export async function readFeed(db: Database, { after, limit }: { after: number; 
         ) r on true
         left join lateral (
           select jsonb_agg(jsonb_build_object('kind', ${m.kind}, 'position', ${m.position}, 'url', ${m.url}, 'original_url', ${m.original_url},
-            'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds}) order by ${m.kind}, ${m.position}) as media
+            'width', ${m.width}, 'height', ${m.height}, 'duration_seconds', ${m.duration_seconds},
+            'archived_url', ${m.archived_url}, 'bytes', ${m.bytes}, 'content_type', ${m.content_type}, 'sha256', ${m.sha256},
+            'archived_at', ${m.archived_at}, 'archive_error', ${m.archive_error}) order by ${m.kind}, ${m.position}) as media
           from mediadock.media m where ${m.request_id} = ${f.request_id}
         ) m on true
       )
@@ -107,6 +109,6 @@ function toItem({ position, changed_at, result, media, ...row }: FeedRow): FeedI
     ...row,
     changed_at: isoAlways(changed_at),
     result: result && toResultRow(result),
-    media: media ?? [],
+    media: (media ?? []).map((one) => ({ ...one, archived_at: iso(one.archived_at) })),
   }
 }

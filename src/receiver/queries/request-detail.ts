@@ -11,7 +11,7 @@ import { arrivalSchema, arrivalsOfDeliveries, type ArrivalEntry } from './arriva
 import { readWithin } from './deadline.ts'
 import { deliverySchema, selectDeliveries, toDelivery, type DeliveryEntry, type DeliveryRow } from './deliveries.ts'
 import { attemptSchema, attemptsOf, type DeliveryAttempt } from './delivery-detail.ts'
-import { isoAlways } from './page.ts'
+import { iso, isoAlways } from './page.ts'
 import { findRequest, mediaKindSchema, requestSchema, type Request } from './requests.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
@@ -29,6 +29,12 @@ export const mediaSchema = z
     width: z.int().nullable(),
     height: z.int().nullable(),
     duration_seconds: z.number().nullable(),
+    archived_url: z.string().nullable().meta({ description: 'Where its copy is; null while there is none.' }),
+    bytes: z.int().nullable(),
+    content_type: z.string().nullable(),
+    sha256: z.string().nullable().meta({ description: 'Of its copy, which `GET /media/{sha256}` gives.' }),
+    archived_at: z.iso.datetime().nullable(),
+    archive_error: z.string().nullable().meta({ description: 'Why there is no copy and will be none.' }),
   })
   .meta({ id: 'Media' })
 export type Media = z.infer<typeof mediaSchema>
@@ -93,9 +99,11 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
-    const media = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
-      select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')} from mediadock.media
+    const found = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
+      select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')},
+        ${list(item, 'archived_url', 'bytes', 'content_type', 'sha256', 'archived_at', 'archive_error')} from mediadock.media
       where ${item.request_id} = ${requestId}::uuid order by ${item.kind}, ${item.position} limit ${maxRows}`)
+    const media = found.map(toMedia)
     const which = sql`where ${d.request_id} = ${requestId}::uuid order by ${d.received_at} desc nulls last limit ${maxRows}`
     const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
     const ids = deliveries.map(({ id }) => id)
@@ -109,8 +117,12 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
     )
     const submit = await submitOf(tx, requestId)
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
-    return { ...request, output: stored?.output ?? null, submit, media: [...media], timeline }
+    return { ...request, output: stored?.output ?? null, submit, media, timeline }
   })
+}
+
+function toMedia({ bytes, archived_at, ...row }: RowOf<typeof schema.media, keyof Media>): Media {
+  return { ...row, bytes: bytes === null ? null : Number(bytes), archived_at: iso(archived_at) }
 }
 
 async function submitOf(tx: Executor, requestId: string): Promise<Submit | null> {

@@ -46,7 +46,7 @@ export const requestSchema = z
     metadata: z.unknown().meta({ description: "The submitter's own." }),
     media_items: z.int(),
     media_complete: z.boolean().meta({ description: 'False while only what the webhook carried is known.' }),
-    first_media: z.object({ kind: mediaKindSchema, url: z.string() }).nullable(),
+    first_media: z.object({ kind: mediaKindSchema, url: z.string(), sha256: z.string().nullable() }).nullable(),
     cost: z.number().nullable(),
     error_code: z.string().nullable(),
     error_message: z.string().nullable(),
@@ -119,7 +119,7 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       from mediadock.deliveries d where ${d.request_id} = ${r.request_id}
     ) webhooks on true
     left join lateral (
-      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int)) as media
+      select jsonb_build_object('kind', ${m.kind}, 'url', left(${m.url}, ${maxUrlLength}::int), 'sha256', ${m.sha256}) as media
       from mediadock.media m where ${m.request_id} = ${r.request_id} order by ${m.kind}, ${m.position} limit 1
     ) first on true
     left join lateral (

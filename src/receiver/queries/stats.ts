@@ -64,7 +64,9 @@ export const statsSchema = z
           .nullable()
           .meta({ description: `Its first ${shownCharacters} characters.` }),
         landed_at: at,
-        media: z.array(z.object({ kind: z.string(), url: z.string() })).meta({ description: `The first ${shownMedia} of its media.` }),
+        media: z
+          .array(z.object({ kind: z.string(), url: z.string(), sha256: z.string().nullable() }))
+          .meta({ description: `The first ${shownMedia} of its media.` }),
         media_items: z.int().meta({ description: 'How many there are.' }),
       }),
     ),
@@ -111,7 +113,7 @@ export async function latestResults(tx: Executor, limit = newest): Promise<Stats
   const rows = await tx.execute<ResultRow>(sql`
     select ${requests.request_id}, ${requests.status}, left(${requests.model}, ${shownCharacters}::int) as model, ${requests.media_complete},
       left(${requests.error_message}, ${shownCharacters}::int) as error_message, ${requests.landed_at}, coalesce((
-      select json_agg(json_build_object('kind', ${media.kind}, 'url', left(${media.url}, ${maxUrlLength}::int)) order by ${media.kind}, ${media.position})
+      select json_agg(json_build_object('kind', ${media.kind}, 'url', left(${media.url}, ${maxUrlLength}::int), 'sha256', ${media.sha256}) order by ${media.kind}, ${media.position})
       from (select * from mediadock.media m where ${m.request_id} = requests.${requests.request_id}
         order by ${media.kind}, ${media.position} limit ${shownMedia}) as media), '[]') as media,
       (select count(*)::int from mediadock.media m where ${m.request_id} = requests.${requests.request_id}) as media_items
