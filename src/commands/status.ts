@@ -28,6 +28,7 @@ last minutes. Ends with 1 while something is critical, else with 0.
         stuckAfterSeconds,
         silentAfterSeconds: silentAfterSeconds(reconcileCron),
         startedAt,
+        archives: settings.mediaArchive !== undefined,
       })
       const { problems, recent, pending, oldest_seconds, parked, overdue, backlog } = now
       if (values.json) {

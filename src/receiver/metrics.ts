@@ -2,6 +2,7 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import { withDeadline } from '../runtime/deadline.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { type Database } from '../runtime/postgres/postgres.ts'
+import { countWaitingCopies } from './archiving/copies.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/inbox.ts'
 import { countOverdue } from './reconciling/due.ts'
@@ -66,6 +67,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     ({ overdue }) => overdue,
   )
   gauge('mediadock_deliveries_parked', 'Deliveries that are kept and were not understood or not landed', ({ parked }) => parked)
+  gauge(
+    'mediadock_archive_waiting',
+    'Media that are still to be copied into the archive, counted up to 10,000',
+    ({ toArchive }) => toArchive,
+  )
   gauge(
     'mediadock_reconcile_last_run_timestamp_seconds',
     'When a run of the reconciler last ended, on any replica; 0 before the first',
@@ -136,6 +142,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)
   metrics.providerCalls.inc({ operation: 'result', outcome: 'unauthorized' }, 0)
   for (const reason of ['wrong_token', 'too_many_attempts']) metrics.signInsRefused.inc({ reason }, 0)
+  for (const outcome of ['archived', 'given_up', 'store_failed']) metrics.archiveCopies.inc({ outcome }, 0)
   for (const outcome of ['ok', 'error']) metrics.reconcileRuns.inc({ outcome }, 0)
   return metrics
 }
@@ -149,6 +156,7 @@ async function readPostgres({ db, clock, fetchRatePerMinute, stuckAfterSeconds }
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),
     parked: await countParked(db),
     lastRunAt: await lastRunEndedAt(db),
+    toArchive: await countWaitingCopies(db),
     quota: await remainingCalls(db, fetchRatePerMinute, now),
   }
 }

@@ -110,3 +110,12 @@ export async function giveUpCopy(db: Database, copy: Copy, { fault, trouble, now
 export function ownClaim({ requestId, kind, position, claims }: Copy) {
   return sql`${c.request_id} = ${requestId}::uuid and ${c.kind} = ${kind} and ${c.position} = ${position}::int and ${c.claims} = ${claims}::int and ${c.state} = 'waiting'`
 }
+
+const maxCounted = 10_000
+
+/** How many media wait to be copied; no more are counted than that. */
+export async function countWaitingCopies(db: Database): Promise<number> {
+  const rows = await db.execute<{ waiting: number }>(sql`
+    select count(*)::int as waiting from (select from mediadock.media_copies where ${copies.state} = 'waiting' limit ${maxCounted}) w`)
+  return one(rows, 'counting media to archive').waiting
+}

@@ -4,7 +4,7 @@ import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import type { Problem } from './problems.ts'
+import type { Problem } from './problem.ts'
 
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')

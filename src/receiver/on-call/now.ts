@@ -7,7 +7,8 @@ import { openIssues, type Issue } from '../queries/issues.ts'
 import type { KeyState } from '../queries/keys.ts'
 import { calmSince, type Recent } from '../queries/recent.ts'
 import { latestResults, type Stats } from '../queries/stats.ts'
-import { problemsOf, type Problem } from './problems.ts'
+import type { Problem } from './problem.ts'
+import { problemsOf } from './problems.ts'
 import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 
 export type Now = {

@@ -1,3 +1,4 @@
+import type { ArchiveState } from '../queries/archive.ts'
 import type { Cause } from '../queries/causes.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
@@ -5,24 +6,10 @@ import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
 import type { Contradictions, ProviderState } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
+import { archiveProblems } from './archive-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
-
-export const severities = ['critical', 'warning', 'notice'] as const
-
-export type Problem = {
-  severity: (typeof severities)[number]
-  /** What is wrong, in words. */
-  text: string
-  /** A short name of the kind, for programs and tests. */
-  cause: string
-  /** The page of the console that shows it and acts on it. */
-  href: string
-  /** How many of what it is about there are now. */
-  count?: number
-  /** Whom or what it is about: keys, senders. */
-  affected?: readonly string[]
-}
+import { severities, type Problem } from './problem.ts'
 
 /** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
 export type Failing = {
@@ -47,6 +34,8 @@ export type Numbers = {
   strangers: Refusals['strangers'] & { arrivals: number }
   provider: ProviderState
   contradictions: Contradictions
+  /** Undefined where there is no archive. */
+  archive?: ArchiveState | undefined
 }
 
 /** The provider gives up on an answer after 10 s. */
@@ -66,6 +55,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
     ...overdueProblem(numbers),
     ...contradictionProblems(numbers),
+    ...archiveProblems(numbers.archive, numbers.now),
     ...numbers.parked.map(parkedProblem),
     ...strangersProblem(numbers),
   ]

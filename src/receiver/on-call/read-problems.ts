@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/inbox.ts'
+import { readArchiveState } from '../queries/archive.ts'
 import { parkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
 import { giveUps, maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
@@ -10,7 +11,8 @@ import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.t
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readProviderState } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
-import { problemsOf, severities, type Failing, type Numbers, type Problem } from './problems.ts'
+import { severities, type Problem } from './problem.ts'
+import { problemsOf, type Failing, type Numbers } from './problems.ts'
 
 export const problemSchema = z
   .object({
@@ -23,7 +25,7 @@ export const problemSchema = z
   })
   .meta({ id: 'Problem' })
 
-export type ProblemsOptions = ReconcilerOptions & KeysOptions
+export type ProblemsOptions = ReconcilerOptions & KeysOptions & { archives?: boolean | undefined }
 
 /** What is wrong now, the worst first. */
 export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
@@ -53,6 +55,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
     strangers: strangersOf(recent, refusals),
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
+    archive: options.archives ? await readArchiveState(tx, now) : undefined,
   }
   return { numbers, recent }
 }

@@ -2,7 +2,7 @@ import type { Keys } from '../domain/keys.ts'
 import type { ReceiverSettings } from '../settings.ts'
 
 type Known = {
-  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute'>
+  settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive'>
   background: { silentAfterSeconds: number | undefined }
   keys: () => Keys
   clock: () => Date
@@ -12,5 +12,13 @@ type Known = {
 /** What the readers of the on-call go by: the clock, the settings, and what this process knows of itself. */
 export function readingOptions({ settings, background, keys, clock, startedAt }: Known) {
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
-  return { now: clock(), stuckAfterSeconds, fetchRatePerMinute, silentAfterSeconds: background.silentAfterSeconds, startedAt, keys: keys() }
+  return {
+    now: clock(),
+    stuckAfterSeconds,
+    fetchRatePerMinute,
+    silentAfterSeconds: background.silentAfterSeconds,
+    startedAt,
+    keys: keys(),
+    archives: settings.mediaArchive !== undefined,
+  }
 }

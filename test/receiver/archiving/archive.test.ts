@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { claimCopies } from '../../../src/receiver/archiving/copies.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archiving/files.ts'
+import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
+import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
 import { preferredServer, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
@@ -112,6 +114,9 @@ describe('the archive', () => {
       await retryNow(database, requestId)
     }
     expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'gone: the provider answers 403' }])
+    const problems = await readProblems(receiver.deps.db, readingOptions(receiver.deps))
+    expect(problems).toContainEqual(expect.objectContaining({ cause: 'media_gone', count: 1, href: `/requests/${requestId}` }))
+    expect(problems).toContainEqual(expect.objectContaining({ cause: 'media_not_archived' }))
   })
 
   it.each([
@@ -207,5 +212,6 @@ describe('the archive', () => {
   it('is counted', async () => {
     const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
     expect(text).toMatch(/mediadock_archive_copies_total\{outcome="archived"\} [1-9]/)
+    expect(text).toMatch(/mediadock_archive_waiting \d/)
   })
 })

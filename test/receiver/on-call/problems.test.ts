@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { problemsOf, type Numbers, type Problem } from '../../../src/receiver/on-call/problems.ts'
+import type { Problem } from '../../../src/receiver/on-call/problem.ts'
+import { problemsOf, type Numbers } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
 import type { KeyState } from '../../../src/receiver/queries/keys.ts'
 
@@ -51,6 +52,16 @@ const giveUp: GiveUp = {
 const refusedFor = (reason: string | null, arrivals: number, since: string | null = '2026-03-04T01:12:00.000Z') => ({
   recent: { ...calm.recent, failing: [{ outcome: 'refused' as const, reason, arrivals, since, vouched: true }] },
 })
+const archive = {
+  waiting: 0,
+  due_since: null,
+  store_trouble: null,
+  gone: 0,
+  last_gone: null,
+  failed: 0,
+  last_failed: null,
+  failed_trouble: null,
+}
 const run = {
   id: 1,
   started_at: '',
@@ -348,12 +359,59 @@ const cases: Case[] = [
   ],
 ]
 
+const archiveCases: Case[] = [
+  [
+    'media that were gone',
+    { archive: { ...archive, gone: 2, last_gone: 'b' } },
+    {
+      severity: 'warning',
+      cause: 'media_gone',
+      count: 2,
+      href: '/requests/b',
+      text: '2 media were gone at the provider before they were archived, in the last hour: there is no copy of them.',
+    },
+  ],
+  [
+    'media that are not archived for another reason',
+    { archive: { ...archive, failed: 1, last_failed: 'c', failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)' } },
+    {
+      severity: 'warning',
+      cause: 'media_not_archived',
+      count: 1,
+      href: '/requests/c',
+      text: '1 media was not archived in the last hour, last because it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES).',
+    },
+  ],
+  [
+    'an archive that cannot be written',
+    { archive: { ...archive, waiting: 3, due_since: '2026-03-04T02:00:00.000Z', store_trouble: 'ENOSPC' } },
+    {
+      severity: 'critical',
+      cause: 'archive_store',
+      count: 3,
+      href: '/requests',
+      text: 'The archive cannot be written (ENOSPC): 3 media wait, and links of the provider may end meanwhile. It is tried again by itself.',
+    },
+  ],
+  [
+    'an archive that is behind',
+    { archive: { ...archive, waiting: 1, due_since: '2026-03-04T02:50:00.000Z' } },
+    {
+      severity: 'warning',
+      cause: 'archive_behind',
+      count: 1,
+      href: '/requests',
+      text: 'The archive is behind: 1 media waits to be copied, the longest due since 02:50.',
+    },
+  ],
+]
+
 describe('what is wrong, in words', () => {
   it('nothing, where nothing is', () => {
     expect(problemsOf(calm)).toEqual([])
   })
 
-  it.each(cases)('%s', (_what, numbers, expected) => {
+  it.each([...cases, ...archiveCases])('%s', (_what, numbers, expected) => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([expect.objectContaining(expected)])
   })
 
@@ -370,6 +428,7 @@ describe('what is wrong, in words', () => {
       },
     ],
     ['a webhook that will still be sent for a long while', { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] }],
+    ['an archive that copies', { archive: { ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' } }],
     ['a retired key that has no calls', { keys: [{ ...key, retired: true, quota_left: 0 }] }],
   ])('nothing for %s', (_what, numbers) => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([])
