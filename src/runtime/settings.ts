@@ -92,7 +92,8 @@ export type FilesPlace = { kind: 'file'; root: string } | { kind: 's3'; bucket: 
 function parsePlace(text: string): FilesPlace | undefined {
   const [, bucket, prefix = ''] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:\/([\w./-]*))?$/.exec(text) ?? []
   if (bucket !== undefined) return { kind: 's3', bucket, prefix: prefix.replace(/\/+$/, '') }
-  if (!/^file:\/\/\/[^?#]+$/.test(text) || !URL.canParse(text)) return undefined
+  // An escaped slash would be none of a path.
+  if (!/^file:\/\/\/[^?#]+$/.test(text) || /%2f|%5c/i.test(text) || !URL.canParse(text)) return undefined
   return { kind: 'file', root: fileURLToPath(text).replace(/(?<=.)[\\/]+$/, '') }
 }
 

@@ -67,6 +67,8 @@ describe('defaults', () => {
       keysFile: undefined,
       webhookPublicUrl: 'http://127.0.0.1:3000/webhooks',
       mediaHosts: undefined,
+      mediaArchive: undefined,
+      mediaArchiveMaxBytes: 536_870_912,
       maxBodyBytes: 1_048_576,
       stuckAfterSeconds: 120,
       reconcileCron: '*/30 * * * * *',
@@ -111,6 +113,26 @@ describe('defaults', () => {
     })
   })
 
+  it('of an archive are those of AWS', () => {
+    expect(receiver({ MEDIA_ARCHIVE: 'file:///srv/media/', AWS_ENDPOINT_URL: 'no URL' }).mediaArchive).toEqual({
+      kind: 'file',
+      root: '/srv/media',
+    })
+    const env = {
+      MEDIA_ARCHIVE: 's3://bucket/kept/here/',
+      AWS_ENDPOINT_URL: 'http://s3.internal:9000/',
+      AWS_DEFAULT_REGION: 'eu-central-1',
+    }
+    const place = { kind: 's3', bucket: 'bucket', prefix: 'kept/here' }
+    expect(receiver(env).mediaArchive).toEqual({ ...place, endpoint: 'http://s3.internal:9000', region: 'eu-central-1' })
+    expect(receiver({ MEDIA_ARCHIVE: 's3://bucket' }).mediaArchive).toEqual({
+      ...place,
+      prefix: '',
+      endpoint: undefined,
+      region: undefined,
+    })
+  })
+
   it('that follow another setting follow it', () => {
     expect(receiver({ PORT: '8080' }).webhookPublicUrl).toBe('http://127.0.0.1:8080/webhooks')
     expect(provider({ PROVIDER_PORT: '8081' })).toMatchObject({ baseUrl: 'http://127.0.0.1:8081', mediaUrl: 'http://127.0.0.1:8081/media' })
@@ -151,6 +173,19 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
     good: 'a.test, b.test:8443, 127.0.0.1:4000',
     bad: [',,', ' , ', 'https://a.test', 'a.test/path', 'a test', 'a.test:99999'],
   },
+  MEDIA_ARCHIVE: {
+    good: 'file:///srv/media',
+    bad: [
+      '/srv/hush',
+      'file://hush/srv',
+      'file:///srv%2fhush',
+      's3:///hush',
+      's3://A_hush/x',
+      's3://bucket/hush?x=1',
+      'https://hush.test/media',
+    ],
+  },
+  MEDIA_ARCHIVE_MAX_BYTES: { good: '5368709120', bad: ['0', '512MB', '5368709121'] },
   PROVIDER_DATABASE_URL: { good: 'postgres://u:p@a:5432,b:5433/x', bad: ['http://hush', 'postgres://u:hush@a:5432,b:hush/x'] },
   DATABASE_POOL_SIZE: { good: '3', bad: ['2', '1001', 'ten', '5.5'] },
   PORT: { good: '65535', bad: ['65536', '-1', 'http', '3000.5', ' ', '0x10', '1e3', '3000 '] },

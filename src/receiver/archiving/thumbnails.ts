@@ -1,7 +1,7 @@
 import sharp from 'sharp'
 
-/** As large as a picture may be for us to decode it: more is a bomb, or nothing for a page. */
-const maxPixels = 67_108_864
+/** As large as a picture may be for us to decode it, which takes up to 4 bytes for each: more is a bomb, or nothing for a page. */
+const maxPixels = 40_000_000
 const edgePixels = 320
 const withinSeconds = 20
 /** Types that are decoded here; of others there is no thumbnail. */
