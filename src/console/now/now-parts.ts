@@ -208,7 +208,7 @@ function mediaOf({ media: [first], error_message, request_id }: Result, links: L
   if (refused !== undefined) return html`<span class="instead">not shown: ${refused}</span>`
   switch (first.kind) {
     case 'video':
-      return html`<video src="${copy?.whole ?? first.url}" controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
+      return html`<video src="${copy?.whole ?? first.url}" ${copy === undefined ? '' : html`poster="${copy.small}"`} controls muted preload="metadata" aria-label="Result of ${request_id}"></video>`
     case 'audio':
       return html`<audio src="${copy?.whole ?? first.url}" controls preload="none" aria-label="Result of ${request_id}"></audio>`
     default:

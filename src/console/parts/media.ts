@@ -47,7 +47,7 @@ function player(kind: Media['kind'], { small, whole }: { small: string; whole: s
     case 'image':
       return html`<a href="${whole}" rel="noreferrer"><img src="${small}" alt="${name} of this result" loading="lazy" /></a>`
     case 'video':
-      return html`<video src="${whole}" controls preload="metadata" aria-label="${name}"></video>`
+      return html`<video src="${whole}" ${small === whole ? '' : html`poster="${small}"`} controls preload="metadata" aria-label="${name}"></video>`
     case 'audio':
       return html`<audio src="${whole}" controls preload="metadata" aria-label="${name}"></audio>`
     default:

@@ -35,6 +35,7 @@ export async function copyMedia(deps: CopyingDeps, copy: Copy, cut: AbortSignal)
   const signal = AbortSignal.any([cut, AbortSignal.timeout(copyDeadlineMs)])
   const came = await bring(deps, copy, signal).catch((error: unknown) => {
     if (error instanceof StoreError) return error
+    if (signal.aborted) return { kind: 'unreachable' as const, detail: 'it did not end in time' }
     throw error
   })
   if (!(came instanceof StoreError) && (came.kind === 'archived' || came.kind === 'lost')) {
@@ -67,7 +68,8 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 
 async function keep({ db, store, clock, logger }: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
   const { sha256, bytes, contentType } = file
-  const thumbnail = copy.kind === 'image' ? await thumbnailOf(file) : undefined
+  const thumbnail = copy.kind === 'audio' ? undefined : await thumbnailOf(file, signal)
+  signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   if (!(await wantFile(db, file, clock()))) return { kind: 'crossed' }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
+import sharp from 'sharp'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { claimCopies } from '../../../src/receiver/archiving/copies.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archiving/files.ts'
@@ -13,7 +14,7 @@ import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { archivedMedia, failedCopy, mediaStand, pngOf, retryNow, temporaryFolder, type MediaStand } from './media-stand.ts'
 
-const maxBytes = 200_000
+const maxBytes = 300_000
 
 describe('the archive', () => {
   let database: TestDatabase
@@ -141,6 +142,23 @@ describe('the archive', () => {
     expect(bomb.length).toBeLessThan(maxBytes)
     const [row] = await archivedMedia(database, await stand.land([stand.serve('bomb.png', bomb)]))
     expect(row).toMatchObject({ bytes: String(bomb.length), archive_error: null })
+    expect(await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`).toMatchObject([
+      { has_thumbnail: false },
+    ])
+  })
+
+  it('keeps a video with a frame of it', async () => {
+    const video = await fs.readFile(path.resolve(import.meta.dirname, '../../../src/provider/engines/samples/video.mp4'))
+    const [row] = await archivedMedia(database, await stand.landVideo(stand.serve('a.mp4', video)))
+    expect(row).toMatchObject({ bytes: String(video.length), content_type: 'video/mp4', archive_error: null })
+    const frame = await sharp(path.join(root, (row?.sha256 ?? '').slice(0, 2), `${row?.sha256}.thumbnail.webp`)).metadata()
+    expect(Math.max(frame.width, frame.height)).toBeLessThanOrEqual(320)
+  })
+
+  it('keeps what only begins like a video, without a frame', async () => {
+    const hoax = Buffer.concat([Buffer.from('\0\0\0\x18ftypisom', 'latin1'), Buffer.from('#EXTM3U\nfile:///etc/passwd\n'.repeat(20))])
+    const [row] = await archivedMedia(database, await stand.landVideo(stand.serve('hoax.mp4', hoax)))
+    expect(row).toMatchObject({ content_type: 'video/mp4', archive_error: null })
     expect(await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`).toMatchObject([
       { has_thumbnail: false },
     ])

@@ -6,7 +6,7 @@ import path from 'node:path'
 import { deflateSync, crc32 } from 'node:zlib'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
-import { deliver, okImage } from '../../support/webhooks.ts'
+import { deliver, okImage, okVideo, type Sample } from '../../support/webhooks.ts'
 import type { WithReceiver } from '../../support/with-receiver.ts'
 
 export type Serve = (res: http.ServerResponse, req: http.IncomingMessage) => void
@@ -16,32 +16,34 @@ export type MediaStand = {
   serve: (name: string, how: Buffer | Serve) => string
   /** Lands a complete result with these pictures, and answers its id. */
   land: (links: readonly string[]) => Promise<string>
+  /** The same with one video. */
+  landVideo: (link: string) => Promise<string>
 }
 
 /** The provider stand, serving files besides, and results that link to them. */
 export function mediaStand({ stand, receiver }: { stand: ProviderStand; receiver: WithReceiver['receiver'] }): MediaStand {
   const files = new Map<string, Serve>()
-  const results = new Map<string, readonly string[]>()
+  const results = new Map<string, object>()
   stand.answer((id, req, res) => {
     const serve = files.get(req.url ?? '')
     if (serve) return serve(res, req)
-    const links = results.get(id)
-    if (links === undefined) return json(res, 404, {})
-    return json(res, 200, { ...imageResult(id), output: { images: links.map((url) => ({ url, width: 4, height: 4 })) } })
+    const output = results.get(id)
+    return output === undefined ? json(res, 404, {}) : json(res, 200, { ...imageResult(id), output })
   })
+  const landed = async ({ requestId, body }: Sample, output: object) => {
+    results.set(requestId, output)
+    await deliver(receiver.webhookUrl, body)
+    await eventually(async () => (await receiver.deps.background.reconcileOne(requestId)) !== undefined)
+    return requestId
+  }
   return {
     serve: (name, how) => {
       const at = `/media/${randomUUID()}/${name}`
       files.set(at, Buffer.isBuffer(how) ? (res) => void res.writeHead(200, { 'content-length': how.length }).end(how) : how)
       return `${stand.url}${at}`
     },
-    land: async (links) => {
-      const { requestId, body } = okImage()
-      results.set(requestId, links)
-      await deliver(receiver.webhookUrl, body)
-      await eventually(async () => (await receiver.deps.background.reconcileOne(requestId)) !== undefined)
-      return requestId
-    },
+    land: (links) => landed(okImage(), { images: links.map((url) => ({ url, width: 4, height: 4 })) }),
+    landVideo: (url) => landed(okVideo(), { video: { url, width: 64, height: 64, duration: 1 } }),
   }
 }
 
