@@ -104,7 +104,7 @@ export function startBackground(deps: BackgroundDeps): Background {
   const followUps = createFollowUps(reconcilerDeps)
 
   const sequencer = createSequencer({ db, signal })
-  const archiving = startArchiving({ settings, landing, onCopied: deps.onCopied, after, signal })
+  const archiving = startArchiving({ settings, landing, pressure, onCopied: deps.onCopied, after, signal })
 
   const lane = (name: 'direct' | 'fetch') =>
     startLoop({

@@ -2,11 +2,11 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
-import { copyMedia, type CopyOutcome } from './copying.ts'
+import { copyMedia, putOffForStore, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
 import { followFeed } from './following.ts'
 import type { SourceRules } from './sources.ts'
-import type { ArchiveStore } from './store.ts'
+import { StoreError, type ArchiveStore } from './store.ts'
 import { removeUnreferred } from './unreferred.ts'
 
 export type Archiver = {
@@ -30,9 +30,11 @@ export type ArchiverDeps = SourceRules & {
 }
 
 /** Copies of a process at one time: each takes a connection, a few chunks of memory, and its file on the spool. */
-const maxSideBySide = 4
+const maxSideBySide = 8
 /** After the store has failed, nothing is claimed for so long: what cannot be kept is not fetched either. */
 const storeRestMs = 10_000
+/** Of the feed, in a round. */
+const maxPages = 10
 const waitForPlaceMs = 1000
 
 /** The role that copies media: any number of replicas share the work by their claims. */
@@ -59,20 +61,47 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     underWay.set(keyOfCopy(copy), { copy, cut, ended: run() })
   }
 
+  /** Several pages of the feed in a round; true where there is more even so. */
+  const follow = async (): Promise<boolean> => {
+    for (let page = 0; page < maxPages && !signal.aborted; page += 1) if (!(await followFeed(db, { now: clock() })).more) return false
+    return true
+  }
+  /** Where it cannot be opened, one that waits says so for the on-call. */
+  const open = async (): Promise<ArchiveStore> => {
+    try {
+      return await deps.openStore()
+    } catch (error) {
+      const [copy] = error instanceof StoreError ? await claimCopies(db, { now: clock(), limit: 1 }) : []
+      if (copy && error instanceof StoreError) await putOffForStore(deps, copy, error)
+      throw error
+    }
+  }
+  /** What cannot be deleted keeps nothing from being copied. */
+  const sweep = async (from: ArchiveStore): Promise<boolean> => {
+    try {
+      return (await removeUnreferred(db, from, clock())).more
+    } catch (error) {
+      if (!(error instanceof StoreError)) throw error
+      logger.error({ err: error }, 'a file that nothing refers to could not be deleted, it is tried again')
+      return false
+    }
+  }
+
   return {
     runOnce: async () => {
-      store ??= await deps.openStore()
       const held = [...underWay.values()]
-      const ours = new Set(await renewCopies(db, held.map(({ copy }) => copy), clock())) // prettier-ignore
+      const claims = held.map(({ copy }) => copy)
+      const ours = new Set(await renewCopies(db, claims, clock()))
       for (const { copy, cut } of held) if (!ours.has(copy)) cut.abort()
-      const followed = await followFeed(db, { now: clock() })
-      const swept = await removeUnreferred(db, store, clock())
+      const isBehind = await follow()
+      store ??= await open()
+      const swept = await sweep(store)
       const limit = performance.now() < restsUntil ? 0 : maxSideBySide - underWay.size
       const claimed = limit > 0 ? await claimCopies(db, { now: clock(), limit }) : []
       for (const copy of claimed) begin(copy, store)
       const isFull = limit > 0 && claimed.length === limit
       if (isFull) await oneOf([...underWay.values()].map(({ ended }) => ended))
-      return { more: followed.more || swept.more || isFull }
+      return { more: isBehind || swept || isFull }
     },
     settled: async () => {
       await Promise.all([...underWay.values()].map(({ ended }) => ended))

@@ -87,12 +87,14 @@ async function fail({ db, clock, logger, random = Math.random }: CopyingDeps, co
   const now = clock()
   const after = (ms: number) => new Date(now.getTime() + ms)
   const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
-  if (came instanceof StoreError || came.kind === 'crossed') {
-    const trouble = came instanceof StoreError ? came.message.slice(0, 300) : 'the same file is being deleted'
-    if (came instanceof StoreError) logger.error({ err: came, ...about }, 'the archive could not be written, it is tried again')
-    const dueAt = after(jitteredPauseMs(1, { baseMs: storePauseMs, capMs: storePauseMs }, random))
-    await putOffCopy(db, copy, { fault: 'store', trouble, dueAt, counts: false })
-    return came instanceof StoreError ? 'store_failed' : 'put_off'
+  if (came instanceof StoreError) {
+    logger.error({ err: came, ...about }, 'the archive could not be written, it is tried again')
+    await putOffForStore({ db, clock, random }, copy, came)
+    return 'store_failed'
+  }
+  if (came.kind === 'crossed') {
+    await putOffForStore({ db, clock, random }, copy, new Error('the same file is being deleted'))
+    return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
   const tries = copy.tries + 1
@@ -105,4 +107,15 @@ async function fail({ db, clock, logger, random = Math.random }: CopyingDeps, co
   logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: given up')
   await giveUpCopy(db, copy, { fault, trouble, now })
   return 'given_up'
+}
+
+/** What is no fault of the media: it is tried again soon, and no try is counted. */
+export async function putOffForStore(
+  { db, clock, random = Math.random }: Pick<CopyingDeps, 'db' | 'clock' | 'random'>,
+  copy: Copy,
+  { message }: Error,
+): Promise<void> {
+  const pauseMs = jitteredPauseMs(1, { baseMs: storePauseMs, capMs: storePauseMs }, random)
+  const dueAt = new Date(clock().getTime() + pauseMs)
+  await putOffCopy(db, copy, { fault: 'store', trouble: message.slice(0, 300), dueAt, counts: false })
 }

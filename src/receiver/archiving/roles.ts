@@ -1,4 +1,5 @@
 import { startLoop, type Loop } from '../../runtime/loop.ts'
+import type { Pressure } from '../intake/pressure.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { createArchiver, type ArchiverDeps } from './archiver.ts'
@@ -7,6 +8,7 @@ import { openStore } from './open-store.ts'
 export type ArchivingDeps = Pick<ArchiverDeps, 'onCopied' | 'signal'> & {
   settings: ReceiverSettings
   landing: WorkerDeps
+  pressure: Pressure
   after: Promise<void>
 }
 
@@ -15,7 +17,7 @@ export type Archiving = { loop: Loop; settled: () => Promise<void> }
 const pollMs = 1000
 
 /** Starts the role that copies media; without MEDIA_ARCHIVE nothing of it runs. */
-export function startArchiving({ settings, landing, onCopied, after, signal }: ArchivingDeps): Archiving {
+export function startArchiving({ settings, landing, pressure, onCopied, after, signal }: ArchivingDeps): Archiving {
   const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
   const { db, clock, logger, mediaHosts } = landing
   if (mediaArchive === undefined) return { loop: { wake: () => {}, done: Promise.resolve() }, settled: async () => {} }
@@ -30,6 +32,8 @@ export function startArchiving({ settings, landing, onCopied, after, signal }: A
     onCopied,
     signal,
   })
-  const loop = startLoop({ name: 'archive', runOnce: archiver.runOnce, idleMs: pollMs, after, logger, signal })
+  // Acknowledging comes first.
+  const runOnce = () => pressure.paced(archiver.runOnce, signal)
+  const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
   return { loop, settled: archiver.settled }
 }

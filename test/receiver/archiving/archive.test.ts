@@ -227,6 +227,45 @@ describe('the archive', () => {
     expect(await archivedMedia(without.database, requestId)).toMatchObject([{ content_type: 'image/png' }])
   })
 
+  it('gives back what it is copying when it stops, and another goes on', async () => {
+    const folder = await temporaryFolder()
+    onTestFinished(folder.remove)
+    const settings = { mediaArchive: { kind: 'file', root: folder.root } as const }
+    const first = await withReceiver({ server: preferredServer, stand: true, settings })
+    onTestFinished(first.stop)
+    const slow = mediaStand(first)
+    const picture = pngOf(14)
+    let calls = 0
+    const link = slow.serve('slow.png', (res) => {
+      calls += 1
+      res.writeHead(200, { 'content-length': picture.length })
+      return calls > 1 ? void res.end(picture) : void res.write(picture.subarray(0, 40))
+    })
+    const requestId = await slow.land([link])
+    await eventually(() => calls === 1)
+    await first.receiver.stop()
+    expect(await first.database.sql`select state, tries, due_at <= now() as due from mediadock.media_copies`).toEqual([
+      { state: 'waiting', tries: 0, due: true },
+    ])
+    expect(await fs.readdir(path.join(folder.root, 'incoming'))).toEqual([])
+    const second = await startTestReceiver({ databaseUrl: first.database.url, settings })
+    onTestFinished(() => second.stop())
+    expect(await archivedMedia(first.database, requestId)).toMatchObject([{ bytes: String(picture.length) }])
+  })
+
+  it('that cannot be opened tells the on-call', async () => {
+    const folder = await temporaryFolder()
+    onTestFinished(folder.remove)
+    await fs.writeFile(path.join(folder.root, 'file'), '')
+    const settings = { mediaArchive: { kind: 'file', root: path.join(folder.root, 'file') } as const }
+    const its = await withReceiver({ server: preferredServer, stand: true, settings })
+    onTestFinished(its.stop)
+    const where = mediaStand(its)
+    await failedCopy(its.database, await where.land([where.serve('a.png', pngOf(4))]), 'store', 0)
+    const problems = await readProblems(its.receiver.deps.db, readingOptions(its.receiver.deps))
+    expect(problems).toContainEqual(expect.objectContaining({ cause: 'archive_store', severity: 'critical', count: 1 }))
+  })
+
   it('is counted', async () => {
     const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
     expect(text).toMatch(/mediadock_archive_copies_total\{outcome="archived"\} [1-9]/)
