@@ -9,7 +9,6 @@ import * as schema from '../domain/schema.ts'
 const c = columnsOf(archive.mediaCopies, 'c')
 const copies = columnsOf(archive.mediaCopies)
 const e = columnsOf(feeding.feedEntries, 'e')
-const f = columnsOf(archive.archivedFiles, 'f')
 const files = columnsOf(archive.archivedFiles)
 const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
@@ -43,9 +42,12 @@ export async function followFeed(db: Database, { now, limit = maxChanges }: { no
         select ${list(m, 'request_id', 'kind', 'position', 'url')} from mediadock.media m where ${m.request_id} = p.request_id offset 0
       ) m on true
     ),
+    -- Each look-up is one of its own: no statistics, however stale, make the planner read a table for a page of changes.
     replaced as (
-      select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from wanted join mediadock.media_copies c using (request_id, kind, position)
-      where ${c.url} <> wanted.url and ${c.sha256} is not null
+      select c.sha256 from wanted join lateral (
+        select ${list(c, 'sha256', 'url')} from mediadock.media_copies c
+        where (${c.request_id}, ${c.kind}, ${c.position}) = (wanted.request_id, wanted.kind, wanted.position) limit 1
+      ) c on c.url <> wanted.url and c.sha256 is not null
     ),
     queued as (
       insert into mediadock.media_copies as c (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at')})
@@ -58,10 +60,14 @@ export async function followFeed(db: Database, { now, limit = maxChanges }: { no
     taken_back as (
       update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null, ${media.sha256} = null,
         ${media.archived_at} = null, ${media.archive_error} = null
-      from queued where queued.claims > 0 and (${m.request_id}, ${m.kind}, ${m.position}) = (queued.request_id, queued.kind, queued.position)
+      where m.ctid = any(array(
+        select found.ctid from queued, lateral (
+          select m.ctid from mediadock.media m
+          where (${m.request_id}, ${m.kind}, ${m.position}) = (queued.request_id, queued.kind, queued.position) limit 1
+        ) found where queued.claims > 0))
     ),
     doubted as (
-      update mediadock.archived_files f set ${files.look_at} = ${at} from replaced where ${f.sha256} = replaced.sha256
+      update mediadock.archived_files set ${files.look_at} = ${at} where ${files.sha256} = any(array(select sha256 from replaced))
     ),
     moved as (
       update mediadock.archive_progress set ${progress.position} = (select max(position) from page) where exists (select from page)

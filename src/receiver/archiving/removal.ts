@@ -54,7 +54,7 @@ export async function removeMedia(db: Database, requestId: string, now: Date): P
       returning ${m.request_id}
     ),
     doubted as (
-      update mediadock.archived_files f set ${files.look_at} = ${at} where ${f.sha256} in (select sha256 from before) returning ${f.sha256}
+      update mediadock.archived_files f set ${files.look_at} = ${at} where ${f.sha256} = any(array(select sha256 from before)) returning ${f.sha256}
     ),
     changed as (${writeChange(at, sql`request where landed_at is not null and exists (select from marked)`)})
     select exists (select from request) as known, (select count(*)::int from marked) as media,

@@ -25,9 +25,10 @@ export async function removeUnreferred(db: Database, store: ArchiveStore, now: D
   const at = sql`${now.toISOString()}::timestamptz`
   const rows = await db.execute<Doomed>(sql`
     with looked as materialized (
-      select ${list(f, 'sha256')}, f.xmin::text as version,
-        exists (select from mediadock.media_copies c where ${c.sha256} = ${f.sha256}) as is_referred
-      from mediadock.archived_files f where ${f.look_at} <= ${at} order by ${f.look_at} limit ${maxFiles}
+      select due.*, c.one is not null as is_referred from (
+        select ${list(f, 'sha256')}, f.xmin::text as version from mediadock.archived_files f where ${f.look_at} <= ${at} order by ${f.look_at} limit ${maxFiles}
+      ) due
+      left join lateral (select 1 as one from mediadock.media_copies c where ${c.sha256} = due.sha256 limit 1) c on true
     ),
     kept as (
       update mediadock.archived_files f set ${files.look_at} = null from looked
