@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -11,6 +11,7 @@ import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
 import { preferredServer, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { archivedMedia, failedCopy, mediaStand, pngOf, retryNow, temporaryFolder, type MediaStand } from './media-stand.ts'
 
@@ -56,11 +57,32 @@ describe('the archive', () => {
 
   it('keeps the same file once, whoever it is of', async () => {
     const picture = pngOf(16)
-    const [one, two] = await Promise.all([1, 2].map((at) => stand.land([stand.serve(`same-${at}.png`, picture)])))
-    const [[first] = [], [second] = []] = await Promise.all([one, two].map((id) => archivedMedia(database, id ?? '')))
-    expect(first?.archived_url).toBe(second?.archived_url)
-    const { length } = (await filesIn()).filter(({ name }) => name === `${first?.sha256}.png`)
-    expect(length).toBe(1)
+    const [first] = await archivedMedia(database, await stand.land([stand.serve('same-1.png', picture)]))
+    const kept = fileURLToPath(first?.archived_url ?? '')
+    const { ino } = await fs.stat(kept)
+    const [second] = await archivedMedia(database, await stand.land([stand.serve('same-2.png', picture)]))
+    expect(second?.archived_url).toBe(first?.archived_url)
+    expect((await fs.stat(kept)).ino).toBe(ino)
+    expect((await filesIn()).filter(({ name }) => name === `${first?.sha256}.png`)).toHaveLength(1)
+  })
+
+  it('waits until a result is complete', async () => {
+    const link = stand.serve('first.png', pngOf(17))
+    const requestId = randomUUID()
+    const payload = { model: 'aurora-image', output: { images: [{ url: link }] }, cost: 4 }
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload })))
+    const position = await eventually(async () => {
+      const [row] = await database.sql`select position from mediadock.feed where request_id = ${requestId} and not media_complete`
+      return row?.['position'] as string | undefined
+    })
+    await eventually(async () => (await database.sql`select 1 from mediadock.archive_progress where position >= ${position}`).length > 0)
+    expect(await database.sql`select 1 from mediadock.media_copies where request_id = ${requestId}`).toHaveLength(0)
+  })
+
+  it('does not wait for what is announced as too large', async () => {
+    const link = stand.serve('announced.png', (res) => void res.writeHead(200, { 'content-length': maxBytes + 1 }).write(pngOf(8)))
+    const [row] = await archivedMedia(database, await stand.land([link]))
+    expect(row?.archive_error).toContain('MEDIA_ARCHIVE_MAX_BYTES')
   })
 
   it('tries again what was cut, after a pause', async () => {
