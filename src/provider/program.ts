@@ -105,9 +105,10 @@ async function startListening({ settings, logger, db, asking, prepared }: Parts 
   const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
   const listeners: Listener[] = []
   try {
-    listeners.push(await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', logger }))
+    const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
+    listeners.push(await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', ...both }))
     const at = { host: settings.consoleHost, port: settings.consolePort, setting: 'PROVIDER_CONSOLE_PORT' }
-    listeners.push(await listen({ handler: consoleHandler, ...at, logger }))
+    listeners.push(await listen({ handler: consoleHandler, ...at, ...both }))
   } catch (error) {
     stopping.abort()
     await Promise.all([...listeners.map((listener) => listener.close(0)), background.ended(), readiness.stop()])

@@ -74,7 +74,7 @@ export function readProviderSettings(
     cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
-    shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
+    ...setting.readConnectionSettings(reader),
   }
 }
 

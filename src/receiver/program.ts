@@ -224,17 +224,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   }
   try {
     const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })
-    const outer = { host: settings.host, port: settings.port, setting: 'PORT', logger }
+    const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
+    const outer = { host: settings.host, port: settings.port, setting: 'PORT', ...both }
+    const inner = { host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', ...both }
     listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }))
-    listeners.push(
-      await listen({
-        handler: withHealth(internalApp, isReady),
-        host: settings.internalHost,
-        port: settings.internalPort,
-        setting: 'INTERNAL_PORT',
-        logger,
-      }),
-    )
+    listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady) }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()

@@ -75,7 +75,7 @@ export function readReceiverSettings(
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
     alertWebhookUrl: optional('ALERT_WEBHOOK_URL', alertUrl),
-    shutdownGraceSeconds: withDefault('SHUTDOWN_GRACE_SECONDS', setting.positiveInt, 25),
+    ...setting.readConnectionSettings(reader),
   }
 }
 

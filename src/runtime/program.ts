@@ -2,7 +2,7 @@
 export type RunningProgram = {
   /** Where it can be reached, by what is there: `{ api: 'http://…' }`. */
   urls: Record<string, string>
-  /** `/readyz` answers 503 from now on, while work is still taken: the load balancer needs a moment to notice. */
+  /** From now on `/readyz` answers 503 and each answer ends its connection, while work is still taken: the load balancer needs a moment to notice. */
   retire?: () => void
   /** Stops taking work at once, lets what is in flight end within `graceMs`, then cuts it. */
   stop: (graceMs: number) => Promise<void>

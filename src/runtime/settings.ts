@@ -178,6 +178,21 @@ export function isLoopback(host: string): boolean {
   return loopbackHosts.has(host) || (net.isIPv4(host) && host.startsWith('127.'))
 }
 
+const drainSeconds = { default: 5, shareOfGrace: 1 / 5 }
+
+/** How long idle connections stay open, and how a program stops: the same for both. */
+export function readConnectionSettings({ withDefault, optional, problems }: SettingsReader) {
+  const shutdownGraceSeconds = withDefault('SHUTDOWN_GRACE_SECONDS', positiveInt, 25)
+  const given = optional('DRAIN_SECONDS', wholeNumber.pipe(z.number().int().min(0)))
+  if (given !== undefined && given >= shutdownGraceSeconds)
+    problems.push({ name: 'DRAIN_SECONDS', message: 'must be less than SHUTDOWN_GRACE_SECONDS, of which it is a part' })
+  return {
+    shutdownGraceSeconds,
+    drainSeconds: given ?? Math.min(drainSeconds.default, shutdownGraceSeconds * drainSeconds.shareOfGrace),
+    keepAliveSeconds: withDefault('KEEP_ALIVE_SECONDS', wholeNumber.pipe(z.number().int().min(1).max(86_400)), 75),
+  }
+}
+
 /** The text of a file, or a problem under the name of the setting that points to it. */
 export function readFileSetting(reader: SettingsReader, name: string, file: string): string | undefined {
   try {

@@ -20,7 +20,6 @@ export type ExitCode = 0 | 1 | 2 | 78
 
 /** Ctrl-C is a person who waits; SIGTERM an orchestrator that gives the full grace. */
 const interruptGraceMs = 3500
-const maxLameDuckMs = 2000
 /** `npm start` passes on a Ctrl-C that the terminal has already sent us: the second of the two is no second wish. */
 const sameKeyPressMs = 500
 
@@ -68,12 +67,11 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
-  const graceMs = (config.receiver ?? config.provider)!.shutdownGraceSeconds * 1000
+  const { shutdownGraceSeconds, drainSeconds } = (config.receiver ?? config.provider)!
+  const graceMs = shutdownGraceSeconds * 1000
   await shutDown(
     running,
-    stop.interrupted
-      ? { graceMs: Math.min(graceMs, interruptGraceMs), lameDuckMs: 0 }
-      : { graceMs, lameDuckMs: Math.min(maxLameDuckMs, graceMs / 5) },
+    stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), drainMs: 0 } : { graceMs, drainMs: drainSeconds * 1000 },
   )
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
@@ -116,13 +114,10 @@ async function startPrograms(
 }
 
 /** First the load balancer sees it, then the listeners close and what is in flight ends. */
-async function shutDown(
-  running: readonly RunningProgram[],
-  { graceMs, lameDuckMs }: { graceMs: number; lameDuckMs: number },
-): Promise<void> {
+async function shutDown(running: readonly RunningProgram[], { graceMs, drainMs }: { graceMs: number; drainMs: number }): Promise<void> {
   for (const program of running) program.retire?.()
-  await delay(lameDuckMs)
-  await Promise.all(running.map((program) => program.stop(graceMs - lameDuckMs)))
+  await delay(drainMs)
+  await Promise.all(running.map((program) => program.stop(graceMs - drainMs)))
 }
 
 type Stop = { reason: string; interrupted: boolean; failed: boolean }

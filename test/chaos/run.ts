@@ -25,6 +25,7 @@ const table = [
   'chaos/postgres-crash',
   'chaos/kill',
   'chaos/rolling',
+  'chaos/real-balancers',
   'provider/killed-at-each-step',
 ]
 

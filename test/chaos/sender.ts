@@ -26,8 +26,10 @@ export type Sender = {
 
 const retryPauseMs = 20
 
-export function withSender(url: string, connections: number): Sender {
-  const pool = new Pool(url, { connections, pipelining: 1 })
+export type Connecting = { connect: { ca: string }; localAddress: string }
+
+export function withSender(url: string, connections: number, connecting: Partial<Connecting> = {}): Sender {
+  const pool = new Pool(url, { connections, pipelining: 1, ...connecting })
   onTestFinished(() => pool.destroy())
 
   const send = async ({ webhookId, body }: Outgoing): Promise<Answer> => {

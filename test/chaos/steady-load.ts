@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { onTestFinished } from 'vitest'
-import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
+import { makeDeliveries, withSender, type Answer, type Connecting, type Outgoing } from './sender.ts'
 
 export type Acknowledged = {
   delivery: Outgoing
@@ -30,6 +30,8 @@ export type LoadOptions = {
   /** False: each is sent once, whatever becomes of it. */
   again?: boolean
   pauseMs?: number
+  /** For TLS, and where from. */
+  connecting?: Connecting
 }
 
 export type SteadyLoad = {
@@ -42,8 +44,8 @@ export type SteadyLoad = {
 const stepMs = 25
 
 /** As the provider does, only sooner: a steady rate of new deliveries, each sent until it is answered 200. */
-export function startLoad({ urls, perSecond, atOnce = 256, again = true, pauseMs = 100 }: LoadOptions): SteadyLoad {
-  const senders = urls.map((url) => ({ url, sender: withSender(url, atOnce) }))
+export function startLoad({ urls, perSecond, atOnce = 256, again = true, pauseMs = 100, connecting }: LoadOptions): SteadyLoad {
+  const senders = urls.map((url) => ({ url, sender: withSender(url, atOnce, connecting) }))
   const tally: Tally = { acknowledged: [], wrongDuplicates: 0, refused: 0, broken: 0, slowestMs: 0 }
   const open = new Set<Promise<void>>()
   let turn = 0

@@ -80,6 +80,8 @@ describe('defaults', () => {
       migrateOnStart: true,
       trustProxy: 'loopback',
       shutdownGraceSeconds: 25,
+      drainSeconds: 5,
+      keepAliveSeconds: 75,
     })
     expect(keys.all).toEqual([
       { name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush', retired: false, environment: 'live' },
@@ -134,6 +136,8 @@ describe('defaults', () => {
   })
 
   it('that follow another setting follow it', () => {
+    expect(receiver({ SHUTDOWN_GRACE_SECONDS: '10' }).drainSeconds).toBe(2)
+    expect(receiver({ SHUTDOWN_GRACE_SECONDS: '300' }).drainSeconds).toBe(5)
     expect(receiver({ PORT: '8080' }).webhookPublicUrl).toBe('http://127.0.0.1:8080/webhooks')
     expect(provider({ PROVIDER_PORT: '8081' })).toMatchObject({ baseUrl: 'http://127.0.0.1:8081', mediaUrl: 'http://127.0.0.1:8081/media' })
     expect(provider({ PROVIDER_BASE_URL: 'https://api.test/' })).toMatchObject({
@@ -222,6 +226,8 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   MIGRATE_ON_START: { good: 'false', bad: ['no', '0', 'TRUE'] },
   TRUST_PROXY: { good: 'loopback, 10.0.0.0/8', bad: ['everyone', '10.0.0.0/99', '1.2.3'] },
   SHUTDOWN_GRACE_SECONDS: { good: '1', bad: ['0', '25s'] },
+  DRAIN_SECONDS: { good: '0', bad: ['-1', '5s', '25'] },
+  KEEP_ALIVE_SECONDS: { good: '620', bad: ['0', '75s', '86401'] },
   LOG_LEVEL: { good: 'debug', bad: ['loud', 'INFO'] },
   PROVIDER_DISPATCH_INTERVAL_MS: { good: '1', bad: ['0', '30s'] },
   PROVIDER_BACKOFF_BASE_MS: { good: '1', bad: ['0', 'x'] },

@@ -1,6 +1,7 @@
 import http from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { answerUnderWay } from './retiring.ts'
 
 /** What is answered before any handler sees it, in the spec's envelope; the connection ends with it. */
 export type FramingAnswer = { status: number; code: string; message: string; allow?: string }
@@ -125,12 +126,6 @@ export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
 
 function isSocket(stream: Duplex): stream is Socket {
   return 'destroySoon' in stream
-}
-
-/** The answer that is being written, or waited for, on a connection. */
-function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
-  const message: unknown = Reflect.get(socket, '_httpMessage')
-  return message instanceof http.ServerResponse ? message : undefined
 }
 
 function closeWithin(socket: Socket, ms: number): void {

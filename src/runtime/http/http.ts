@@ -6,6 +6,7 @@ import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
 import { boundConnections, createRequestTurns } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
+import { endConnectionsFrom, takeWaitingConnections } from './retiring.ts'
 
 /** The spec's error envelope (Errors): one shape for every answer that is not a success. */
 export type ErrorBody = { error: { type: string; code: string; message: string } }
@@ -98,6 +99,10 @@ export type ListenOptions = {
   /** The setting that moves this listener, named in the message when its port is taken. */
   setting: string
   logger: Logger
+  /** How long a connection stays open that nobody uses: longer than whoever is in front of us keeps it. */
+  keepAliveSeconds?: number
+  /** We are about to close: from then on each answer ends its connection. */
+  retired?: AbortSignal
   /** The handler itself sends `100 Continue`, when it wants the body; else it is sent before the handler is called. */
   continues?: boolean
   /** A sender that has ended its side still gets its answer; not for handlers that wait long for the sake of somebody who may have gone. */
@@ -108,10 +113,10 @@ export type ListenOptions = {
 
 /**
  * Headers within 10 s, the whole request within 30 s. Keep-alive outlasts the
- * 60 s of the usual load balancer, so that it is never we who close first.
+ * 60 s of the usual load balancer, so that it is never we who close first; when we stop, see endConnectionsFrom().
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
-  const { handler, host, port, setting, logger, continues = false, halfOpen = false, onClosed } = options
+  const { handler, host, port, setting, logger, keepAliveSeconds = 75, retired, continues = false, halfOpen = false, onClosed } = options
   const mayLog = createLineBudget({ logger, what: 'malformed or slow requests' })
   const closing = (reason: string, socket: Socket, message: string, facts: object) => {
     if (mayLog()) logger.info({ ...facts, remote: socket.remoteAddress }, message)
@@ -122,17 +127,16 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const inTurns = createRequestTurns((socket) =>
     closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}),
   )
-  const requests = inTurns(properRequests(handler, onRefused))
-  const server = http.createServer(
-    {
-      headersTimeout: 10_000,
-      requestTimeout: 30_000,
-      keepAliveTimeout: 75_000,
-      connectionsCheckingInterval: 500,
-      requireHostHeader: false,
-    },
-    requests,
-  )
+  const server = http.createServer({
+    headersTimeout: 10_000,
+    requestTimeout: 30_000,
+    keepAliveTimeout: keepAliveSeconds * 1000,
+    connectionsCheckingInterval: 500,
+    requireHostHeader: false,
+  })
+  const ending = retired ? endConnectionsFrom(server, retired) : (given: http.RequestListener) => given
+  const requests = inTurns(ending(properRequests(handler, onRefused)))
+  server.on('request', requests)
   Object.assign(server, { httpAllowHalfOpen: halfOpen })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, onRefused))
   server.on('connect', (_req, socket) => answerConnect(socket, onRefused))
@@ -155,6 +159,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 
 async function close(server: http.Server, graceMs: number): Promise<void> {
   const closed = once(server, 'close')
+  await takeWaitingConnections(server)
   server.close()
   // server.close() waits for idle keep-alive connections, and more become idle as answers end.
   const idle = setInterval(() => server.closeIdleConnections(), 50)

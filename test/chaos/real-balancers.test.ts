@@ -1,0 +1,84 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import { Pool } from 'undici'
+import { expect, it } from 'vitest'
+import { preferredServer, withTestDatabase } from '../support/database.ts'
+import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
+import { long, roundsOf } from './length.ts'
+import { findBalancer, startBalancer, type BalancerKind } from './real-balancers.ts'
+import { withReceiverProcess } from './receiver-process.ts'
+import type { Connecting } from './sender.ts'
+import { longestSilenceMs, startLoad } from './steady-load.ts'
+import { inTable } from './table.ts'
+
+const { rounds, perSecond } = long ? { rounds: roundsOf(20), perSecond: 200 } : { rounds: 1, perSecond: 100 }
+/** Longer than HAProxy takes to see it: two checks, a second apart. */
+const settings = { DRAIN_SECONDS: '4', SHUTDOWN_GRACE_SECONDS: '8', DATABASE_POOL_SIZE: '6', TRUST_PROXY: '127.0.0.1' }
+/** HAProxy asks once a second whether somebody is back. */
+const backWithinMs = 1500
+const senderAddress = '127.0.0.2'
+
+const kinds: readonly BalancerKind[] = ['nginx', 'haproxy']
+const found = await Promise.all(kinds.map(async (kind) => ({ kind, program: await findBalancer(kind) })))
+const installed = found.flatMap(({ kind, program }) => (program === undefined ? [] : [{ kind, program }]))
+for (const { kind, program } of found)
+  if (program === undefined) process.stderr.write(`${kind} is not installed on this machine: restarting behind it is skipped\n`)
+const names = installed.map(({ kind }) => kind).join(' and ') || kinds.join(' and ')
+
+it.skipIf(installed.length === 0 || process.platform !== 'linux')(
+  `restarting two receivers one after the other behind ${names} as ops/ has them, ${rounds} times, fails no delivery`,
+  { timeout: 1_200_000 },
+  async () => {
+    await inTable(
+      `rolling restart of two receivers behind ${names}, TLS, ${perSecond}/s each`,
+      'no failed delivery, none sent again; exit 0',
+      async () => {
+        const { url, sql } = await withTestDatabase(preferredServer)
+        await watchEffects(sql)
+        const receivers = await Promise.all([1, 2].map(() => withReceiverProcess(url, settings)))
+        const urls = receivers.map((receiver) => receiver.url)
+        const balancers = await Promise.all(installed.map(({ kind, program }) => startBalancer(kind, program, urls)))
+        const connecting = balancers.map(({ ca }) => ({ connect: { ca }, localAddress: senderAddress }))
+        await Promise.all(balancers.map((balancer, at) => sendForged(balancer.url, connecting[at]!)))
+        const loads = balancers.map((balancer, at) =>
+          startLoad({ urls: [balancer.url], perSecond, again: false, connecting: connecting[at]! }),
+        )
+        await delay(500)
+        const codes: (number | null)[] = []
+        for (let round = 1; round <= rounds; round += 1) {
+          for (const receiver of receivers) {
+            codes.push((await receiver.stop()).code)
+            await receiver.start()
+            await delay(backWithinMs)
+          }
+        }
+        const tallies = await Promise.all(loads.map((load) => load.end()))
+        await untilInboxIsEmpty(sql)
+        const acknowledged = tallies.flatMap((tally) => tally.acknowledged)
+        const books = await countBooks(sql, acknowledged)
+        const sentAgain = (await Promise.all(balancers.map((balancer) => balancer.sentAgain()))).reduce((sum, n) => sum + n)
+        const failed = tallies.map(({ refused, broken }) => refused + broken)
+        // What the sender says of itself is not believed, what the balancer says is.
+        expect(await sql`select distinct remote from mediadock.arrivals`).toEqual([{ remote: senderAddress }])
+        const badEnds = codes.filter((code) => code !== 0)
+        return {
+          rounds,
+          acknowledged: acknowledged.length,
+          ...books,
+          silenceMs: longestSilenceMs(acknowledged),
+          measured: `failed: ${installed.map(({ kind }, at) => `${kind} ${failed[at]}`).join(', ')}; sent to a second receiver ${sentAgain}; ${codes.length} stops, ${badEnds.length} of them not with 0`,
+          met: books.lost === 0 && books.doubled === 0 && failed.every((count) => count === 0) && sentAgain === 0 && badEnds.length === 0,
+        }
+      },
+    )
+  },
+)
+
+/** One that claims another address than it comes from. */
+async function sendForged(url: string, connecting: Connecting): Promise<void> {
+  const pool = new Pool(url, connecting)
+  const headers = { 'x-forwarded-for': '203.0.113.9', 'x-service-webhook-id': 'forged' }
+  const answer = await pool.request({ method: 'POST', path: '/webhooks', headers, body: '{}' })
+  expect(answer.statusCode).toBe(401)
+  await answer.body.dump()
+  await pool.close()
+}
