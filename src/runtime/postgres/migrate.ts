@@ -2,7 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import postgres from 'postgres'
 import { withDeadline } from '../deadline.ts'
-import { metALock } from './errors.ts'
+import { hadToGiveWay, metALock } from './errors.ts'
+import { buildIndex, indexesAfter, missingIndexes, withoutLargeIndexes } from './large-indexes.ts'
 import { parsePostgresUrl } from './url.ts'
 
 export type Migrations = { url: string; schema: string; folder: string }
@@ -29,8 +30,10 @@ const maxPauseMs = 5000
  * row in the history, under an advisory lock: replicas that start together apply
  * it once, a crash leaves nothing of it half done, and a transaction pooler in front is
  * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
- * dump runs, and tried again. Where nothing is new nothing is written: a role that may only
- * read and write rows can start. Answers how many migrations were new.
+ * dump runs, and tried again. Indexes of large tables are not part of that statement: they are made
+ * afterwards, while their tables are written to, and the catalog says whether they still have to be.
+ * Where nothing is new nothing is written: a role that may only read and write rows can start.
+ * Answers how many migrations were new.
  */
 export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
   const files = readMigrationFiles({ migrationsFolder: folder })
@@ -38,10 +41,17 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
   try {
     const known = await history(client, schema)
     const missing = files.filter(({ hash }) => !known.has(hash))
-    if (missing.length === 0) return 0
     const until = performance.now() + (wait.lockWaitMs ?? defaultLockWaitMs)
-    for (const migration of missing) await apply(client, { schema, migration, until, wait })
-    return (await history(client, schema)).size - known.size
+    const patience = { schema, until, wait }
+    for (const migration of missing) {
+      const sql = await withoutLargeIndexes(client, migration.sql)
+      await untilUnlocked(patience, () =>
+        withDeadline(client.unsafe(statement(schema, { ...migration, sql })), migrationDeadlineMs, 'a migration'),
+      )
+    }
+    const indexes = indexesAfter(files.flatMap((file) => file.sql))
+    for (const index of await missingIndexes(client, indexes)) await untilUnlocked(patience, () => buildIndex(client, index))
+    return missing.length === 0 ? 0 : (await history(client, schema)).size - known.size
   } finally {
     await client.end({ timeout: 5 })
   }
@@ -77,16 +87,16 @@ async function history(client: postgres.Sql, schema: string): Promise<Set<string
   return withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
 }
 
-type Step = { schema: string; migration: Migration; until: number; wait: LockWait }
+type Patience = { schema: string; until: number; wait: LockWait }
 
-async function apply(client: postgres.Sql, { schema, migration, until, wait }: Step): Promise<void> {
+async function untilUnlocked({ schema, until, wait }: Patience, work: () => Promise<unknown>): Promise<void> {
   for (let attempt = 0; ; attempt += 1) {
     try {
-      await withDeadline(client.unsafe(statement(schema, migration)), migrationDeadlineMs, 'a migration')
+      await work()
       return
     } catch (error) {
       // Of a table, or of the advisory lock.
-      if (!metALock(error) || performance.now() >= until || wait.signal?.aborted) throw error
+      if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
       wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
       const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
       await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})

@@ -1,31 +1,14 @@
 import { randomBytes } from 'node:crypto'
-import fs from 'node:fs/promises'
-import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/runtime/deadline.ts'
 import { isMigrated, migrate } from '../../../src/runtime/postgres/migrate.ts'
 import { withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { breakpoint, folderOf, writeMigrations } from './support/migration-folder.ts'
 
 const schema = 'probe'
 
-/** A folder of migrations as drizzle-kit writes it. */
-async function folderOf(...steps: string[]): Promise<string> {
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-migrations-'))
-  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-  await write(folder, ...steps)
-  return folder
-}
-
-async function write(folder: string, ...steps: string[]): Promise<void> {
-  const entries = steps.map((_, idx) => ({ idx, version: '7', when: 1_767_225_600_000 + idx, tag: `000${idx}_step`, breakpoints: true }))
-  await fs.mkdir(path.join(folder, 'meta'), { recursive: true })
-  await fs.writeFile(path.join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'postgresql', entries }))
-  for (const [at, sql] of steps.entries()) await fs.writeFile(path.join(folder, `000${at}_step.sql`), sql)
-}
-
-const breakpoint = '\n--> statement-breakpoint\n'
 const first = ['create table probe.runs (n int);', 'insert into probe.runs values (1);'].join(breakpoint)
 const second = `create function probe.two() returns int language plpgsql as $$ begin return 2; end $$;${breakpoint}insert into probe.runs values (probe.two());`
 
@@ -41,7 +24,7 @@ it('applies each migration once, in order, and the new ones later', async () => 
   expect(await runs(database)).toEqual([1])
   expect(await isMigrated(database.sql, at)).toBe(true)
 
-  await write(folder, first, second)
+  await writeMigrations(folder, first, second)
   expect(await isMigrated(database.sql, at)).toBe(false)
   expect(await migrate(at)).toBe(1)
   expect(await runs(database)).toEqual([1, 2])
@@ -64,7 +47,7 @@ it('a migration that fails leaves nothing half done, and goes through once it is
   expect(await database.sql`select nspname from pg_namespace where nspname = ${schema}`).toEqual([])
   expect(await isMigrated(database.sql, at)).toBe(false)
 
-  await write(folder, first, second)
+  await writeMigrations(folder, first, second)
   expect(await migrate(at)).toBe(2)
   expect(await runs(database)).toEqual([1, 2])
 })
@@ -74,7 +57,7 @@ it('a later migration that fails leaves the earlier ones as they were', async ()
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
   await migrate(at)
-  await write(folder, first, `alter table probe.runs add column more int;${breakpoint}select * from nowhere;`)
+  await writeMigrations(folder, first, `alter table probe.runs add column more int;${breakpoint}select * from nowhere;`)
   await expect(migrate(at)).rejects.toThrow(/nowhere/)
   expect(await database.sql`select * from probe.runs`).toEqual([{ n: 1 }])
   expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 1 }])
@@ -102,7 +85,7 @@ it('a dump’s lock in the way is waited for without a queue behind us: reported
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
   await migrate(at)
-  await write(folder, first, `alter table probe.runs add column more int;`)
+  await writeMigrations(folder, first, `alter table probe.runs add column more int;`)
   const dump = await database.sql.reserve()
   onTestFinished(() => dump.release())
   await dump`begin`
@@ -124,7 +107,7 @@ it('a lock that stays ends it with the reason, and leaves the rest as it was', a
   const folder = await folderOf(first)
   const at = { url: database.url, schema, folder }
   await migrate(at)
-  await write(folder, first, `create table probe.more (n int);${breakpoint}alter table probe.runs add column more int;`)
+  await writeMigrations(folder, first, `create table probe.more (n int);${breakpoint}alter table probe.runs add column more int;`)
   const dump = await database.sql.reserve()
   onTestFinished(() => dump.release())
   await dump`begin`
