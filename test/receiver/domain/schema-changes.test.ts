@@ -44,3 +44,22 @@ describe('statements that change the schema', () => {
     }
   })
 })
+
+it('what grows with the deliveries is swept when a fiftieth of it is dead, not a fifth', async () => {
+  const { sql } = await withTestDatabase()
+  const rows = await sql<{ name: string; threshold: string | null }[]>`
+    select c.relname as name, (select option_value from pg_options_to_table(c.reloptions) where option_name = 'autovacuum_vacuum_scale_factor') as threshold
+    from pg_class c where c.relnamespace = 'mediadock'::regnamespace and c.relkind = 'r' and not c.relispartition`
+  const swept = rows.filter(({ threshold }) => threshold !== null && Number(threshold) <= 0.02).map(({ name }) => name)
+  expect(swept.toSorted()).toEqual([
+    'attempts',
+    'changes',
+    'deliveries',
+    'feed_entries',
+    'inbox',
+    'media',
+    'media_copies',
+    'polls',
+    'requests',
+  ])
+})
