@@ -62,10 +62,7 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
   const missing = `the schema ${at.schema} is missing or older than this version, and MIGRATE_ON_START is false: run "mediadock migrate ${program}"`
   const prepare = async (): Promise<boolean> => {
     const locks = { lockWaitMs: production ? Number.POSITIVE_INFINITY : laptopLockWaitMs, onWait: say, signal }
-    if (migrateOnStart) {
-      await untilReachable(() => migrate(at, locks), waiting)
-      return true
-    }
+    if (migrateOnStart) return migrated(at, (onMigrated) => untilReachable(() => migrate(at, { ...locks, onMigrated }), waiting))
     while (!signal.aborted) {
       if (await untilReachable(() => isUpToDate(at), waiting)) return true
       if (!production) throw new StartError(missing)
@@ -82,6 +79,21 @@ export async function prepareSchema(at: SchemaAtStart, signal: AbortSignal): Pro
   } finally {
     signal.removeEventListener('abort', giveUp)
   }
+}
+
+/** True as soon as the migrations are in: indexes of large tables are made beside everything else, by the next start where that fails. */
+async function migrated({ schema, logger }: SchemaAtStart, work: (onMigrated: () => void) => Promise<unknown>): Promise<true> {
+  const { promise, resolve, reject } = Promise.withResolvers<true>()
+  let isIn = false
+  const onMigrated = () => {
+    isIn = true
+    resolve(true)
+  }
+  work(onMigrated).then(onMigrated, (error: unknown) => {
+    if (isIn) logger.error({ err: error, schema }, 'an index could not be made: the next start, or mediadock migrate, tries again')
+    reject(error)
+  })
+  return promise
 }
 
 /** At once, and then twice a minute; what is new at once too. */

@@ -107,18 +107,20 @@ async function buildOn(client: postgres.Sql, index: IndexStep): Promise<void> {
 }
 
 /**
- * Whoever builds holds this lock on the table all the time: who gets it knows that nobody does, and that what is not
+ * Nobody who reads or writes waits behind the first lock, and an autovacuum gives way to it after a second; whoever
+ * builds holds it all the time: who gets it knows that nobody does, and that what is not
  * valid is left over. Two that wait for each other's snapshots would be a deadlock, so the right to begin is one row's.
  */
 function clear({ schema, table, name }: IndexStep): string {
   return `do $clear$ begin
-    perform set_config('lock_timeout', '200ms', true);
+    perform set_config('lock_timeout', '3s', true);
     lock table "${schema}"."${table}" in share update exclusive mode;
     create table if not exists ${schema}.index_builds (name text primary key, leased_until timestamptz not null);
     insert into ${schema}.index_builds as b values ('${name}', clock_timestamp() + interval '${leaseSeconds} s')
       on conflict (name) do update set leased_until = excluded.leased_until where b.leased_until < clock_timestamp();
     if not found then raise exception using errcode = 'lock_not_available', message = 'another mediadock is about to make this index'; end if;
     if exists (select from pg_index where indexrelid = to_regclass('${schema}.${name}') and not indisvalid) then
+      perform set_config('lock_timeout', '200ms', true);
       drop index "${schema}"."${name}";
     end if;
   end $clear$`

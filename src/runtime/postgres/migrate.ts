@@ -13,6 +13,8 @@ export type LockWait = {
   lockWaitMs?: number
   /** Called at each try that found a lock in the way, with the reason. */
   onWait?: (words: string) => void
+  /** Called when all migrations are in, before indexes of large tables are made: everything works from then on. */
+  onMigrated?: () => void
   signal?: AbortSignal
 }
 
@@ -49,6 +51,7 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
         withDeadline(client.unsafe(statement(schema, { ...migration, sql })), migrationDeadlineMs, 'a migration'),
       )
     }
+    wait.onMigrated?.()
     const indexes = indexesAfter(files.flatMap((file) => file.sql))
     for (const index of await missingIndexes(client, indexes)) await untilUnlocked(patience, () => buildIndex(client, index))
     return missing.length === 0 ? 0 : (await history(client, schema)).size - known.size

@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
+import { prepareSchema } from '../../../src/runtime/postgres/await-postgres.ts'
 import { migrate, type Migrations } from '../../../src/runtime/postgres/migrate.ts'
 import { testServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { watchedLogger } from '../support/watched-logger.ts'
 import { breakpoint, folderOf, writeMigrations } from './support/migration-folder.ts'
 
 const rows = 1500
@@ -98,6 +100,16 @@ it.each(['rows', 'days'] as const)(
     expect(await sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
   },
 )
+
+it('a start does not wait for it', async () => {
+  const database = await withLargeTable('rows')
+  const { logger } = watchedLogger()
+  const start = { ...database.at, program: 'probe', migrateOnStart: true, production: true, logger }
+  expect(await prepareSchema(start, new AbortController().signal)).toBe(true)
+  expect(await database.sql`select count(*)::int as n from probe.migrations`).toEqual([{ n: 2 }])
+  expect(await indexes(database)).not.toEqual(made.rows)
+  await eventually(async () => (await indexes(database))[0]?.['valid'] === true, 30_000)
+})
 
 it('migrated by four at once, it is made once', async () => {
   const database = await withLargeTable('rows')
