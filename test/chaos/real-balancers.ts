@@ -32,8 +32,11 @@ export async function findBalancer(kind: BalancerKind): Promise<string | undefin
 export type BalancerProcess = {
   url: string
   ca: string
-  /** How many requests it had sent to one receiver and sent again to another, for lack of an answer; nginx alone does. */
-  sentAgain: () => Promise<number>
+  /**
+   * How many requests went to a second receiver, since the first did not answer. Those that nginx could not
+   * connect are not counted: it has no other way to notice that one is gone.
+   */
+  inVain: () => Promise<number>
 }
 
 /** The program with its file of `ops/`, of which only addresses, the certificate and the places to write are others. */
@@ -75,8 +78,8 @@ export async function startBalancer(kind: BalancerKind, program: string, receive
     }
     await fs.rm(folder, { recursive: true, force: true })
   })
-  const sentAgain = async () => {
-    if (kind !== 'nginx') return 0
+  const inVain = async () => {
+    if (kind === 'haproxy') return [...log.matchAll(/"retries":"\+?[1-9]/g)].length
     const lines = await fs.readFile(path.join(folder, 'access.log'), 'utf8')
     return [...lines.matchAll(/"receiver_bytes":"[1-9]\d*, /g)].length
   }
@@ -87,5 +90,5 @@ export async function startBalancer(kind: BalancerKind, program: string, receive
     socket.destroy()
     return true
   })
-  return { url: `https://127.0.0.1:${port}`, ca: await fs.readFile(authority.root, 'utf8'), sentAgain }
+  return { url: `https://127.0.0.1:${port}`, ca: await fs.readFile(authority.root, 'utf8'), inVain }
 }
