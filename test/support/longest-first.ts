@@ -3,6 +3,8 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // What takes longest, or waits longest, begins first: else one worker ends with it alone.
 const longest = [
+  'large-indexes.test.ts',
+  'real-balancers.test.ts',
   'webhook.test.ts',
   'framing.test.ts',
   'walk.test.ts',
