@@ -25,6 +25,7 @@ const types: Record<string, string> = {
   numeric: 'numeric',
   timestamp: 'timestamp with time zone',
   integer: 'integer',
+  bigint: 'bigint',
   doublePrecision: 'double precision',
   UUID: 'uuid',
   Text: 'text',
@@ -33,6 +34,7 @@ const types: Record<string, string> = {
   Numeric: 'numeric',
   DateTime: 'timestamp with time zone',
   Integer: 'integer',
+  BigInteger: 'bigint',
   Float: 'double precision',
 }
 
