@@ -21,7 +21,7 @@ export async function inTable(fault: string, goal: string, run: () => Promise<Ca
     throw error
   }
   const line = await write(came)
-  expect(line).toMatchObject({ met: true })
+  expect(line, JSON.stringify(line)).toMatchObject({ met: true })
 }
 
 /** Writes a line for what this machine cannot show. */
