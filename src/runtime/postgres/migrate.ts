@@ -32,7 +32,7 @@ const maxPauseMs = 5000
  * row in the history, under an advisory lock: replicas that start together apply
  * it once, a crash leaves nothing of it half done, and a transaction pooler in front is
  * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
- * dump runs, and tried again. Indexes of large tables are not part of that statement: they are made
+ * dump runs, and tried again; an autovacuum, which may take hours, is made to give way. Indexes of large tables are not part of that statement: they are made
  * afterwards, while their tables are written to, and the catalog says whether they still have to be.
  * Where nothing is new nothing is written: a role that may only read and write rows can start.
  * Answers how many migrations were new.
@@ -120,8 +120,25 @@ function statement(schema: string, { sql, hash, folderMillis }: Migration): stri
       create table ${schema}.migrations (id serial primary key, hash text not null, created_at bigint);
     end if;
     if not exists (select from ${schema}.migrations where hash = '${hash}') then
+      ${steps.flatMap(withoutAutovacuum).join('\n      ')}
       execute $migration$${steps.join(';\n')}$migration$;
       insert into ${schema}.migrations (hash, created_at) values ('${hash}', ${folderMillis});
     end if;
   end $run$`
+}
+
+/**
+ * An autovacuum gives way to whoever has waited for it for a second (`deadlock_timeout`), and none is in the way of
+ * this migration from then on. Nobody who reads or writes waits behind this lock.
+ */
+function withoutAutovacuum(step: string): string[] {
+  const table = /^\s*alter table (?:if exists )?(?:only )?(?<name>"?\w+"?\."?\w+"?)/i.exec(step)?.groups?.['name']
+  if (table === undefined) return []
+  return [
+    `if to_regclass('${table}') is not null then
+        perform set_config('lock_timeout', '3s', true);
+        lock table ${table} in share update exclusive mode;
+        perform set_config('lock_timeout', '200ms', true);
+      end if;`,
+  ]
 }

@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
+import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/runtime/deadline.ts'
 import { isMigrated, migrate } from '../../../src/runtime/postgres/migrate.ts'
 import { withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
 import { breakpoint, folderOf, writeMigrations } from './support/migration-folder.ts'
 
 const schema = 'probe'
@@ -100,6 +102,28 @@ it('a dump’s lock in the way is waited for without a queue behind us: reported
   await dump`commit`
   expect(await migrating).toBe(1)
   expect(await database.sql`select count(*)::int as n, count(more)::int as more from probe.runs`).toEqual([{ n: 12, more: 0 }])
+})
+
+describeOnPackaged('a server of its own', () => {
+  it('an autovacuum that takes hours gives way', { timeout: 60_000 }, async () => {
+    const slowly = { autovacuum_naptime: '1s', autovacuum_vacuum_cost_delay: '100ms', autovacuum_vacuum_cost_limit: '1' }
+    const server = await withPackagedPostgres({ settings: { fsync: 'off', ...slowly } })
+    const sql = postgres(server.url, { max: 2, onnotice: () => {} })
+    onTestFinished(() => sql.end({ timeout: 1 }))
+    const table = 'create table probe.runs (n int) with (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0);'
+    const folder = await folderOf(table)
+    const at = { url: server.url, schema, folder }
+    await migrate(at)
+    await sql`insert into probe.runs select generate_series(1, 50000)`
+    await sql`delete from probe.runs where n % 2 = 0`
+    await eventually(async () => (await sql`select from pg_stat_progress_vacuum`).length === 1, 30_000)
+
+    await writeMigrations(folder, table, 'alter table "probe"."runs" add column more int;')
+    const migrating = migrate(at, { lockWaitMs: 10_000 })
+    for (let n = 0; n < 20; n += 1) await withDeadline(sql`insert into probe.runs (n) values (${n})`, 1000, 'an insert')
+    await migrating
+    expect(await sql`select from information_schema.columns where table_name = 'runs' and column_name = 'more'`).toHaveLength(1)
+  })
 })
 
 it('a lock that stays ends it with the reason, and leaves the rest as it was', async () => {
