@@ -4,7 +4,7 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
-import { endCopy, wantFile } from './files.ts'
+import { doubtFile, endCopy, wantFile } from './files.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
 import { thumbnailOf } from './thumbnails.ts'
 
@@ -66,19 +66,46 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
   }
 }
 
-async function keep({ db, store, clock, logger }: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
-  const { sha256, bytes, contentType } = file
+async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
+  const { db, clock, logger } = deps
+  const { sha256 } = file
   const thumbnail = copy.kind === 'audio' ? undefined : await thumbnailOf(file, signal)
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
-  if (!(await wantFile(db, file, clock()))) return { kind: 'crossed' }
-  if (thumbnail?.kind === 'made') await store.keepThumbnail(sha256, thumbnail.bytes, signal)
+  const incarnation = await wantFile(db, file, clock())
+  if (incarnation === undefined) return { kind: 'crossed' }
+  let isEnded = false
+  try {
+    isEnded = await storeAndEnd(deps, copy, {
+      file,
+      incarnation,
+      thumbnail: thumbnail?.kind === 'made' ? thumbnail.bytes : undefined,
+      signal,
+    })
+    return isEnded ? { kind: 'archived', bytes: file.bytes } : { kind: 'lost' }
+  } finally {
+    // What was stored for a media that is removed by now is to go at once, and not to be left where its row has gone.
+    if (!isEnded)
+      await doubtFile(db, file, clock()).catch((error: unknown) =>
+        logger.error({ err: error, sha256 }, 'a file may be left that nothing refers to'),
+      )
+  }
+}
+
+type Storing = { file: SpooledFile; incarnation: string; thumbnail: Buffer | undefined; signal: AbortSignal }
+
+async function storeAndEnd(
+  { db, store, clock }: CopyingDeps,
+  copy: Copy,
+  { file, incarnation, thumbnail, signal }: Storing,
+): Promise<boolean> {
+  const { sha256, bytes, contentType } = file
+  if (thumbnail) await store.keepThumbnail(sha256, thumbnail, signal)
   const archivedUrl = store.urlOf(file)
   await store.keep(file, signal)
-  const stored = { sha256, bytes, contentType, archivedUrl, hasThumbnail: thumbnail?.kind === 'made' }
-  const isEnded = await endCopy(db, copy, { ...stored, now: clock() })
-  return isEnded ? { kind: 'archived', bytes } : { kind: 'lost' }
+  const stored = { sha256, bytes, contentType, incarnation, archivedUrl, hasThumbnail: thumbnail !== undefined }
+  return endCopy(db, copy, { ...stored, now: clock() })
 }
 
 type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crossed' }>

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
@@ -22,29 +23,42 @@ export type ArchivedFile = { sha256: string; bytes: number; contentType: string 
 const wantedSeconds = 900
 
 /**
- * Says that a file is about to be stored and referred to. False while the same file is
- * being deleted: then it has to be stored anew, after that.
+ * Says that a file is about to be stored and referred to, and answers its incarnation. Undefined while the same
+ * file is being deleted: then it has to be stored anew, after that.
  */
-export async function wantFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<boolean> {
+export async function wantFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<string | undefined> {
   const lookAt = new Date(now.getTime() + wantedSeconds * 1000).toISOString()
   const rows = await untilNotGivingWay(() =>
-    db.execute<{ wanted: number }>(sql`
+    db.execute<{ wanted: string | null }>(sql`
       with wanted as (
-        insert into mediadock.archived_files as f (${list(files, 'sha256', 'bytes', 'content_type', 'look_at')})
-        values (${sha256}, ${bytes}::bigint, ${contentType}, ${lookAt}::timestamptz)
+        insert into mediadock.archived_files as f (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt}::timestamptz)
         on conflict (sha256) do update set ${files.look_at} = excluded.look_at where ${f.removing_at} is null
-        returning 1
+        returning ${f.incarnation}
       )
-      select count(*)::int as wanted from wanted`),
+      select (select incarnation from wanted) as wanted`),
   )
-  return one(rows, `noting the file ${sha256}`).wanted === 1
+  return one(rows, `noting the file ${sha256}`).wanted ?? undefined
 }
 
-export type Stored = ArchivedFile & { archivedUrl: string; hasThumbnail: boolean }
+/**
+ * Says that a file was or may have been stored, and that nothing of ours refers to it. Its row may be gone, or about to
+ * go, with what was stored before: then there is one again, and whoever is deleting the file does it once more.
+ */
+export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<void> {
+  await untilNotGivingWay(() =>
+    db.execute(sql`
+      insert into mediadock.archived_files (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now.toISOString()}::timestamptz)
+      on conflict (sha256) do update set ${files.look_at} = excluded.look_at`),
+  )
+}
+
+export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
 
 /**
  * Ends a copy: its file is stored, its media has the columns of it, and the feed tells of it. False where
- * the claim is another's by now, the media was removed, or the file had to go meanwhile.
+ * the claim is another's by now, the media was removed, or the file had to go meanwhile, even if it is noted anew.
  */
 export async function endCopy(db: Database, copy: Copy, { now, ...file }: Stored & { now: Date }): Promise<boolean> {
   const at = sql`${now.toISOString()}::timestamptz`
@@ -57,7 +71,8 @@ export async function endCopy(db: Database, copy: Copy, { now, ...file }: Stored
     filed as (
       update mediadock.archived_files f set ${files.stored_at} = coalesce(${f.stored_at}, ${at}), ${files.look_at} = null,
         ${files.has_thumbnail} = ${f.has_thumbnail} or ${file.hasThumbnail}::boolean
-      where ${f.sha256} = ${file.sha256} and ${f.removing_at} is null and exists (select from mine) returning ${f.sha256}
+      where ${f.sha256} = ${file.sha256} and ${f.incarnation} = ${file.incarnation}::uuid and ${f.removing_at} is null and exists (select from mine)
+      returning ${f.sha256}
     ),
     ended as (
       update mediadock.media_copies c set ${copies.state} = 'archived', ${copies.sha256} = filed.sha256, ${copies.fault} = null,

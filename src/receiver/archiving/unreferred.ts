@@ -10,7 +10,7 @@ const c = columnsOf(archive.mediaCopies, 'c')
 const f = columnsOf(archive.archivedFiles, 'f')
 const files = columnsOf(archive.archivedFiles)
 
-type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type'>
+type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'>
 
 const maxFiles = 50
 /** What could not be deleted is tried again after this. */
@@ -19,10 +19,14 @@ const againSeconds = 60
 /**
  * Deletes files that nothing refers to any more: looks at those which somebody doubted, marks them, so that
  * nothing new can refer to them, deletes them and then their rows. A file that was changed since this
- * statement began to look (`xmin`) is left for the next time.
+ * statement began to look (`xmin`) is left for the next time. Before each file, and before its row goes, it
+ * is still to be ours: where we took so long that another has gone on with it, the file may have been stored anew.
  */
 export async function removeUnreferred(db: Database, store: ArchiveStore, now: Date): Promise<{ removed: number; more: boolean }> {
+  const began = performance.now()
+  const againAt = () => new Date(now.getTime() + performance.now() - began + againSeconds * 1000).toISOString()
   const at = sql`${now.toISOString()}::timestamptz`
+  const marked = againAt()
   const rows = await db.execute<Doomed>(sql`
     with looked as materialized (
       select due.*, c.one is not null as is_referred from (
@@ -34,13 +38,20 @@ export async function removeUnreferred(db: Database, store: ArchiveStore, now: D
       update mediadock.archived_files f set ${files.look_at} = null from looked
       where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and is_referred and ${f.removing_at} is null
     )
-    update mediadock.archived_files f set ${files.removing_at} = ${at}, ${files.look_at} = ${at} + ${againSeconds} * interval '1 second' from looked
+    update mediadock.archived_files f set ${files.removing_at} = ${at}, ${files.look_at} = ${marked}::timestamptz from looked
     where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and not is_referred
-    returning ${list(f, 'sha256', 'content_type')}`)
+    returning ${list(f, 'sha256', 'content_type', 'incarnation')}`)
   const doomed = answered(rows, 'looking for files that nothing refers to')
-  for (const { sha256, content_type } of doomed) {
+  for (const { sha256, content_type, incarnation } of doomed) {
+    const isOurs = (until: string) =>
+      sql`${f.sha256} = ${sha256} and ${f.incarnation} = ${incarnation}::uuid and ${f.look_at} = ${until}::timestamptz and ${f.removing_at} is not null`
+    const until = againAt()
+    const held = await db.execute(
+      sql`update mediadock.archived_files f set ${files.look_at} = ${until}::timestamptz where ${isOurs(marked)} returning ${f.sha256}`,
+    )
+    if (answered(held, `holding the file ${sha256} that is to be deleted`).length === 0) continue
     await store.remove({ sha256, contentType: content_type })
-    await db.execute(sql`delete from mediadock.archived_files where ${files.sha256} = ${sha256} and ${files.removing_at} is not null`)
+    await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(until)}`)
   }
   return { removed: doomed.length, more: doomed.length === maxFiles }
 }

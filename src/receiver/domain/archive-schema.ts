@@ -60,6 +60,8 @@ export const archivedFiles = mediadock.table(
     sha256: text('sha256').primaryKey(),
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     contentType: text('content_type').notNull(),
+    /** Another one each time the file is noted anew after it was deleted: what was stored before then may be gone. */
+    incarnation: uuid('incarnation').notNull().default('00000000-0000-0000-0000-000000000000'),
     /** A small picture of it lies beside it. */
     hasThumbnail: boolean('has_thumbnail').notNull().default(false),
     /** Null until the first media refers to it. */
