@@ -4,6 +4,7 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
+import { sweepSpool } from './file-store.ts'
 import { followFeed } from './following.ts'
 import type { SourceRules } from './sources.ts'
 import { StoreError, type ArchiveStore } from './store.ts'
@@ -36,6 +37,8 @@ const storeRestMs = 10_000
 /** Of the feed, in a round. */
 const maxPages = 10
 const waitForPlaceMs = 1000
+/** Whoever was killed left there what he had begun, which may never start again. */
+const sweepSpoolMs = 600_000
 
 /** The role that copies media: any number of replicas share the work by their claims. */
 export function createArchiver(deps: ArchiverDeps): Archiver {
@@ -44,6 +47,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   const underWay = new Map<string, { copy: Copy; cut: AbortController; ended: Promise<void> }>()
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
+  // Opening it has swept.
+  let spoolSweptAt = clock().getTime()
 
   const begin = (copy: Copy, into: ArchiveStore) => {
     const cut = new AbortController()
@@ -79,10 +84,14 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
   /** What cannot be deleted keeps nothing from being copied. */
   const sweep = async (from: ArchiveStore): Promise<boolean> => {
     try {
+      if (clock().getTime() - spoolSweptAt >= sweepSpoolMs) {
+        spoolSweptAt = clock().getTime()
+        await sweepSpool(from.spoolDir)
+      }
       return (await removeUnreferred(db, from, clock())).more
     } catch (error) {
       if (!(error instanceof StoreError)) throw error
-      logger.error({ err: error }, 'a file that nothing refers to could not be deleted, it is tried again')
+      logger.error({ err: error }, 'a file that nothing refers to, or that was never ended, could not be deleted: it is tried again')
       return false
     }
   }

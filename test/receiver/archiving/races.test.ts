@@ -1,6 +1,7 @@
 import fs from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { createArchiver } from '../../../src/receiver/archiving/archiver.ts'
 import { claimCopies, type Copy } from '../../../src/receiver/archiving/copies.ts'
 import { copyMedia } from '../../../src/receiver/archiving/copying.ts'
 import { createDownloader } from '../../../src/receiver/archiving/download.ts'
@@ -89,6 +90,31 @@ describe('copies of a file that is removed meanwhile', () => {
     expect(await outcome).toBe('no_longer_ours')
     await swept(later(1000))
     expect(await filesLeft()).toEqual([])
+  })
+
+  it('leaves nothing that a process which was killed had begun, though no other starts', async () => {
+    let now = Date.now()
+    const archiver = createArchiver({
+      db: db(),
+      openStore: () => openFileStore(root),
+      maxBytes: 1000,
+      clock: () => new Date(now),
+      logger: receiver.deps.logger,
+      onCopied: () => {},
+      signal: new AbortController().signal,
+      mediaHosts: undefined,
+      production: false,
+    })
+    await archiver.runOnce()
+    const [begun, fresh] = [`${root}/incoming/begun.part`, `${root}/incoming/fresh.part`]
+    await fs.writeFile(begun, 'a part of what was removed')
+    await fs.writeFile(fresh, 'what another is copying')
+    await fs.utimes(begun, new Date(now - 2 * hourMs), new Date(now - 2 * hourMs))
+    now += hourMs / 4
+    await archiver.runOnce()
+    await archiver.settled()
+    expect(await filesLeft()).toEqual(['incoming/fresh.part'])
+    await fs.rm(fresh)
   })
 
   it('leaves no file that was stored after its deletion', async () => {
