@@ -21,12 +21,18 @@ export type DownloadWish = { url: string; kind: 'image' | 'video' | 'audio'; spo
 
 export type Downloader = { download: (wish: DownloadWish) => Promise<Download>; close: () => Promise<void> }
 
-export type DownloaderOptions = SourceRules & { maxBytes: number }
+export type DownloaderOptions = SourceRules & {
+  maxBytes: number
+  /** How often it is looked whether enough came since. */
+  slowAfterMs?: number
+}
 
 const maxRedirects = 5
 const connectMs = 10_000
 /** Without a byte for so long it has hung. */
 const silenceMs = 30_000
+/** Less than that is nobody's media server: a few that drip would keep all others waiting. */
+const leastBytesPerSecond = 16_384
 const goneStatuses = new Set([401, 403, 404, 410, 451])
 const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-archive' }
 
@@ -34,7 +40,7 @@ const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'ident
  * Fetches media to the spool: chunk by chunk, so that no more than a few of them are in memory, as
  * many bytes as are allowed and no more, and only what its own content says is of the kind that the result names.
  */
-export function createDownloader({ maxBytes, ...rules }: DownloaderOptions): Downloader {
+export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions): Downloader {
   const limits = { headersTimeout: silenceMs, bodyTimeout: silenceMs, maxHeaderSize: 16_384, keepAliveMaxTimeout: 4000, connections: 8 }
   const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
   const named = new Agent({ ...limits, connect: { timeout: connectMs } })
@@ -65,7 +71,7 @@ export function createDownloader({ maxBytes, ...rules }: DownloaderOptions): Dow
         discard(opened)
         return problem
       }
-      const came = await spool(opened, { to: spooled, maxBytes, kind })
+      const came = await spool(opened, { to: spooled, maxBytes, kind, slowAfterMs })
       if (came.kind !== 'spooled') return came
       isKept = true
       return came
@@ -94,17 +100,24 @@ function tooLarge(maxBytes: number): Download {
 
 async function spool(
   { headers: given, body }: Dispatcher.ResponseData,
-  { to, maxBytes, kind }: { to: string; maxBytes: number; kind: DownloadWish['kind'] },
+  { to, maxBytes, kind, slowAfterMs }: { to: string; maxBytes: number; kind: DownloadWish['kind']; slowAfterMs: number },
 ): Promise<Download> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)
   let bytes = 0
+  let looked = { at: performance.now(), bytes }
   const file = await inStore(`writing to ${path.dirname(to)}`, () => fs.open(to, 'wx'))
   try {
     // Leaving the loop destroys the body, and with it the connection.
     for await (const chunk of body as AsyncIterable<Buffer>) {
       bytes += chunk.length
       if (bytes > maxBytes) return tooLarge(maxBytes)
+      const ms = performance.now() - looked.at
+      if (ms >= slowAfterMs) {
+        if ((bytes - looked.bytes) * 1000 < leastBytesPerSecond * ms)
+          return { kind: 'unreachable', detail: 'it comes at less than 16 KiB a second' }
+        looked = { at: performance.now(), bytes }
+      }
       const isTold = head.length >= typeBytes
       if (!isTold) head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
       // As soon as it can be known, so that nobody's disk is filled with what is not kept.
