@@ -27,6 +27,8 @@ export async function posterOf({ path, contentType, maxPixels, edgePixels, signa
   const output = ['-map', '0:v:0', '-frames:v', '1', '-vf', small, '-c:v', 'png', '-threads', '1', '-f', 'image2pipe', 'pipe:1']
   const child = spawn(binary, ['-hide_banner', '-nostdin', '-loglevel', 'quiet', ...input, ...output], {
     stdio: ['ignore', 'pipe', 'ignore'],
+    // What it reads was sent by others: none of our secrets is to be found in it.
+    env: {},
   })
   const closed = once(child, 'close').catch(() => [-1])
   const stop = AbortSignal.any([signal, AbortSignal.timeout(withinMs)])
