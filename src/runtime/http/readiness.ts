@@ -2,6 +2,7 @@ import type http from 'node:http'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 import { withDeadline } from '../deadline.ts'
 import type { Logger } from '../logger.ts'
+import { isMissingTable } from '../postgres/errors.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
 
 const everyMs = 1000
@@ -48,23 +49,25 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
 
   /** Why not, or undefined when all is well. */
-  const look = async (): Promise<string | undefined> => {
+  const look = async (): Promise<Obstacle | undefined> => {
     pool ??= createPool({ url, max: 1, silenceSeconds: 2 })
     const state = await withDeadline(readState(pool, schema), deadlineMs, 'asking Postgres')
-    if (!state.writable) return 'Postgres is read-only'
-    return state.migrations < expected ? `${state.migrations} of ${expected} migrations are in` : undefined
+    if (state?.writable === false) return { level: 'warn', reason: 'Postgres is read-only' }
+    const migrations = state?.migrations ?? 0
+    // Every first start is like that.
+    return migrations < expected ? { level: 'info', reason: `${migrations} of ${expected} migrations are in` } : undefined
   }
 
   const lookOnce = async () => {
     const started = performance.now()
-    let cause: unknown
+    let obstacle: Obstacle | { level: 'warn'; err: unknown } | undefined
     try {
-      cause = await look()
+      obstacle = await look()
     } catch (error) {
-      cause = error
+      obstacle = { level: 'warn', err: error }
     }
     if (stopped.signal.aborted) return
-    if (cause === undefined) {
+    if (obstacle === undefined) {
       validUntil = started + validMs
       if (readySince === undefined) logger.info({ schema }, 'ready: Postgres can be written to')
       readySince ??= started
@@ -72,7 +75,8 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
     }
     // A session keeps what it was opened with: a new one sees a failover, or a setting that was changed.
     void close().catch((error: unknown) => logger.debug({ err: error }, 'the connection of the readiness check did not close'))
-    if (readySince !== undefined || validUntil === 0) logger.warn({ schema, err: cause }, 'not ready: Postgres cannot be used')
+    const { level, ...cause } = obstacle
+    if (readySince !== undefined || validUntil === 0) logger[level]({ schema, ...cause }, 'not ready: Postgres cannot be used')
     readySince = undefined
     validUntil = -1
   }
@@ -101,14 +105,24 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
 }
 
-/** A table of migrations that is not there is an error, as it is for a database that is not ours. */
-async function readState({ client }: Pool, schema: string): Promise<{ writable: boolean; migrations: number }> {
-  // By unsafe(), which names no statement: a pooler would not know it.
-  const [row] = await client.unsafe<{ writable: boolean; migrations: number }[]>(
-    `select current_setting('transaction_read_only') = 'off' as writable, (select count(*)::int from ${schema}.migrations) as migrations`,
-  )
-  if (!row) throw new Error('Postgres answered the question for its state with no row')
-  return row
+/** Why we are not ready, where nothing failed. */
+type Obstacle = { level: 'info' | 'warn'; reason: string }
+
+type State = { writable: boolean; migrations: number }
+
+/** Undefined while there is no table of migrations: of a new database, or of one that is not ours. */
+async function readState({ client }: Pool, schema: string): Promise<State | undefined> {
+  try {
+    // By unsafe(), which names no statement: a pooler would not know it.
+    const [row] = await client.unsafe<State[]>(
+      `select current_setting('transaction_read_only') = 'off' as writable, (select count(*)::int from ${schema}.migrations) as migrations`,
+    )
+    if (!row) throw new Error('Postgres answered the question for its state with no row')
+    return row
+  } catch (error) {
+    if (isMissingTable(error)) return undefined
+    throw error
+  }
 }
 
 const answers = {

@@ -26,6 +26,11 @@ export function hadToGiveWay(error: unknown): boolean {
   return /^40(?:001|P01)$/.test(refusalOf(error)?.code ?? '')
 }
 
+/** Whether a table is not there (undefined_table). */
+export function isMissingTable(error: unknown): boolean {
+  return refusalOf(error)?.code === '42P01'
+}
+
 /** Whether the statement met a row that somebody else's transaction holds (lock_not_available). */
 export function metALock(error: unknown): boolean {
   return refusalOf(error)?.code === '55P03'

@@ -11,7 +11,7 @@ export type Migrations = { url: string; schema: string; folder: string }
 export type LockWait = {
   /** How long to try again for locks that others hold. */
   lockWaitMs?: number
-  /** Called at each try that found a lock in the way, with the reason. */
+  /** Called at each try that found a lock in the way, after the first second, with the reason. */
   onWait?: (words: string) => void
   /** Called when all migrations are in, before indexes of large tables are made: everything works from then on. */
   onMigrated?: () => void
@@ -26,6 +26,7 @@ const readDeadlineMs = 10_000
 const migrationDeadlineMs = 3_600_000
 const defaultLockWaitMs = 60_000
 const maxPauseMs = 5000
+const quietMs = 1000
 
 /**
  * Brings one schema up to date. Each migration is a single `DO` statement with its
@@ -93,6 +94,7 @@ async function history(client: postgres.Sql, schema: string): Promise<Set<string
 type Patience = { schema: string; until: number; wait: LockWait }
 
 async function untilUnlocked({ schema, until, wait }: Patience, work: () => Promise<unknown>): Promise<void> {
+  const began = performance.now()
   for (let attempt = 0; ; attempt += 1) {
     try {
       await work()
@@ -100,7 +102,9 @@ async function untilUnlocked({ schema, until, wait }: Patience, work: () => Prom
     } catch (error) {
       // Of a table, or of the advisory lock.
       if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
-      wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
+      // Programs that start together wait for each other for a moment: nothing to speak of.
+      if (performance.now() - began >= quietMs)
+        wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
       const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
       await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
     }
