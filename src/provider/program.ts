@@ -23,7 +23,7 @@ import { createStatusReader } from './queue/status-reader.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createDispatcher } from './webhooks/dispatcher.ts'
 import { attemptsPerHost } from './webhooks/fair-lanes.ts'
-import { createPoster } from './webhooks/webhook-post.ts'
+import { createWebhookPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
 
@@ -143,7 +143,7 @@ function startBackground({ settings, logger, db, prepared: after }: Parts, signa
     { ...job, slots, engineNameOf: (model) => engineNameOf(model, settings.engines), onFree: () => workerLoop.wake() },
     cut,
   )
-  const poster = createPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
+  const poster = createWebhookPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
   const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)

@@ -3,7 +3,7 @@ import net from 'node:net'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { createPoster } from '../../src/provider/webhooks/webhook-post.ts'
+import { createWebhookPoster } from '../../src/provider/webhooks/webhook-post.ts'
 import { checkWebhookUrl } from '../../src/provider/webhooks/webhook-url.ts'
 import { isPublicAddress } from '../../src/runtime/outward/public-address.ts'
 import { resolve } from '../../src/runtime/outward/resolver.ts'
@@ -75,7 +75,7 @@ describe('a name', () => {
     async ({ addresses }) => {
       const { url, connections } = await listenHere()
       expect(await check(url, ['8.8.8.8'])).toBe(url)
-      const poster = createPoster({ allow: [], resolve: async () => addresses, timeoutMs: 2000, connectionsPerHost: 1 })
+      const poster = createWebhookPoster({ allow: [], resolve: async () => addresses, timeoutMs: 2000, connectionsPerHost: 1 })
       onTestFinished(() => poster.close())
       const outcome = await poster.post({ url, headers: {}, body: Buffer.from('{}') }, new AbortController().signal)
       expect(outcome).toEqual({ ok: false, httpStatus: undefined, detail: 'hooks.example.com resolves to an address that is not public' })
@@ -87,7 +87,7 @@ describe('a name', () => {
     const { url, connections } = await listenHere()
     const asked: string[] = []
     const turns = [['10.0.0.1'], [], ['127.0.0.1', '8.8.8.8']]
-    const poster = createPoster({
+    const poster = createWebhookPoster({
       allow: [],
       resolve: async (name) => {
         asked.push(name)
@@ -108,7 +108,7 @@ describe('a name', () => {
   it.each(Object.entries(refusedUrls['is an address of IPv4 that is not public'] ?? {}))(
     'an address is not dialled either: %s',
     async (_name, url) => {
-      const poster = createPoster({ allow: [], resolve: neverAsked, timeoutMs: 2000, connectionsPerHost: 1 })
+      const poster = createWebhookPoster({ allow: [], resolve: neverAsked, timeoutMs: 2000, connectionsPerHost: 1 })
       onTestFinished(() => poster.close())
       const outcome = await poster.post({ url, headers: {}, body: Buffer.from('{}') }, new AbortController().signal)
       expect(outcome).toMatchObject({ ok: false, httpStatus: undefined, detail: expect.stringContaining('not sent') })

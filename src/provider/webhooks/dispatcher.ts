@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Logger } from '../../runtime/logger.ts'
+import type { Poster } from '../../runtime/outward/poster.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import { sign } from '../../wire/signature.ts'
@@ -8,7 +9,6 @@ import { strikes } from '../domain/faults.ts'
 import { createFairLanes } from './fair-lanes.ts'
 import { claimDue, type ClaimedDelivery, findDueLanes, firstLane, type Lane } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
-import type { Poster } from './webhook-post.ts'
 
 /** Lanes that one statement looks at: some hundredths of a second. */
 const lanesPerPage = 2000

@@ -6,7 +6,7 @@ import { createKey, openProvider } from '../../../src/provider/operating/command
 import { listDeliveries, resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
 import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
-import { createPoster } from '../../../src/provider/webhooks/webhook-post.ts'
+import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { verify } from '../../../src/wire/signature.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -45,7 +45,7 @@ async function deliver(url: string, faults: object | null = null): Promise<strin
 
 function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, resolve = async () => ['127.0.0.1']) {
   const timeoutMs = changes.timeoutMs ?? 400
-  const poster = createPoster({ allow: origins, resolve, timeoutMs, connectionsPerHost: 8 })
+  const poster = createWebhookPoster({ allow: origins, resolve, timeoutMs, connectionsPerHost: 8 })
   onTestFinished(poster.close)
   return createDispatcher(
     {

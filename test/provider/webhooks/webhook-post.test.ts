@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
-import { createPoster } from '../../../src/provider/webhooks/webhook-post.ts'
+import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { eventually } from '../../support/eventually.ts'
 
 it('a receiver that wants its connection kept for ten minutes gets a few seconds', async () => {
@@ -10,7 +10,7 @@ it('a receiver that wants its connection kept for ten minutes gets a few seconds
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const poster = createPoster({ allow: [origin], resolve: async () => [], timeoutMs: 5000, connectionsPerHost: 4 })
+  const poster = createWebhookPoster({ allow: [origin], resolve: async () => [], timeoutMs: 5000, connectionsPerHost: 4 })
   onTestFinished(async () => {
     await poster.close()
     server.close()

@@ -1,0 +1,26 @@
+import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
+
+const maxLength = 2048
+/** White space, control and format characters: the parser would drop or move them without a word. */
+const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
+
+/** A URL that somebody has given to be posted to, or in words what is wrong with it as it is written. */
+export function parseGivenUrl(text: string): URL | string {
+  if (text.length > maxLength) return `must have at most ${maxLength} characters`
+  if (neverInUrl.test(text)) return 'must not contain white space or control characters'
+  if (!text.isWellFormed() || !URL.canParse(text)) return 'must be an absolute URL'
+  const url = new URL(text)
+  if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'must be an https URL'
+  if (url.username !== '' || url.password !== '') return 'must not contain credentials'
+  return url
+}
+
+/** Why a URL is none that may be called, as far as it shows. WHATWG parsing has already undone every disguise of an IPv4 address. */
+export function publicUrlProblem(url: URL): string | undefined {
+  if (url.protocol !== 'https:') return 'must be an https URL'
+  const port = Number(url.port || 443)
+  if (port !== 443 && port < 1024) return 'must have port 443 or a port from 1024 on'
+  const literal = literalAddress(url.hostname)
+  const internal = literal === undefined ? isLocalName(url.hostname) : !isPublicAddress(literal)
+  return internal ? 'must not point to an internal or private address' : undefined
+}
