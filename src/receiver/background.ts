@@ -22,6 +22,8 @@ import * as reconciler from './reconciling/reconciler.ts'
 import { silentAfterSeconds } from './reconciling/silence.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { Submitter } from './submitting/submit.ts'
+import { startSubscribing } from './subscribing/roles.ts'
+import type { SubscriptionSenderDeps } from './subscribing/sender.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 import { pruneOnce } from './upkeep/retention.ts'
@@ -40,6 +42,7 @@ export type Role =
   | 'minutes'
   | 'partitions'
   | 'archive'
+  | 'subscriptions'
   | OnCallRole
 
 export type Background = {
@@ -72,6 +75,7 @@ export type BackgroundDeps = {
   quarantine: Quarantine
   awaited: Awaited
   onCopied: ArchiverDeps['onCopied']
+  onPosted: SubscriptionSenderDeps['onPosted']
   /** Without it polls are made by the runs of the reconciler only. */
   followsUp: boolean
   /** How what is wrong is told outside. */
@@ -95,15 +99,17 @@ const minutesMs = 20_000
 const straysMs = 5000
 const partitionsMs = 10_000
 
-/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups, the archive and the making of partitions. */
+/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups, the archive, the subscriptions and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
+  const common = { after, logger, signal }
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids }
   const followUps = createFollowUps(reconcilerDeps)
 
-  const sequencer = createSequencer({ db, signal })
+  const subscribing = startSubscribing({ settings, landing, pressure, onPosted: deps.onPosted, after, signal })
+  const sequencer = createSequencer({ db, onSequenced: subscribing.loop.wake, signal })
   const archiving = startArchiving({ settings, landing, pressure, onCopied: deps.onCopied, after, signal })
 
   const lane = (name: 'direct' | 'fetch') =>
@@ -111,9 +117,7 @@ export function startBackground(deps: BackgroundDeps): Background {
       name: `landing-${name}`,
       runOnce: () => pressure.paced(() => lander.claimSome(name), signal),
       idleMs: pollMs,
-      after,
-      logger,
-      signal,
+      ...common,
     })
   const minute = async () => {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
@@ -122,47 +126,40 @@ export function startBackground(deps: BackgroundDeps): Background {
   const loops: Record<Role, Loop> = {
     direct: lane('direct'),
     fetch: lane('fetch'),
-    claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, after, logger, signal }),
-    feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, after, logger, signal }),
-    strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(deps.landingDb), idleMs: straysMs, after, logger, signal }),
+    claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, ...common }),
+    feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, ...common }),
+    strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(deps.landingDb), idleMs: straysMs, ...common }),
     arrivals: startLoop({
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),
       idleMs: pollMs,
-      after,
-      logger,
-      signal,
+      ...common,
     }),
     polls: startLoop({
       name: 'poll-log',
       runOnce: () => pressure.paced(deps.pollLog.runOnce, signal),
       idleMs: pollMs,
-      after,
-      logger,
-      signal,
+      ...common,
     }),
-    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, after, logger, signal }),
-    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, after, logger, signal }),
+    quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, ...common }),
+    submits: startLoop({ name: 'submits', runOnce: deps.submitter.runOnce, idleMs: pollMs, ...common }),
     followUps: startLoop({
       name: 'follow-ups',
       // What is new comes first.
       runOnce: async () => (deps.followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }),
       idleMs: pollMs,
-      after,
-      logger,
-      signal,
+      ...common,
     }),
     partitions: startLoop({
       name: 'arrival-partitions',
       runOnce: createPartitionMaker({ db, clock, logger }),
       idleMs: partitionsMs,
-      after,
-      logger,
-      signal,
+      ...common,
     }),
     archive: archiving.loop,
+    subscriptions: subscribing.loop,
     ...startOnCallRoles({ settings, landing, fetch: deps.fetch, after, signal }),
-    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, after, logger, signal }),
+    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
   }
 
   const reconcile = async (trigger: RunTrigger) => {
@@ -218,6 +215,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     await lander.idle()
     await followUps.settled()
     await archiving.settled()
+    await subscribing.settled()
     const rest = drainLogs(deps)
     await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
       logger.warn(

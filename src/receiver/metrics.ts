@@ -136,6 +136,10 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     ),
     archiveCopies: counter('mediadock_archive_copies_total', 'Tries to copy a media into the archive, by what became of them', ['outcome']),
     archivedBytes: counter('mediadock_archived_bytes_total', 'Bytes of media that were copied into the archive', []),
+    subscriptionPosts: counter('mediadock_subscription_posts_total', 'Posts of changes to subscriptions, by what became of them', [
+      'name',
+      'outcome',
+    ]),
     quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
   }
   // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.

@@ -162,6 +162,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     pressure,
     awaited,
     onCopied: noteCopied({ metrics, wakeFeed: () => background.wake('feed') }),
+    onPosted: (name, outcome) => metrics.subscriptionPosts.inc({ name, outcome }),
     followsUp: options.followsUp ?? true,
     fetch,
     signal: stopping.signal,

@@ -20,7 +20,7 @@ const receiver = [
   ['api'],
   ['program.ts'],
   ['background.ts', 'observers.ts', 'pools.ts'],
-  ['on-call'],
+  ['on-call', 'subscribing'],
   ['queries'],
   ['upkeep', 'metrics.ts'],
   ['reconciling', 'submitting', 'feeding', 'archiving'],

@@ -10,6 +10,7 @@ import * as feeding from '../../src/receiver/domain/feed-schema.ts'
 import * as submitting from '../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../src/receiver/domain/on-call-schema.ts'
 import * as receiver from '../../src/receiver/domain/schema.ts'
+import * as subscribing from '../../src/receiver/domain/subscriptions-schema.ts'
 import { withTestDatabase } from '../support/database.ts'
 
 type Described = { at: string; columns: unknown[] }
@@ -31,7 +32,7 @@ function described(value: unknown): Described[] {
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, archiving, arriving, fetching, feeding, submitting, onCall, provider, providerSessions]
+const schemas = [receiver, archiving, arriving, fetching, feeding, submitting, subscribing, onCall, provider, providerSessions]
   .flatMap((schema) => Object.values(schema))
   .flatMap(described)
 

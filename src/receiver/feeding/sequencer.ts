@@ -3,7 +3,12 @@ import { sql } from 'drizzle-orm'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 
-export type SequencerDeps = { db: Database; signal: AbortSignal }
+export type SequencerDeps = {
+  db: Database
+  /** There is something new in the feed. */
+  onSequenced?: () => void
+  signal: AbortSignal
+}
 
 export type Sequencer = {
   /** Gives positions to what has landed. */
@@ -43,6 +48,7 @@ export function createSequencer(deps: SequencerDeps, { maxRows = maxChanges } = 
           case when server.started = ${since?.server ?? null}::text then ${since?.snapshot ?? null}::pg_snapshot end, ${maxRows}) s`)
       const { sequenced, seen, server, known } = one(rows, 'giving positions to what has landed')
       if (seen !== null) last = { server, snapshot: seen, at: known && since ? since.at : performance.now() }
+      if (sequenced > 0) deps.onSequenced?.()
       if (sequenced > 0 && seen !== null) await delay(restMs, undefined, { signal: deps.signal }).catch(() => {})
       return { more: seen === null, sequenced }
     },

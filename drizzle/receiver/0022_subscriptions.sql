@@ -1,0 +1,23 @@
+CREATE TABLE "mediadock"."subscriptions" (
+	"id" uuid PRIMARY KEY DEFAULT gen_random_uuid() NOT NULL,
+	"name" text NOT NULL,
+	"url" text NOT NULL,
+	"secret" text NOT NULL,
+	"retry_hours" integer DEFAULT 24 NOT NULL,
+	"state" text DEFAULT 'active' NOT NULL,
+	"position" bigint NOT NULL,
+	"ahead" bigint[] DEFAULT '{}' NOT NULL,
+	"failures" integer DEFAULT 0 NOT NULL,
+	"failing_since" timestamp with time zone,
+	"next_attempt_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"last_error" text,
+	"last_accepted_at" timestamp with time zone,
+	"paused_by" text,
+	"paused_at" timestamp with time zone,
+	"stopped_at" timestamp with time zone,
+	"stop_reason" text,
+	"claims" integer DEFAULT 0 NOT NULL,
+	"leased_until" timestamp with time zone DEFAULT now() NOT NULL,
+	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "subscriptions_name" UNIQUE("name")
+);

@@ -1,0 +1,86 @@
+import type { FeedItem } from '../queries/feed.ts'
+import type { ChangePostEnd } from './posting.ts'
+
+export type Progress = { position: number; ahead: readonly number[] }
+
+export type PageSending = {
+  items: readonly FeedItem[]
+  from: Progress
+  /** One alone first: whether what failed last time is answered now. */
+  probes: boolean
+  sideBySide: number
+  /** No post begins when it says no. */
+  mayBegin: () => boolean
+  post: (item: FeedItem) => Promise<ChangePostEnd>
+  /** Writes how far it is, now and then. */
+  save: (progress: Progress) => Promise<void>
+}
+
+export type PageSent = Progress & {
+  /** What is written by `save` already. */
+  isSaved: boolean
+  /** Why one was not answered 2xx. */
+  trouble?: string | undefined
+}
+
+/** After a crash no more than this is posted again, besides what was under way. */
+const saveEveryMs = 500
+
+/**
+ * Posts a page of changes: those of different requests side by side, those of one
+ * request one after the other. The first that fails is the last that is begun.
+ * The position moves over what is answered without a gap; what is answered beyond
+ * a gap is kept as `ahead`, so that it is not posted again.
+ */
+export async function sendPage({ items, from, probes, sideBySide, mayBegin, post, save }: PageSending): Promise<PageSent> {
+  const done = new Set(from.ahead)
+  const waiting = items.filter(({ position }) => !done.has(position))
+  const busy = new Set<string>()
+  let trouble: string | undefined
+  let fault: { error: unknown } | undefined
+  let savedAt = performance.now()
+  let isSaved = true
+  let saving = false
+
+  const progress = (): Progress => {
+    let { position } = from
+    for (const item of items) {
+      if (!done.has(item.position)) break
+      ;({ position } = item)
+    }
+    return { position, ahead: [...done].filter((one) => one > position) }
+  }
+  const saveNowAndThen = async () => {
+    if (saving || performance.now() - savedAt < saveEveryMs) return
+    saving = true
+    isSaved = true
+    await save(progress())
+    savedAt = performance.now()
+    saving = false
+  }
+  const sendNext = async (): Promise<boolean> => {
+    const at = waiting.findIndex(({ request_id }) => !busy.has(request_id))
+    const [item] = at < 0 || trouble !== undefined || fault || !mayBegin() ? [] : waiting.splice(at, 1)
+    if (item === undefined) return false
+    busy.add(item.request_id)
+    const end = await post(item)
+    if (end.outcome === 'accepted') {
+      done.add(item.position)
+      isSaved = false
+      await saveNowAndThen()
+    } else if (end.outcome !== 'cut') trouble ??= end.trouble
+    busy.delete(item.request_id)
+    return end.outcome === 'accepted'
+  }
+  const sendOn = async () => {
+    try {
+      while (await sendNext());
+    } catch (error) {
+      fault ??= { error }
+    }
+  }
+
+  if (!probes || (await sendNext())) await Promise.all(Array.from({ length: sideBySide }, sendOn))
+  if (fault) throw fault.error
+  return { ...progress(), isSaved, trouble }
+}

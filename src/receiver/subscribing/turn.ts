@@ -1,0 +1,100 @@
+import type { Logger } from '../../runtime/logger.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Pressure } from '../intake/pressure.ts'
+import { ExpiredPositionError, readFeed, type FeedItem, type FeedPage } from '../queries/feed.ts'
+import { giveSubscriptionBack, putOffSubscription, saveProgress, stopExpired, type LeasedSubscription } from './leases.ts'
+import { sendPage, type Progress } from './page-sending.ts'
+import { postChange, type ChangePostEnd, type PostingDeps } from './posting.ts'
+
+export type TurnDeps = PostingDeps & {
+  db: Database
+  logger: Logger
+  pressure: Pick<Pressure, 'paced'>
+  onPosted: (name: string, outcome: 'accepted' | 'refused' | 'unreachable') => void
+  /** Nothing new begins. */
+  signal: AbortSignal
+  /** What is under way is broken off. */
+  cut: AbortSignal
+}
+
+/** Of one subscription, side by side: each of another request. */
+const sideBySide = 8
+const pageItems = 100
+/** Then another may have the place. */
+const turnMs = 10_000
+const pauses = { baseMs: 1000, capMs: 300_000 }
+
+/** Posts what has come for one subscription, for a while; answers whether there is more. It always gives the subscription back. */
+export async function takeTurn(deps: TurnDeps, leased: LeasedSubscription, holds: () => boolean): Promise<{ more: boolean }> {
+  const { db } = deps
+  const until = performance.now() + turnMs
+  let at: Progress = leased
+  let { failures } = leased
+  let isOurs = true
+  const mayBegin = () => isOurs && !deps.signal.aborted && holds()
+  const save = async (progress: Progress) => {
+    failures = 0
+    // Whoever else has claimed it goes on from what was written before.
+    isOurs &&= await saveProgress(db, leased, progress)
+  }
+  while (mayBegin() && performance.now() < until) {
+    const page = await readOn(deps, leased, at.position)
+    if (page === undefined) return { more: false }
+    if (page.data.length === 0) break
+    const post = (item: FeedItem) => postOne(deps, leased, item)
+    const { isSaved, trouble, ...progress } = await sendPage({
+      items: page.data,
+      from: at,
+      probes: failures > 0,
+      sideBySide,
+      mayBegin,
+      post,
+      save,
+    })
+    at = progress
+    if (!isSaved) await save(at)
+    if (trouble !== undefined) {
+      await putOff(deps, leased, { trouble, failures })
+      return { more: false }
+    }
+    if (at.position < page.next_after || at.position === page.head) break
+  }
+  await giveSubscriptionBack(db, leased)
+  return { more: mayBegin() && performance.now() >= until }
+}
+
+/** The next page; undefined where what comes next is gone, and the subscription was stopped for it. */
+async function readOn(
+  { db, logger, pressure, signal }: TurnDeps,
+  leased: LeasedSubscription,
+  after: number,
+): Promise<FeedPage | undefined> {
+  try {
+    return await pressure.paced(() => readFeed(db, { after, limit: pageItems }), signal)
+  } catch (error) {
+    if (!(error instanceof ExpiredPositionError)) throw error
+    const trouble = `what comes after position ${after} was forgotten before it was posted (RETENTION_DAYS)`
+    if (await stopExpired(db, leased, trouble))
+      logger.error({ subscription: leased.name, position: after }, `a subscription stopped: ${trouble}`)
+    return undefined
+  }
+}
+
+async function postOne(deps: TurnDeps, { name, url, secret }: LeasedSubscription, item: FeedItem): Promise<ChangePostEnd> {
+  const end = await postChange(deps, { url, secret, webhookId: String(item.position), body: JSON.stringify(item) }, deps.cut)
+  if (end.outcome !== 'cut') deps.onPosted(name, end.outcome)
+  return end
+}
+
+async function putOff(
+  { db, logger }: TurnDeps,
+  leased: LeasedSubscription,
+  { trouble, failures }: { trouble: string; failures: number },
+): Promise<void> {
+  const pauseMs = jitteredPauseMs(failures + 1, pauses, Math.random)
+  const state = await putOffSubscription(db, leased, { trouble, pauseMs })
+  const facts = { subscription: leased.name, failures: failures + 1, trouble }
+  if (state === 'stopped') logger.error(facts, 'a subscription stopped: it failed for as long as it was to be tried')
+  else logger.warn({ ...facts, retry_in_ms: pauseMs }, 'a change could not be posted to a subscription, it is tried again')
+}

@@ -1,0 +1,202 @@
+import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { verify } from '../../../src/wire/signature.ts'
+import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, nowSeconds } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+import { startSubscriber } from './support/subscriber.ts'
+
+const secret = 'whsec_of_the_subscription'
+
+/** A subscription to what comes from now on. */
+async function subscribe({ sql }: TestDatabase, url: string, { position = 0 } = {}): Promise<string> {
+  const name = randomUUID()
+  await sql`insert into mediadock.subscriptions (name, url, secret, position)
+    select ${name}, ${url}, ${secret}, greatest(${position}::bigint, coalesce(max(position), 1)) from mediadock.feed_entries`
+  // Nothing of it is for the next test.
+  onTestFinished(async () => void (await sql`delete from mediadock.subscriptions where name = ${name}`))
+  return name
+}
+
+/** Changes of these requests in this order, as the sequencer writes them; answers their positions. */
+async function change({ sql }: TestDatabase, requests: readonly string[]): Promise<string[]> {
+  const rows = await sql`
+    insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete)
+    select greatest((select coalesce(max(position), 0) from mediadock.feed_entries), (extract(epoch from now()) * 1000000)::bigint) + n, now(), id, 1, true
+    from unnest(${[...requests]}::uuid[]) with ordinality as r (id, n) returning position`
+  return rows.map((row) => String(row['position']))
+}
+
+const stateOf = async ({ sql }: TestDatabase, name: string) =>
+  Object((await sql`select *, position::text, ahead::text[] from mediadock.subscriptions where name = ${name}`)[0])
+
+describe.each(testServers)('a subscription (%s)', (server) => {
+  let database: TestDatabase
+  let receiver: TestReceiver
+  let second: TestReceiver
+
+  beforeAll(async () => {
+    const its = await withReceiver({ server, stand: true })
+    ;({ database, receiver } = its)
+    second = await startTestReceiver({ databaseUrl: database.url })
+    return async () => {
+      await second.stop()
+      await its.stop()
+    }
+  })
+
+  it('gets each change as the feed has it, signed, with its position as the id', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url)
+    await deliver(receiver.webhookUrl, failed().body)
+    const [post] = await eventually(() => subscriber.posted.length === 1 && subscriber.posted)
+    const { data } = JSON.parse(await (await fetch(new URL(`api/feed?after=${Number(post?.id) - 1}`, receiver.internalUrl))).text())
+    expect(JSON.parse(post?.body ?? '')).toEqual(data[0])
+    expect(post?.id).toBe(String(data[0].position))
+    expect(post?.headers['content-type']).toBe('application/json')
+    const signature = String(post?.headers['x-service-signature'])
+    const signed = Buffer.from(post?.body ?? '')
+    expect(verify(signed, signature, [{ name: 'it', signingSecret: secret }], nowSeconds())).toMatchObject({ ok: true })
+    expect(signature).toContain(`t=${post?.headers['x-service-timestamp']},`)
+    await eventually(async () => (await stateOf(database, name)).position === post?.id)
+  })
+
+  it('gets the changes of a request one after the other, and of others side by side, from one replica at a time', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url)
+    subscriber.answer(async () => {
+      await delay(Math.random() * 20)
+      return 200
+    })
+    const requests = Array.from({ length: 30 }, () => randomUUID())
+    const positions = await change(database, [...requests.flatMap((one) => [one, one, one]), ...requests])
+    await eventually(async () => (await stateOf(database, name)).position === positions.at(-1), 20_000)
+    expect(subscriber.ids().toSorted()).toEqual(positions)
+    for (const request of requests) {
+      const its = subscriber.posted.filter(({ requestId }) => requestId === request).map(({ id }) => id)
+      expect(its).toEqual(its.toSorted())
+    }
+    expect(subscriber.most).toEqual({ all: 8, ofOne: 1 })
+  })
+
+  it('waits while its endpoint fails, and then goes on without a gap or a repetition of what was answered', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url)
+    const [broken = '', ...others] = Array.from({ length: 40 }, () => randomUUID())
+    // A redirect is no acceptance, and is not followed.
+    subscriber.answer(async ({ requestId }) => {
+      await delay(requestId === broken ? 50 : 20)
+      return requestId === broken ? 302 : 200
+    })
+    const positions = await change(database, [others[0] ?? '', broken, ...others.slice(1), broken])
+    const held = await eventually(async () => {
+      const state = await stateOf(database, name)
+      return state.failures >= 2 && state
+    })
+    expect(held).toMatchObject({ position: positions[0], state: 'active', last_error: 'it answered 302' })
+    expect(held.next_attempt_at - held.leased_until).toBeGreaterThanOrEqual(1000)
+    expect(held.ahead.length).toBeGreaterThan(0)
+    // Then the one that failed is tried alone: besides it came only what was under way at first.
+    expect(subscriber.posted.filter(({ status }) => status === 302)).toHaveLength(held.failures)
+    const first = subscriber.posted.findIndex(({ status }) => status === 302)
+    expect(subscriber.posted.slice(first).filter(({ status }) => status === 200).length).toBeLessThanOrEqual(7)
+    subscriber.answer(() => 200)
+    await database.sql`update mediadock.subscriptions set next_attempt_at = now() where name = ${name}`
+    const after = await eventually(async () => {
+      const state = await stateOf(database, name)
+      return state.position === positions.at(-1) && state
+    })
+    expect(after).toMatchObject({ failures: 0, failing_since: null, last_error: null, ahead: [] })
+    const accepted = subscriber.posted.filter(({ status }) => status === 200).map(({ id }) => id)
+    expect(accepted.toSorted()).toEqual(positions)
+    expect(subscriber.posted.filter(({ requestId, status }) => requestId === broken && status === 200).map(({ id }) => id)).toEqual([
+      positions[1],
+      positions.at(-1),
+    ])
+  })
+
+  it('stops when it has failed for as long as it is tried', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url)
+    subscriber.answer(() => 500)
+    await database.sql`update mediadock.subscriptions set failures = 9, failing_since = now() - interval '24 hours' where name = ${name}`
+    const before = await stateOf(database, name)
+    await change(database, [randomUUID()])
+    const stopped = await eventually(async () => {
+      const state = await stateOf(database, name)
+      return state.state === 'stopped' && state
+    })
+    expect(stopped).toMatchObject({ stop_reason: 'retries_spent', position: before.position, last_error: 'it answered 500' })
+    const count = subscriber.posted.length
+    await database.sql`update mediadock.subscriptions set next_attempt_at = now() where name = ${name}`
+    await change(database, [randomUUID()])
+    await delay(1500)
+    expect(subscriber.posted).toHaveLength(count)
+  })
+
+  it('stops where what comes next was forgotten, and skips nothing', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url, { position: 1 })
+    await database.sql`update mediadock.subscriptions set state = 'paused' where name = ${name}`
+    const [gone, kept] = await change(database, [randomUUID(), randomUUID()])
+    await database.sql.begin(async (sql) => {
+      await sql`delete from mediadock.feed_entries where position <= ${gone ?? ''}`
+      await sql`update mediadock.feed_bounds set pruned_to = ${gone ?? ''}`
+    })
+    await database.sql`update mediadock.subscriptions set state = 'active' where name = ${name}`
+    const stopped = await eventually(async () => {
+      const state = await stateOf(database, name)
+      return state.state === 'stopped' && state
+    })
+    expect(stopped.stop_reason).toBe('position_expired')
+    expect(stopped.last_error).toContain('was forgotten')
+    expect(Number(stopped.position)).toBeLessThan(Number(gone))
+    expect(subscriber.posted).toEqual([])
+    expect(Number(kept)).toBeGreaterThan(Number(gone))
+  })
+})
+
+it('goes on where a process was killed: nothing is lost, what comes again has its id, and in order', async () => {
+  const database = await withTestDatabase()
+  const subscriber = await startSubscriber()
+  const name = await subscribe(database, subscriber.url)
+  subscriber.answer(async () => {
+    await delay(10)
+    return 200
+  })
+  const requests = Array.from({ length: 20 }, () => randomUUID())
+  const positions = await change(
+    database,
+    Array.from({ length: 600 }, (_, at) => requests[at % 20] ?? ''),
+  )
+  const begin = () => {
+    const file = path.resolve(import.meta.dirname, 'support/process.ts')
+    const child = spawn(process.execPath, [file, database.url, '3000'], { stdio: ['ignore', 'ignore', 'inherit'] })
+    onTestFinished(() => void child.kill('SIGKILL'))
+    return child
+  }
+  const first = begin()
+  await eventually(() => subscriber.posted.length > 150, 30_000)
+  first.kill('SIGKILL')
+  await once(first, 'exit')
+  const killed = await stateOf(database, name)
+  const answered = subscriber.posted.length
+  expect(Number(killed.position)).toBeLessThan(Number(positions.at(-1)))
+  begin()
+  await eventually(async () => (await stateOf(database, name)).position === positions.at(-1), 30_000)
+  expect([...new Set(subscriber.ids())].toSorted()).toEqual(positions)
+  expect(subscriber.posted.length).toBeGreaterThanOrEqual(600)
+  // Not from the beginning.
+  expect(subscriber.posted.slice(answered).every(({ id }) => Number(id) > Number(killed.position))).toBe(true)
+  for (const request of requests) {
+    const later = subscriber.posted.slice(answered).filter(({ requestId }) => requestId === request)
+    const ids = later.map(({ id }) => id)
+    expect(ids).toEqual(ids.toSorted())
+  }
+}, 60_000)
