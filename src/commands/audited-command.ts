@@ -12,7 +12,12 @@ type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
   // One line as all errors have it: the work itself is done.
   const logger = { error: (_fields: object, message: string) => void process.stderr.write(`mediadock: ${message}\n`) }
-  return audited({ db, logger, clock: () => new Date() }, { via: 'cli', actor: `${userName()}@${os.hostname()}`, ...action }, work)
+  return audited({ db, logger, clock: () => new Date() }, { via: 'cli', actor: actorHere(), ...action }, work)
+}
+
+/** Who it is on the command line. */
+export function actorHere(): string {
+  return `${userName()}@${os.hostname()}`
 }
 
 /** A container may run as a user that has no name. */

@@ -48,6 +48,10 @@ export const commands: Record<string, Entry> = {
     summary: 'poll the provider for what the webhooks missed',
     load: async () => (await import('./reconcile.ts')).reconcileCommand,
   },
+  subscriptions: {
+    summary: 'post each change of a result to a URL: list, add, pause, resume, test',
+    load: async () => (await import('./subscriptions.ts')).subscriptionsCommand,
+  },
   media: {
     summary: 'remove the archived media of a request',
     load: async () => (await import('./media.ts')).mediaCommand,

@@ -75,7 +75,7 @@ const errors = {
   400: 'invalid_filter, which names the parameter, invalid_body or invalid_idempotency_key',
   401: 'unauthorized: a token is set and was not sent',
   404: 'not_found',
-  409: 'idempotency_key_reuse, landing_refused',
+  409: 'idempotency_key_reuse, landing_refused, name_taken, too_many_subscriptions',
   410: 'position_expired: changes after that position are no longer kept; read the results anew and go on without `after`',
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding',

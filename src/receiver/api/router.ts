@@ -15,6 +15,7 @@ import { handlerOf, responses, type Operation } from './operation.ts'
 import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
+import { subscriptionOperations } from './subscriptions.ts'
 
 /** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
 export function apiRouter(deps: ReceiverDeps): Router {
@@ -23,6 +24,7 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...requestOperations(deps),
     ...resultOperations(deps),
     ...feedOperations(deps),
+    ...subscriptionOperations(deps),
     ...deliveryOperations(deps),
     ...arrivalOperations(deps),
     ...exportOperations(deps),

@@ -14,7 +14,7 @@ export type AuditedAction = {
   via: (typeof auditChannels)[number]
   /** Who: see actorOf() of the internal listener; user@host on the command line. */
   actor: string
-  /** In few words, as one: `replay`, `replay_many`, `verify_quarantine`, `reconcile`, `reconcile_run`, `media_remove`. */
+  /** In few words, as one: `replay`, `replay_many`, `verify_quarantine`, `reconcile`, `reconcile_run`, `media_remove`, `subscription_add`. */
   action: string
   /** What it is done to: an id, or filters as a query string. */
   target?: string | undefined

@@ -77,6 +77,13 @@ const promised = [
   'POST /api/requests/{id}/reconcile',
   'GET /api/results/{request_id}',
   'GET /api/feed',
+  'GET /api/subscriptions',
+  'POST /api/subscriptions',
+  'POST /api/subscriptions/{name}/pause',
+  'POST /api/subscriptions/{name}/resume',
+  'POST /api/subscriptions/{name}/test',
+  'POST /api/subscriptions/{name}/roll',
+  'POST /api/subscriptions/{name}/remove',
   'GET /api/deliveries',
   'POST /api/deliveries/replay',
   'GET /api/deliveries/{id}',
@@ -179,6 +186,14 @@ describe('through a validating proxy', () => {
     await through('POST /api/requests/{id}/reconcile', `/api/requests/${sample.requestId}/reconcile`)
     await through('GET /api/results/{request_id}', `/api/results/${sample.requestId}?wait=1`)
     await through('GET /api/feed', '/api/feed?after=0&limit=2&wait=1')
+    const subscription = { name: 'gallery', url: 'https://gallery.example.com/changes', retry_hours: 2, from: 'oldest' }
+    expect((await through('POST /api/subscriptions', '/api/subscriptions', { body: subscription })).status).toBe(201)
+    expect((await through('POST /api/subscriptions', '/api/subscriptions', { body: subscription })).status).toBe(409)
+    for (const act of ['pause', 'resume', 'roll', 'remove'])
+      expect((await through(`POST /api/subscriptions/{name}/${act}`, `/api/subscriptions/gallery/${act}`)).status, act).toBe(200)
+    // Nobody is called from here.
+    expect((await through('POST /api/subscriptions/{name}/test', '/api/subscriptions/nobody/test')).status).toBe(404)
+    await through('GET /api/subscriptions', '/api/subscriptions')
     await through('GET /api/arrivals', '/api/arrivals')
     await through('GET /api/quarantine', '/api/quarantine')
     await through('POST /api/quarantine/verify', '/api/quarantine/verify')

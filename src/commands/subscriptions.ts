@@ -1,0 +1,109 @@
+import { parseArgs } from 'node:util'
+import { z } from 'zod'
+import { listSubscriptions, type Subscription } from '../receiver/queries/subscriptions.ts'
+import {
+  addSubscription,
+  newSubscriptionSchema,
+  pauseSubscription,
+  placeSchema,
+  removeSubscription,
+  resumeSubscription,
+  rollSubscriptionSecret,
+  testSubscription,
+  type FeedPlace,
+} from '../receiver/subscribing/acts.ts'
+import { actorHere, auditedCommand } from './audited-command.ts'
+import { cell } from './listing.ts'
+import { withReceiver, type WithReceiver } from './processing.ts'
+import { printable, printJson, printTable, UsageError, type Command } from './usage.ts'
+
+type Given = { from: FeedPlace | undefined; retryHours: number | undefined; url: string | undefined }
+type Done = Record<string, unknown> | undefined
+
+/** What is done to one of them; `words` is how many there are after it. */
+const acts: Record<string, { words: number; work: (to: WithReceiver, name: string, given: Given) => Promise<Done> }> = {
+  add: {
+    words: 2,
+    work: ({ db, settings }, name, { url, retryHours: retry_hours, from }) => {
+      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from })
+      if (!parsed.success) throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
+      return addSubscription(db, parsed.data, settings)
+    },
+  },
+  pause: { words: 1, work: ({ db }, name) => pauseSubscription(db, name, actorHere()) },
+  resume: { words: 1, work: ({ db }, name, { from }) => resumeSubscription(db, name, from) },
+  test: {
+    words: 1,
+    work: ({ db, settings, interrupted: signal }, name) => testSubscription(db, name, { settings, now: new Date(), signal }),
+  },
+  roll: { words: 1, work: ({ db }, name) => rollSubscriptionSecret(db, name) },
+  remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
+}
+
+export const subscriptionsCommand: Command = {
+  help: `
+mediadock subscriptions [list] [--json]
+mediadock subscriptions add <name> <url> [--retry-hours N] [--from oldest|newest|<position>] [--json]
+mediadock subscriptions pause|test|roll|remove <name> [--json]
+mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]
+
+Each change of a result is posted to the URL, signed with the secret that add and roll print,
+once: it is not shown again. What is not answered 2xx is tried again for --retry-hours (24),
+then the subscription stops. It goes on where it was when it is resumed; --from moves it, and
+skips or repeats what lies between. test posts a sample that is no change, and ends with 1
+where that is not answered 2xx.
+
+  mediadock subscriptions add gallery https://gallery.example.com/changes
+  mediadock subscriptions test gallery
+  mediadock subscriptions resume gallery --from oldest
+`,
+  run: async (args, env) => {
+    const text = { type: 'string' as const }
+    const options = { json: { type: 'boolean' as const }, from: text, 'retry-hours': text }
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
+    const [what = 'list', name = '', url, ...more] = positionals
+    const { json = false, from, 'retry-hours': hours } = values
+    if (what === 'list') return withReceiver(env, ({ db }) => list(db, json))
+    const act = Object.hasOwn(acts, what) ? acts[what] : undefined
+    if (act === undefined) throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
+    if (name === '' || more.length > 0 || positionals.length !== act.words + 1)
+      throw new UsageError(`subscriptions ${what} takes ${act.words === 2 ? 'a name and a URL' : 'one name'}`)
+    const given = { url, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
+    return withReceiver(env, async (to) => {
+      const done = await auditedCommand({
+        db: to.db,
+        action: `subscription_${what}`,
+        target: name,
+        detailOf: (result: Done) => result && withoutSecret(result),
+        work: () => act.work(to, name, given),
+      })
+      if (!done) throw new Error(`there is no subscription ${name}`)
+      const shown: Record<string, unknown> = { name, ...done }
+      if (json) printJson(shown)
+      else for (const [word, value] of Object.entries(shown)) process.stdout.write(`${word}: ${printable(String(value))}\n`)
+      return done['ok'] === false ? 1 : 0
+    })
+  },
+}
+
+function placeOf(from: string | undefined): FeedPlace | undefined {
+  if (from === undefined) return undefined
+  const parsed = placeSchema.safeParse(z.coerce.number().safeParse(from).data ?? from)
+  if (!parsed.success) throw new UsageError('--from: must be oldest, newest or a position of the feed')
+  return parsed.data
+}
+
+function withoutSecret({ secret: _secret, ...rest }: Record<string, unknown>): Record<string, unknown> {
+  return rest
+}
+
+async function list(db: WithReceiver['db'], json: boolean): Promise<number> {
+  const all = await listSubscriptions(db)
+  if (json) all.forEach(printJson)
+  else printTable(['name', 'state', 'backlog', 'oldest unsent', 'position', 'url', 'last error'], all.map(rowOf))
+  return 0
+}
+
+function rowOf({ name, state, backlog, oldest_unsent_at, position, url, last_error }: Subscription): string[] {
+  return [name, state, backlog, oldest_unsent_at, position, url, last_error].map(cell)
+}

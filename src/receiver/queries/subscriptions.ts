@@ -1,0 +1,99 @@
+import { sql } from 'drizzle-orm'
+import { z } from 'zod'
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+import * as subscribing from '../domain/subscriptions-schema.ts'
+import { readWithin } from './deadline.ts'
+import { iso, isoAlways } from './page.ts'
+
+const e = columnsOf(feeding.feedEntries, 'e')
+const s = columnsOf(subscribing.subscriptions, 's')
+
+/** No more of a backlog are counted than that. */
+export const maxCountedBacklog = 10_000
+
+export const subscriptionStates = ['active', 'failing', 'paused', 'stopped'] as const
+
+export const subscriptionSchema = z
+  .object({
+    name: z.string(),
+    url: z.string(),
+    state: z.enum(subscriptionStates).meta({
+      description:
+        '`failing` while the last post was not answered 2xx: it is tried again. `paused` by somebody. `stopped` by itself: see stop_reason.',
+    }),
+    position: z.int().meta({ description: 'All changes up to here were answered 2xx.' }),
+    backlog: z.int().meta({ description: `Changes that are still to be posted, counted up to ${maxCountedBacklog}.` }),
+    oldest_unsent_at: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'When the next change that is to be posted came; null where there is none.' }),
+    retry_hours: z.int().meta({ description: 'For how long what fails is tried again before it stops.' }),
+    failures: z.int().meta({ description: 'In a row.' }),
+    failing_since: z.iso.datetime().nullable(),
+    next_attempt_at: z.iso.datetime(),
+    last_error: z.string().nullable(),
+    last_accepted_at: z.iso.datetime().nullable(),
+    paused_by: z.string().nullable(),
+    paused_at: z.iso.datetime().nullable(),
+    stopped_at: z.iso.datetime().nullable(),
+    stop_reason: z.enum(['retries_spent', 'position_expired']).nullable(),
+    created_at: z.iso.datetime(),
+  })
+  .meta({ id: 'Subscription' })
+export type Subscription = z.infer<typeof subscriptionSchema>
+
+const shown = [
+  'name',
+  'url',
+  'state',
+  'position',
+  'retry_hours',
+  'failures',
+  'failing_since',
+  'next_attempt_at',
+  'last_error',
+  'last_accepted_at',
+  'paused_by',
+  'paused_at',
+  'stopped_at',
+  'stop_reason',
+  'created_at',
+] as const
+type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & { backlog: number; oldest_unsent_at: string | null }
+
+/** All of them by name, with how much each still has to be posted; secrets are not shown. */
+export async function listSubscriptions(db: Database): Promise<Subscription[]> {
+  return readWithin(db, subscriptionsIn)
+}
+
+/** Inside another read. */
+export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
+  const rows = await tx.execute<Row>(sql`
+    select ${list(s, ...shown)}, waiting.backlog, waiting.oldest_unsent_at
+    from mediadock.subscriptions s, lateral (
+      select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
+      from (
+        select row_number() over (order by ${e.position}) as n, ${e.changed_at} from (
+          select ${list(e, 'position', 'changed_at')} from mediadock.feed_entries e where ${e.position} > ${s.position}
+          order by ${e.position} limit ${maxCountedBacklog}
+        ) e where ${e.position} <> all(${s.ahead})
+      ) w
+    ) waiting
+    order by ${s.name}`)
+  return answered(rows, 'reading subscriptions').map((row) => ({
+    ...row,
+    state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
+    position: Number(row.position),
+    oldest_unsent_at: iso(row.oldest_unsent_at),
+    failing_since: iso(row.failing_since),
+    next_attempt_at: isoAlways(row.next_attempt_at),
+    last_accepted_at: iso(row.last_accepted_at),
+    paused_at: iso(row.paused_at),
+    stopped_at: iso(row.stopped_at),
+    created_at: isoAlways(row.created_at),
+  }))
+}
