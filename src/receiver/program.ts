@@ -30,6 +30,7 @@ import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
 import { createSubmitter, type Submitter } from './submitting/submit.ts'
+import { registerBacklogGauge } from './subscribing/backlog-gauge.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = {
@@ -87,6 +88,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const registry = createRegistry({ processDefaults: true })
   const { fetchRatePerMinute, stuckAfterSeconds } = settings
   const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
+  registerBacklogGauge({ registry, db, logger })
   const client = createProviderClient({ baseUrl: settings.generationApiUrl, fetch, clock })
   const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => background.wake('polls') })
   const fetcher = createFetcher({

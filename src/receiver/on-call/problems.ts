@@ -4,12 +4,14 @@ import type { GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
+import type { TroubledSubscription } from '../queries/subscriptions.ts'
 import type { Contradictions, ProviderState } from '../queries/trouble.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { archiveProblems } from './archive-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
 import { severities, type Problem } from './problem.ts'
+import { subscriptionProblems } from './subscription-problems.ts'
 
 /** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
 export type Failing = {
@@ -36,6 +38,7 @@ export type Numbers = {
   contradictions: Contradictions
   /** Undefined where there is no archive. */
   archive?: ArchiveState | undefined
+  subscriptions?: readonly TroubledSubscription[]
 }
 
 /** The provider gives up on an answer after 10 s. */
@@ -56,6 +59,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...overdueProblem(numbers),
     ...contradictionProblems(numbers),
     ...archiveProblems(numbers.archive, numbers.now),
+    ...subscriptionProblems(numbers.subscriptions, numbers.now),
     ...numbers.parked.map(parkedProblem),
     ...strangersProblem(numbers),
   ]

@@ -9,6 +9,7 @@ import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
+import { troubledSubscriptions } from '../queries/subscriptions.ts'
 import { readContradictions, readProviderState } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
 import { severities, type Problem } from './problem.ts'
@@ -55,6 +56,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
     strangers: strangersOf(recent, refusals),
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
+    subscriptions: await troubledSubscriptions(tx),
     archive: options.archives ? await readArchiveState(tx, now) : undefined,
   }
   return { numbers, recent }

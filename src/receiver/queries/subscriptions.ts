@@ -97,3 +97,18 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
     created_at: isoAlways(row.created_at),
   }))
 }
+
+const troubles = ['name', 'retry_hours', 'failing_since', 'last_error', 'stop_reason'] as const
+export type TroubledSubscription = RowOf<typeof subscribing.subscriptions, (typeof troubles)[number]>
+
+/** A service that is restarted is no news; one that has been failing for so long is. */
+const failingMinutes = 10
+
+/** Those that stopped, or have been failing for a while; of neither those that somebody paused. */
+export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
+  const rows = await tx.execute<TroubledSubscription>(sql`
+    select ${list(s, ...troubles)} from mediadock.subscriptions s
+    where ${s.state} = 'stopped' or (${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => ${failingMinutes}))
+    order by ${s.name}`)
+  return answered(rows, 'reading subscriptions').map((row) => ({ ...row, failing_since: iso(row.failing_since) }))
+}

@@ -359,6 +359,38 @@ const cases: Case[] = [
   ],
 ]
 
+const subscription = {
+  name: 'shop',
+  retry_hours: 24,
+  failing_since: '2026-03-04T02:40:00.000Z',
+  last_error: 'it answered 500',
+  stop_reason: null,
+}
+const subscriptionCases: Case[] = [
+  [
+    'a subscription that has been failing for a while',
+    { subscriptions: [subscription] },
+    {
+      severity: 'warning',
+      cause: 'subscription_failing:shop',
+      affected: ['shop'],
+      href: '/subscriptions',
+      text: 'Changes cannot be posted to the subscription shop since 02:40 (it answered 500). It is tried again by itself, for 24 h in all.',
+    },
+  ],
+  [
+    'a subscription that stopped for want of an answer',
+    { subscriptions: [{ ...subscription, stop_reason: 'retries_spent' as const }] },
+    {
+      severity: 'critical',
+      cause: 'subscription_stopped:shop',
+      affected: ['shop'],
+      href: '/subscriptions',
+      text: 'The subscription shop stopped after 24 h of failures (it answered 500): nothing is posted to it any more. Resume it when its service answers; it goes on where it was.',
+    },
+  ],
+]
+
 const archiveCases: Case[] = [
   [
     'media that were gone',
@@ -411,7 +443,7 @@ describe('what is wrong, in words', () => {
     expect(problemsOf(calm)).toEqual([])
   })
 
-  it.each([...cases, ...archiveCases])('%s', (_what, numbers, expected) => {
+  it.each([...cases, ...subscriptionCases, ...archiveCases])('%s', (_what, numbers, expected) => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([expect.objectContaining(expected)])
   })
 

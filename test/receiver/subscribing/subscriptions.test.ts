@@ -133,6 +133,10 @@ describe.each(testServers)('a subscription (%s)', (server) => {
       return state.state === 'stopped' && state
     })
     expect(stopped).toMatchObject({ stop_reason: 'retries_spent', position: before.position, last_error: 'it answered 500' })
+    const told = await (await fetch(new URL('api/problems', receiver.internalUrl))).text()
+    expect(JSON.parse(told).data).toContainEqual(expect.objectContaining({ cause: `subscription_stopped:${name}`, severity: 'critical' }))
+    const metrics = await (await fetch(new URL('metrics', receiver.internalUrl))).text()
+    expect(metrics).toContain(`mediadock_subscription_backlog{name="${name}"} 1\n`)
     const count = subscriber.posted.length
     await database.sql`update mediadock.subscriptions set next_attempt_at = now() where name = ${name}`
     await change(database, [randomUUID()])
