@@ -24,6 +24,7 @@ import { reconcilerRoutes } from './reconciler-page.ts'
 import { requestRoutes } from './requests/request-page.ts'
 import { requestsRoutes } from './requests/requests-page.ts'
 import { searchRoutes } from './search-page.ts'
+import { subscriptionsRoutes } from './subscriptions/subscriptions-page.ts'
 
 const require = createRequire(import.meta.url)
 /** What this console serves below /assets besides the parts of both. */
@@ -45,6 +46,7 @@ const pages = [
   parkedRoutes,
   reconcilerRoutes,
   keysRoutes,
+  subscriptionsRoutes,
   auditRoutes,
 ]
 

@@ -39,7 +39,17 @@ describe('a walk through the console', () => {
     const page = await openPage(browser, at('/'))
     const links = page.getByRole('navigation', { name: 'Pages' }).getByRole('link')
     const labels = await links.allInnerTexts()
-    expect(labels).toEqual(['Now', 'Issues', 'Deliveries', 'Requests', 'Parked & quarantine', 'Reconciler', 'Keys', 'Audit'])
+    expect(labels).toEqual([
+      'Now',
+      'Issues',
+      'Deliveries',
+      'Requests',
+      'Parked & quarantine',
+      'Reconciler',
+      'Keys',
+      'Subscriptions',
+      'Audit',
+    ])
     for (const label of labels) {
       await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: label, exact: true }).click()
       await page.getByRole('heading', { level: 1, name: label }).waitFor()

@@ -45,7 +45,7 @@ const console = [
   ['router.ts'],
   ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
-  ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
+  ['deliveries', 'reconciler-page.ts', 'audit-page.ts', 'subscriptions'],
   ['reconciler-words.ts'],
   ['parts'],
 ].map((floor) => floor.map((room) => `src/console/${room}`))

@@ -25,6 +25,7 @@ const pages = [
   { href: '/parked', label: 'Parked & quarantine' },
   { href: '/reconciler', label: 'Reconciler' },
   { href: '/keys', label: 'Keys' },
+  { href: '/subscriptions', label: 'Subscriptions' },
   { href: '/audit', label: 'Audit' },
 ] as const
 

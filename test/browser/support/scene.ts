@@ -82,6 +82,10 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
   receiver.setNow(undefined)
   await eventually(async () => Number((await sql`select count(*) as n from mediadock.quarantine`)[0]?.['n']) >= (hostile ? 8 : 7))
   await history(sql)
+  // Paused, so that nobody is called.
+  await sql`insert into mediadock.subscriptions (name, url, secret, state, position, paused_by, paused_at, failures, failing_since, last_error) values
+    ('gallery', 'https://gallery.example.com/changes', 'whsec_x', 'paused', 1, 'ada', now(), 3, now() - interval '1 hour', 'it answered 503'),
+    ('warehouse', 'https://warehouse.example.com/', 'whsec_y', 'paused', 1, '<b onclick=x>', now(), 0, null, '<img src="x" onerror="alert(1)">')`
   const [parked] = await sql`select id from mediadock.deliveries where parked_reason = 'unknown_status'`
   const [accepted] = await sql`select id from mediadock.deliveries where request_id = ${ids.pictures}`
   const [quarantined] = await sql`select id from mediadock.quarantine where reason = 'no_matching_secret' limit 1`
@@ -124,6 +128,8 @@ function pagesOf(ids: Scene['ids']): Scene['pages'] {
     ['verify', '/parked/verify?reason=no_matching_secret'],
     ['reconciler', '/reconciler'],
     ['keys', '/keys'],
+    ['subscriptions', '/subscriptions'],
+    ['subscription-remove', '/subscriptions/gallery/remove'],
     ['audit', '/audit'],
   ]
 }
