@@ -33,19 +33,20 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
   const lastsMs = leaseMs - Math.min(postDeadlineMs + 1000, leaseMs / 2)
 
   const begin = (leased: LeasedSubscription, goodUntil: number) => {
+    const work: Work = { leased, goodUntil, ended: Promise.resolve() }
+    const holds = () => performance.now() < work.goodUntil
     const run = async () => {
-      const holds = () => performance.now() < (underWay.get(leased.id)?.goodUntil ?? goodUntil)
       let more = false
       try {
         ;({ more } = await takeTurn(deps, leased, holds))
       } catch (error) {
         logger.error({ err: error, subscription: leased.name }, 'posting to a subscription broke off, it goes on when its lease ends')
       } finally {
-        underWay.delete(leased.id)
+        // What was given back may have been claimed here again already.
+        if (underWay.get(leased.id) === work) underWay.delete(leased.id)
         if (more) deps.wake()
       }
     }
-    const work: Work = { leased, goodUntil, ended: Promise.resolve() }
     underWay.set(leased.id, work)
     work.ended = run()
   }

@@ -121,6 +121,30 @@ describe.each(testServers)('a subscription (%s)', (server) => {
     ])
   })
 
+  it('is left in the middle when somebody pauses it, and goes on there: nothing is missing and nothing comes twice', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url)
+    subscriber.answer(() => delay(100, 200))
+    const positions = await change(
+      database,
+      Array.from({ length: 250 }, () => randomUUID()),
+    )
+    await eventually(() => subscriber.posted.length > 10)
+    await database.sql`update mediadock.subscriptions set state = 'paused' where name = ${name}`
+    // It was given back: its lease is over.
+    await eventually(
+      async () => (await database.sql`select from mediadock.subscriptions where name = ${name} and leased_until <= now()`).length > 0,
+    )
+    const answered = subscriber.posted.length
+    expect(answered).toBeLessThan(250)
+    await delay(300)
+    expect(subscriber.posted).toHaveLength(answered)
+    subscriber.answer(() => 200)
+    await database.sql`update mediadock.subscriptions set state = 'active' where name = ${name}`
+    await eventually(async () => (await stateOf(database, name)).position === positions.at(-1))
+    expect(subscriber.ids().toSorted()).toEqual(positions)
+  })
+
   it('stops when it has failed for as long as it is tried', async () => {
     const subscriber = await startSubscriber()
     const name = await subscribe(database, subscriber.url)
