@@ -59,6 +59,11 @@ describe('a planted import', () => {
     expect(violations.filter(({ from }) => from === `src/${room}/planted-${at}.ts`).map(({ to }) => to)).toContain(`src/${target}`)
   })
 
+  it('of drizzle-orm is refused outside drizzle.ts, of its types it is not', () => {
+    const from = violations.filter(({ to }) => to.includes('/drizzle-orm/')).map((violation) => violation.from)
+    expect(from.sort()).toEqual(['src/wire/planted-drizzle-later.ts', 'src/wire/planted-drizzle.ts'])
+  })
+
   it('of a circle is refused, and nothing that was not planted', () => {
     expect(violations).toContainEqual(expect.objectContaining({ from: 'src/wire/planted-circle-a.ts', to: 'src/wire/planted-circle-b.ts' }))
     expect(violations.filter(({ from }) => !from.includes('/planted-'))).toEqual([])
@@ -78,6 +83,9 @@ async function plant(copy: string, room: string, target: string, at: number): Pr
   if (at > 0) return
   await fs.writeFile(path.join(copy, 'src/wire/planted-circle-a.ts'), "import { b } from './planted-circle-b.ts'\nexport const a = b\n")
   await fs.writeFile(path.join(copy, 'src/wire/planted-circle-b.ts'), "import { a } from './planted-circle-a.ts'\nexport const b = a\n")
+  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle.ts'), "import { sql } from 'drizzle-orm'\nexport const one = sql`1`\n")
+  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle-later.ts'), "export const pg = () => import('drizzle-orm/pg-core')\n")
+  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle-type.ts'), "import type { SQL } from 'drizzle-orm'\nexport type One = SQL\n")
 }
 
 async function cruise(copy: string): Promise<{ from: string; to: string }[]> {

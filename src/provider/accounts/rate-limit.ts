@@ -1,7 +1,7 @@
-import { sql, type SQL } from 'drizzle-orm'
 import type { Response } from 'express'
 import { HttpError } from '../../runtime/http/http.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'

@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import type { z } from 'zod'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

@@ -1,4 +1,3 @@
-import { sql } from 'drizzle-orm'
 import {
   bigint,
   boolean,
@@ -10,11 +9,12 @@ import {
   numeric,
   pgSchema,
   primaryKey,
+  sql,
   text,
   timestamp,
   uniqueIndex,
   uuid,
-} from 'drizzle-orm/pg-core'
+} from '../../runtime/postgres/drizzle.ts'
 import { requestStatuses, type Output } from '../../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 

@@ -17,9 +17,9 @@
  *
  * `deps` is { db, secretKey, clock }; only createKey needs the secretKey.
  */
-import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import { createPool, type Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

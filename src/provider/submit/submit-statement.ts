@@ -1,6 +1,6 @@
-import { sql, type SQL, type StringChunk } from 'drizzle-orm'
 import postgres from 'postgres'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL, type StringChunk } from '../../runtime/postgres/drizzle.ts'
 import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'

@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Environment } from '../domain/keys.ts'

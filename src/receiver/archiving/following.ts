@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as archive from '../domain/archive-schema.ts'

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, boolean, check, index, integer, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { bigint, boolean, check, index, integer, primaryKey, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 // Written by the archive alone, and only while there is one: landing knows nothing of it.

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigserial, index, integer, jsonb, primaryKey, real, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { bigserial, index, integer, jsonb, primaryKey, real, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */

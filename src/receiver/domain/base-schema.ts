@@ -1,4 +1,4 @@
-import { customType, pgSchema, timestamp } from 'drizzle-orm/pg-core'
+import { customType, pgSchema, timestamp } from '../../runtime/postgres/drizzle.ts'
 
 export const mediadock = pgSchema('mediadock')
 

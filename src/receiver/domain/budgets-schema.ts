@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, boolean, integer, text } from 'drizzle-orm/pg-core'
+import { bigint, boolean, integer, sql, text } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /** The calls that a key may still make, per key and over all replicas: see call-budget.ts. */

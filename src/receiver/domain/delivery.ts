@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { notificationSchema, type Notification } from '../../wire/schemas.ts'
 
 /** An authentic delivery, ready to be made durable. */

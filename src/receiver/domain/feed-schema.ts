@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, bigserial, boolean, check, customType, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { bigint, bigserial, boolean, check, customType, primaryKey, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { index, integer, jsonb, numeric, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /**

@@ -1,5 +1,18 @@
-import { sql } from 'drizzle-orm'
-import { bigint, bigserial, boolean, index, integer, jsonb, primaryKey, real, smallint, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core'
+import {
+  bigint,
+  bigserial,
+  boolean,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  real,
+  smallint,
+  sql,
+  text,
+  uniqueIndex,
+  uuid,
+} from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 // What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.

@@ -1,4 +1,3 @@
-import { sql } from 'drizzle-orm'
 import {
   bigint,
   boolean,
@@ -10,9 +9,10 @@ import {
   numeric,
   primaryKey,
   smallint,
+  sql,
   text,
   uuid,
-} from 'drizzle-orm/pg-core'
+} from '../../runtime/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 

@@ -1,5 +1,4 @@
-import { sql } from 'drizzle-orm'
-import { bigint, integer, text, unique, uuid } from 'drizzle-orm/pg-core'
+import { bigint, integer, sql, text, unique, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /** Services to which each change of the feed is posted: one row for each, which landing neither reads nor writes. */

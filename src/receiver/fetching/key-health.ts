@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { KeyHealth } from './call-budget.ts'

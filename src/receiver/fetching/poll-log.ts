@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import type { Counter } from 'prom-client'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { createWriteBehind } from '../../runtime/write-behind.ts'
 import * as onCall from '../domain/on-call-schema.ts'

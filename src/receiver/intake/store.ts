@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer'
-import { sql, type SQL } from 'drizzle-orm'
 import { atMost } from '../../runtime/postgres/at-most.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

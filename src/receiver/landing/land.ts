@@ -1,7 +1,7 @@
-import { sql, type SQL } from 'drizzle-orm'
 import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'

@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { parseNotification } from '../domain/delivery.ts'

@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

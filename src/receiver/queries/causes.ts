@@ -1,6 +1,6 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'

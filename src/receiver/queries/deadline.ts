@@ -1,6 +1,6 @@
-import type { SQLWrapper } from 'drizzle-orm'
 import type postgres from 'postgres'
 import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
+import type { SQLWrapper } from '../../runtime/postgres/drizzle.ts'
 import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../runtime/postgres/errors.ts'
 import { clientOf, type Database, databaseOn, type Executor } from '../../runtime/postgres/postgres.ts'
 

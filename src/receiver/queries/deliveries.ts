@@ -1,6 +1,6 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

@@ -1,7 +1,7 @@
-import { sql } from 'drizzle-orm'
 import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

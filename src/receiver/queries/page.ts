@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { z } from 'zod'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */

@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'

@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'

@@ -1,5 +1,5 @@
-import { sql } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'

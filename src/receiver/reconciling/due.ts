@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'

@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import * as schema from '../domain/schema.ts'
 import type { PollOutcome } from '../domain/schema.ts'

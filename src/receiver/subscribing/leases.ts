@@ -1,6 +1,6 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { atMost } from '../../runtime/postgres/at-most.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'

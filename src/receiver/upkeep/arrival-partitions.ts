@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 
 /** Longer than any dump holds its locks: a day that is made ahead needs nobody's lock when it comes. */

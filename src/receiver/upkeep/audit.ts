@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import { withDeadline } from '../../runtime/deadline.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { type Database } from '../../runtime/postgres/postgres.ts'
 import { failureWords } from '../../runtime/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'

@@ -1,6 +1,6 @@
 import os from 'node:os'
-import { sql, type StringChunk } from 'drizzle-orm'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { version } from '../../runtime/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'

@@ -1,6 +1,6 @@
-import { sql } from 'drizzle-orm'
 import type { Logger } from '../../runtime/logger.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'

@@ -1,7 +1,7 @@
 import type http from 'node:http'
-import { readMigrationFiles } from 'drizzle-orm/migrator'
 import { withDeadline } from '../deadline.ts'
 import type { Logger } from '../logger.ts'
+import { readMigrationFiles } from '../postgres/drizzle.ts'
 import { isMissingTable } from '../postgres/errors.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
 

@@ -1,4 +1,4 @@
-import { sql, type SQL } from 'drizzle-orm'
+import { sql, type SQL } from './drizzle.ts'
 
 const sizes = [1, 10, 100, 1000]
 

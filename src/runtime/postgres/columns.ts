@@ -1,4 +1,4 @@
-import { getTableColumns, getViewSelectedFields, is, Column, StringChunk, View, type Table } from 'drizzle-orm'
+import { Column, getTableColumns, getViewSelectedFields, is, StringChunk, type Table, View } from './drizzle.ts'
 import type { ColumnName, Described } from './rows.ts'
 
 /** Names of columns as the text of a statement has them, by themselves. */

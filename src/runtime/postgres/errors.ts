@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { DrizzleQueryError } from 'drizzle-orm/errors'
 import postgres from 'postgres'
+import { DrizzleQueryError } from './drizzle.ts'
 
 /**
  * SQLSTATE classes that speak of the connection (08), the transaction (25, 40),

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { readMigrationFiles } from 'drizzle-orm/migrator'
 import postgres from 'postgres'
 import { withDeadline } from '../deadline.ts'
+import { readMigrationFiles } from './drizzle.ts'
 import { hadToGiveWay, metALock } from './errors.ts'
 import { buildIndex, indexesAfter, missingIndexes, withoutLargeIndexes } from './large-indexes.ts'
 import { parsePostgresUrl } from './url.ts'

@@ -1,7 +1,13 @@
-import type { Assume, SQL, SQLWrapper } from 'drizzle-orm'
-import { PgDatabase, PgDialect } from 'drizzle-orm/pg-core'
-import { type PostgresJsQueryResultHKT, PostgresJsSession } from 'drizzle-orm/postgres-js/session'
 import postgres from 'postgres'
+import {
+  type Assume,
+  PgDatabase,
+  PgDialect,
+  type PostgresJsQueryResultHKT,
+  PostgresJsSession,
+  type SQL,
+  type SQLWrapper,
+} from './drizzle.ts'
 import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>

@@ -1,5 +1,5 @@
-import type { SQL } from 'drizzle-orm'
 import type postgres from 'postgres'
+import type { SQL } from './drizzle.ts'
 import { clientOf, statementOf, type Database } from './postgres.ts'
 
 /** By client, whether its connections end at Postgres itself; undefined until the first of them has been checked. */

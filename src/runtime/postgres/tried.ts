@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import type postgres from 'postgres'
+import { sql, type SQL } from './drizzle.ts'
 import { answered, databaseErrorOf, isConnectionLost } from './errors.ts'
 import { clientOf, databaseOn, type Database } from './postgres.ts'
 

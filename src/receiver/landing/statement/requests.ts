@@ -1,5 +1,5 @@
-import { sql, type SQL } from 'drizzle-orm'
 import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
 import * as schema from '../../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
