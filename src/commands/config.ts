@@ -16,6 +16,8 @@ Reads the receiver's settings as a start would, reaches its database, and asks t
 each key for its account, which costs one call of the key and nothing else. Says what a start
 would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
 `,
+  options: {},
+  words: ['check'],
   run: async (args, env) => {
     if (args.length !== 1 || args[0] !== 'check') throw new UsageError('config takes one word: check')
     return withReceiver(env, async ({ db, settings }) => {

@@ -5,7 +5,7 @@ import { listCommand } from './listing.ts'
 export const deliveriesCommand = listCommand({
   help: `
 mediadock deliveries [--state pending|processed|parked] [--outcome O] [--reason R] [--request-id ID]
-                     [--webhook-id ID] [--key-name N] [--model M] [--ids ID,ID…] [--q TEXT]
+                     [--webhook-id ID] [--key-name N] [--model M] [--flag F] [--ids ID,ID…] [--q TEXT]
                      [--min-arrivals N] [--min-ack-ms N] [--min-skew-seconds N] [--since T] [--until T]
                      [--limit N] [--json]
 

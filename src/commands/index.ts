@@ -1,6 +1,4 @@
-import type { Command } from './usage.ts'
-
-type Entry = { summary: string; load: () => Promise<Command> }
+import type { Entry } from './usage.ts'
 
 /** Every command by its first word; only the one that is run is loaded. */
 export const commands: Record<string, Entry> = {
@@ -67,6 +65,10 @@ export const commands: Record<string, Entry> = {
   provider: {
     summary: "the provider's developer console, on the command line",
     load: async () => (await import('./provider.ts')).providerCommand,
+  },
+  completion: {
+    summary: 'print what makes a shell complete all of these',
+    load: async () => (await import('./completion.ts')).completionCommand(commands),
   },
 }
 

@@ -4,6 +4,8 @@ import { cell } from './listing.ts'
 import { withReceiver } from './processing.ts'
 import { printJson, printTable, type Command } from './usage.ts'
 
+const options = { json: { type: 'boolean' } } as const
+
 export const keysCommand: Command = {
   help: `
 mediadock keys [--json]
@@ -12,8 +14,9 @@ The keys that are configured, and those that are not any more and whose secret h
 when each last matched, what it has left of its calls in this minute, and whether it rests.
 Neither API keys nor secrets are shown; the fingerprint is the beginning of the secret's SHA-256.
 `,
+  options,
   run: async (args, env) => {
-    const { values } = parseArgs({ args, options: { json: { type: 'boolean' } } })
+    const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings: { keys, fetchRatePerMinute } }) => {
       const states = await readKeys(db, { keys, fetchRatePerMinute, now: new Date() })
       if (values.json) states.forEach(printJson)

@@ -1,12 +1,12 @@
 import { parseArgs } from 'node:util'
-import type { z } from 'zod'
+import { z } from 'zod'
 import { ago } from '../receiver/queries/ago.ts'
 import { InvalidFilterError, maxLimit, parseFilters, type Paging } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { createPool, type Database } from '../runtime/postgres/postgres.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
-import { printJson, printTable, UsageError, type Command } from './usage.ts'
+import { printJson, printTable, UsageError, type Command, type CommandOptions } from './usage.ts'
 
 export type Listing<S extends z.ZodObject, T> = {
   help: string
@@ -18,13 +18,16 @@ export type Listing<S extends z.ZodObject, T> = {
 }
 
 const defaultRows = 50
+const switches = ['json']
+const valued = ['limit']
 
 /** A command that prints a list of the API: as a table, or one JSON line for each item. */
 export function listCommand<S extends z.ZodObject, T>({ help, filters, list, headings, row }: Listing<S, T>): Command {
   return {
     help,
+    options: optionsOf({ filters, switches, valued }),
     run: async (args, env) => {
-      const { words, options } = readWords(args, { filters, switches: ['json'], valued: ['limit'] })
+      const { words, options } = readWords(args, { filters, switches, valued })
       if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
       const { json, limit, ...given } = options
       const wanted = limit === undefined ? defaultRows : Number(limit)
@@ -69,16 +72,26 @@ type Options = Record<string, string | true | undefined>
 
 export type Accepted = { filters: z.ZodObject; switches: readonly string[]; valued?: readonly string[] }
 
+/** Each filter as an option, with its values where it has a few, and the other options. */
+export function optionsOf({ filters, switches, valued = [] }: Accepted): CommandOptions {
+  const fromFilters = Object.entries<z.ZodType>(filters.shape).map(([name, schema]) => {
+    const inner = schema instanceof z.ZodOptional ? schema.unwrap() : schema
+    const values = inner instanceof z.ZodEnum ? { values: inner.options.map(String) } : {}
+    return [toOption(name), { type: 'string' as const, ...values }] as const
+  })
+  return Object.fromEntries([
+    ...fromFilters,
+    ...valued.map((name) => [name, { type: 'string' as const }] as const),
+    ...switches.map((name) => [name, { type: 'boolean' as const }] as const),
+  ])
+}
+
 /** The words of a command and its options: filters, switches, and others with a value. `--request_id` is read like `--request-id`. */
-export function readWords(args: readonly string[], { filters, switches, valued = [] }: Accepted): { words: string[]; options: Options } {
-  const names = [...Object.keys(filters.shape).map(toOption), ...valued]
+export function readWords(args: readonly string[], accepted: Accepted): { words: string[]; options: Options } {
   const { values, positionals } = parseArgs({
     args: args.map((arg) => arg.replace(/^--[\w-]+/, toOption)),
     allowPositionals: true,
-    options: {
-      ...Object.fromEntries(names.map((name) => [name, { type: 'string' as const }])),
-      ...Object.fromEntries(switches.map((name) => [name, { type: 'boolean' as const }])),
-    },
+    options: optionsOf(accepted),
   })
   const options = Object.entries(values).map(([name, value]) => [name, value === true ? true : String(value)])
   return { words: positionals, options: Object.fromEntries(options) }

@@ -11,6 +11,8 @@ import { printJson, UsageError, type Command } from './usage.ts'
 const waitMs = 15_000
 const lookMs = 200
 
+const options = { json: { type: 'boolean' } } as const
+
 export const mediaCommand: Command = {
   help: `
 mediadock media remove <request_id> [--json]
@@ -22,8 +24,10 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 
   mediadock media remove 2f0d6c1e-0000-4000-8000-000000000001
 `,
+  options,
+  words: ['remove'],
   run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } })
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [what, given, ...more] = positionals
     if (what !== 'remove') throw new UsageError('media takes: remove <request_id>')
     if (more.length > 0) throw new UsageError('media remove takes one request_id')

@@ -25,6 +25,8 @@ Set MIGRATE_ON_START=false to leave this to a step of the deployment.
 
   DATABASE_URL=postgres://… mediadock migrate receiver
 `,
+  options: {},
+  words: [...programs, 'all'],
   run: async ([what = 'all'], env) => {
     const wanted = programs.filter((program) => what === 'all' || what === program)
     if (wanted.length === 0) throw new UsageError('migrate takes one of receiver, provider, all')

@@ -62,6 +62,15 @@ const actions: Record<string, Action> = {
   },
 }
 
+const options = {
+  account: { type: 'string' },
+  name: { type: 'string' },
+  environment: { type: 'string', values: ['live', 'sandbox'] },
+  scopes: { type: 'string', values: ['generate', 'read', 'generate,read'] },
+  credits: { type: 'string' },
+  json: { type: 'boolean' },
+} as const
+
 export const providerCommand: Command = {
   help: `
 mediadock provider keys create --account A --name N --environment live|sandbox [--scopes generate,read] [--json]
@@ -80,28 +89,19 @@ The API key and the signing secret of a new key are shown once. --json prints on
   mediadock provider credits grant --account acme --credits 500
   mediadock provider faults set 0198… duplicate=0.2 drop=0.1
 `,
+  options,
+  words: Object.keys(actions),
   run: async (args, env) => {
-    const { values, positionals } = parseArgs({
-      args,
-      allowPositionals: true,
-      options: {
-        account: { type: 'string' },
-        name: { type: 'string' },
-        environment: { type: 'string' },
-        scopes: { type: 'string' },
-        credits: { type: 'string' },
-        json: { type: 'boolean' },
-      },
-    })
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [first = '', second = ''] = positionals
     const [action, words] = actions[`${first} ${second}`]
       ? [actions[`${first} ${second}`], positionals.slice(2)]
       : [actions[first], positionals.slice(1)]
     if (!action) throw new UsageError('unknown action; mediadock provider --help lists them')
-    const options = Object.fromEntries(Object.entries(values))
+    const given = Object.fromEntries(Object.entries(values))
     // Only a new key's secret is encrypted; all else works without the key to the secrets.
     const secretKey = action === actions['keys create'] ? await secretKeyOf(env) : undefined
-    return withProvider(env, secretKey, async (deps) => (await action(deps, words, options)) ?? 0)
+    return withProvider(env, secretKey, async (deps) => (await action(deps, words, given)) ?? 0)
   },
 }
 

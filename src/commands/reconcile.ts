@@ -6,6 +6,8 @@ import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
+const options = { json: { type: 'boolean' } } as const
+
 export const reconcileCommand: Command = {
   help: `
 mediadock reconcile [request_id] [--json]
@@ -16,8 +18,9 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
   mediadock reconcile
   mediadock reconcile 2f0d6c1e-0000-4000-8000-000000000001
 `,
+  options,
   run: async (args, env) => {
-    const { values, positionals } = parseArgs({ args, allowPositionals: true, options: { json: { type: 'boolean' } } })
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [given, ...more] = positionals
     if (more.length > 0) throw new UsageError('reconcile takes one request_id, or none')
     const requestId = given === undefined ? undefined : requestIdSchema.safeParse(given)

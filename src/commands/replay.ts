@@ -7,11 +7,13 @@ import { countDeliveries } from '../receiver/queries/deliveries.ts'
 import { deliveryFiltersSchema, type DeliveryFilters } from '../receiver/queries/filters.ts'
 import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
-import { cell, filtersOf, readWords } from './listing.ts'
+import { cell, filtersOf, optionsOf, readWords } from './listing.ts'
 import { withProcessing } from './processing.ts'
 import { printJson, printTable, UsageError, type Command } from './usage.ts'
 
 type Options = { dryRun: boolean; interrupted: AbortSignal }
+
+const accepted = { filters: deliveryFiltersSchema, switches: ['dry-run', 'json'] }
 
 export const replayCommand: Command = {
   help: `
@@ -26,8 +28,9 @@ what is in progress. Exit 1 when something could not be replayed.
   mediadock replay --state parked --reason key_mismatch
   mediadock replay 5d41402a-bc4b-2a76-b971-9d911017c592
 `,
+  options: optionsOf(accepted),
   run: async (args, env) => {
-    const { words: ids, options } = readWords(args, { filters: deliveryFiltersSchema, switches: ['dry-run', 'json'] })
+    const { words: ids, options } = readWords(args, accepted)
     const { 'dry-run': dryRun = false, json = false, ...given } = options
     const filters = filtersOf(deliveryFiltersSchema, given)
     const filtered = Object.keys(filters).length > 0

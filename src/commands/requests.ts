@@ -8,7 +8,7 @@ import type { Command } from './usage.ts'
 const listing = listCommand({
   help: `
 mediadock requests [--status IN_QUEUE|IN_PROGRESS|COMPLETED|FAILED|CANCELED] [--overdue [true|false]]
-                   [--model M] [--key-name N] [--since T] [--until T] [--limit N] [--json]
+                   [--model M] [--key-name N] [--q TEXT] [--since T] [--until T] [--limit N] [--json]
 
 Times are ISO 8601, or an age like 15m, 2h, 1d. --json prints one line for each request.
 Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.

@@ -4,6 +4,8 @@ import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
 import { withReceiver } from './processing.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
+const options = { json: { type: 'boolean' } } as const
+
 /** The start of the receivers is not known here: it excuses nothing. */
 const startedAt = new Date(0)
 
@@ -17,8 +19,9 @@ last minutes. Ends with 1 while something is critical, else with 0.
   mediadock status
   mediadock status --json | jq -r '.problems[].text'
 `,
+  options,
   run: async (args, env) => {
-    const { values } = parseArgs({ args, options: { json: { type: 'boolean' } } })
+    const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
       const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
       const now = await readNow(db, {

@@ -40,6 +40,8 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
   remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
 }
 
+const options = { json: { type: 'boolean' }, from: { type: 'string' }, 'retry-hours': { type: 'string' } } as const
+
 export const subscriptionsCommand: Command = {
   help: `
 mediadock subscriptions [list] [--json]
@@ -57,9 +59,9 @@ where that is not answered 2xx.
   mediadock subscriptions test gallery
   mediadock subscriptions resume gallery --from oldest
 `,
+  options,
+  words: ['list', ...Object.keys(acts)],
   run: async (args, env) => {
-    const text = { type: 'string' as const }
-    const options = { json: { type: 'boolean' as const }, from: text, 'retry-hours': text }
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [what = 'list', name = '', url, ...more] = positionals
     const { json = false, from, 'retry-hours': hours } = values

@@ -1,8 +1,10 @@
 import { arrivalFiltersSchema } from '../receiver/queries/filters.ts'
 import { followArrivals, fromNow } from '../receiver/queries/follow-arrivals.ts'
 import { withDatabase } from './database.ts'
-import { cell, filtersOf, readWords, withPool } from './listing.ts'
+import { cell, filtersOf, optionsOf, readWords, withPool } from './listing.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
+
+const accepted = { filters: arrivalFiltersSchema, switches: ['json'] }
 
 export const tailCommand: Command = {
   help: `
@@ -13,8 +15,9 @@ Prints arrivals as they are logged, until Ctrl-C. The filters are those of media
   mediadock tail --outcome refused
   mediadock tail --json | jq -r .reason
 `,
+  options: optionsOf(accepted),
   run: async (args, env) => {
-    const { words, options } = readWords(args, { filters: arrivalFiltersSchema, switches: ['json'] })
+    const { words, options } = readWords(args, accepted)
     if (words.length > 0) throw new UsageError(`"${cell(words[0] ?? '')}" is not an option; --help shows them`)
     const { json, ...given } = options
     const filters = filtersOf(arrivalFiltersSchema, given)

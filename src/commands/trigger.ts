@@ -28,6 +28,8 @@ const samples: Record<string, Sample> = {
   stale: { body: ok({ images: [{ url: image }] }, 'sample-image'), ageSeconds: 301, expected: 401 },
 }
 
+const options = { url: { type: 'string' }, secret: { type: 'string' }, 'request-id': { type: 'string' } } as const
+
 export const triggerCommand: Command = {
   help: `
 mediadock trigger <${Object.keys(samples).join('|')}>
@@ -41,12 +43,10 @@ the answer is the one that such a delivery should get.
   mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks
 `,
+  options,
+  words: Object.keys(samples),
   run: async (args, env) => {
-    const { values, positionals } = parseArgs({
-      args,
-      allowPositionals: true,
-      options: { url: { type: 'string' }, secret: { type: 'string' }, 'request-id': { type: 'string' } },
-    })
+    const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [kind = '', ...more] = positionals
     const sample = samples[kind]
     if (!sample || more.length > 0) throw new UsageError(`trigger takes one of ${Object.keys(samples).join(', ')}`)

@@ -6,12 +6,22 @@ export class UsageError extends Error {
   code = 'usage' as const
 }
 
+/** What a command takes besides `--help`, as `parseArgs` wants it; `values` where only these are meant. */
+export type CommandOptions = Readonly<Record<string, { type: 'string' | 'boolean'; values?: readonly string[] }>>
+
 export type Command = {
   /** What `--help` prints: forms, options, examples. */
   help: string
+  /** The same that `run` parses by: what a shell completes cannot go stale. */
+  options: CommandOptions
+  /** What its words may be, where that is known: one or several each, like `keys list`. */
+  words?: readonly string[]
   /** Answers the exit code. */
   run: (args: string[], env: ProcessEnvironment) => Promise<number>
 }
+
+/** A command in the list of all; only the one that is run is loaded. */
+export type Entry = { summary: string; load: () => Promise<Command> }
 
 // JSON itself escapes only the controls of ASCII: a terminal obeys others too.
 const steering = /[^\P{C}\n]|[\u2028\u2029]/gu

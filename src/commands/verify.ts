@@ -4,6 +4,8 @@ import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
 import { printJson, type Command } from './usage.ts'
 
+const options = { reason: { type: 'string' }, json: { type: 'boolean' } } as const
+
 export const verifyCommand: Command = {
   help: `
 mediadock verify [--reason R] [--json]
@@ -15,8 +17,9 @@ added. The five minutes are judged against the time of arrival. A running receiv
   mediadock verify
   mediadock verify --reason no_matching_secret
 `,
+  options,
   run: async (args, env) => {
-    const { values } = parseArgs({ args, options: { reason: { type: 'string' }, json: { type: 'boolean' } } })
+    const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
       const deps = { db, keys: () => settings.keys, onStored: () => {} }
       const verified = await auditedCommand({
