@@ -6,7 +6,8 @@ import type { ReceiverSettings } from '../receiver/settings.ts'
 import { isUpToDate } from '../runtime/postgres/migrate.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
 import { withReceiver } from './processing.ts'
-import { printable, printTable, UsageError, type Command } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printable, UsageError, type Command } from './usage.ts'
 
 export const configCommand: Command = {
   help: `

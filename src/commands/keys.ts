@@ -2,7 +2,8 @@ import { parseArgs } from 'node:util'
 import { readKeys } from '../receiver/queries/keys.ts'
 import { cell } from './listing.ts'
 import { withReceiver } from './processing.ts'
-import { printJson, printTable, type Command } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printJson, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
 

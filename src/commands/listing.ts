@@ -6,7 +6,8 @@ import type { Page } from '../receiver/queries/page.ts'
 import { createPool, type Database } from '../runtime/postgres/postgres.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
-import { printJson, printTable, UsageError, type Command, type CommandOptions } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printJson, UsageError, type Command, type CommandOptions } from './usage.ts'
 
 export type Listing<S extends z.ZodObject, T> = {
   help: string

@@ -5,7 +5,8 @@ import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
-import { printJson, printTable, required, UsageError, type Command } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printJson, required, UsageError, type Command } from './usage.ts'
 
 type Options = { account?: string; name?: string; environment?: string; scopes?: string; credits?: string; json?: boolean }
 type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>

@@ -9,7 +9,8 @@ import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, optionsOf, readWords } from './listing.ts'
 import { withProcessing } from './processing.ts'
-import { printJson, printTable, UsageError, type Command } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printJson, UsageError, type Command } from './usage.ts'
 
 type Options = { dryRun: boolean; interrupted: AbortSignal }
 

@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { readNow } from '../receiver/on-call/now.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
 import { withReceiver } from './processing.ts'
+import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
@@ -38,7 +39,7 @@ last minutes. Ends with 1 while something is critical, else with 0.
         const { minutes, arrivals } = recent
         printJson({ at: now.at.toISOString(), problems, recent: { minutes, arrivals }, pending, oldest_seconds, parked, overdue, backlog })
       } else {
-        for (const { severity, text } of problems) process.stdout.write(`${severity.padEnd(8)}  ${printable(text)}\n`)
+        for (const { severity, text } of problems) process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
         const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
         process.stdout.write(

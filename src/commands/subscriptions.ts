@@ -15,7 +15,8 @@ import {
 import { actorHere, auditedCommand } from './audited-command.ts'
 import { cell } from './listing.ts'
 import { withReceiver, type WithReceiver } from './processing.ts'
-import { printable, printJson, printTable, UsageError, type Command } from './usage.ts'
+import { printTable } from './terminal.ts'
+import { printable, printJson, UsageError, type Command } from './usage.ts'
 
 type Given = { from: FeedPlace | undefined; retryHours: number | undefined; url: string | undefined }
 type Done = Record<string, unknown> | undefined

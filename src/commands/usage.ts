@@ -42,17 +42,6 @@ export function printable(text: string): string {
   return text.replaceAll(steering, '·')
 }
 
-/** Rows as aligned columns that fit the terminal; the last column gets what is left. */
-export function printTable(headings: readonly string[], rows: readonly (readonly string[])[]): void {
-  const widths = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))
-  const line = (cells: readonly string[]) =>
-    cells.map((cell, at) => (at === cells.length - 1 ? cell : cell.padEnd(widths[at] ?? 0))).join('  ')
-  const columns = process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY
-  for (const text of [headings, ...rows].map(line)) {
-    process.stdout.write(`${text.length > columns ? `${text.slice(0, columns - 1)}…` : text}\n`)
-  }
-}
-
 export function required(value: string | undefined, name: string): string {
   if (value === undefined || value === '') throw new UsageError(`${name} is missing`)
   return value

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { usage } from '../../src/commands/index.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { linesOf, mediadock } from './mediadock.ts'
+import { hasTerminals, linesOf, mediadock, mediadockInTerminal } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -74,6 +74,26 @@ describe('mediadock deliveries', () => {
     expect(nothing).toEqual([])
     expect(landed).toMatchObject([{ id: ids.processed }])
     expect(newer).toMatchObject([{ id: ids.processed }])
+  })
+})
+
+describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
+  const inTerminal = (columns: number, env: Record<string, string>, ...args: string[]) =>
+    mediadockInTerminal({ DATABASE_URL: database.url, ...env }, columns, 'deliveries', ...args)
+
+  it('has colours, and ids that can be copied; with --json, in a pipe or under NO_COLOR it has none', async () => {
+    const [coloured, json, without] = await Promise.all([
+      inTerminal(140, {}),
+      inTerminal(140, {}, '--json'),
+      inTerminal(140, { NO_COLOR: '1' }),
+    ])
+    const { stdout: piped } = await run('deliveries')
+    expect(coloured).toContain('\u001b[33mparked')
+    for (const shown of [coloured, without, piped])
+      for (const id of [ids.parked, ids.processed, requests.landed]) expect(shown).toContain(id)
+    expect(without).toMatch(/^[^\n]+…[^\n]+$/m)
+    for (const line of without.trimEnd().split('\n')) expect(line.length).toBeLessThanOrEqual(140)
+    for (const plain of [json, without, piped]) expect(plain).not.toContain('\u001b')
   })
 })
 

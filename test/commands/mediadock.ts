@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import path from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -16,6 +16,18 @@ export async function mediadock(env: Record<string, string>, ...args: string[]):
   const child = spawn(process.execPath, [cli, ...args], { env: settings, stdio: ['ignore', 'pipe', 'pipe'] })
   const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')])
   return { code: child.exitCode, stdout, stderr }
+}
+
+/** Whether there is what gives a command a terminal: `script` of util-linux. */
+export const hasTerminals = spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false
+
+/** The same in a terminal of this many columns: what a person sees, stdout and stderr alike. Words without spaces only. */
+export async function mediadockInTerminal(env: Record<string, string>, columns: number, ...args: string[]): Promise<string> {
+  const command = `stty cols ${columns}; exec '${process.execPath}' '${cli}' ${args.join(' ')}`
+  const settings = { ...childEnv, GENERATION_KEYS: JSON.stringify([liveKey, sandboxKey]), TERM: 'xterm-256color', ...env }
+  const child = spawn('script', ['-qec', command, '/dev/null'], { env: settings, stdio: ['ignore', 'pipe', 'inherit'] })
+  const [shown] = await Promise.all([text(child.stdout), once(child, 'exit')])
+  return shown.replaceAll('\r\n', '\n')
 }
 
 /** What --json printed. */
