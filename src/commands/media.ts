@@ -6,6 +6,7 @@ import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
+import { withProgress } from './progress.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 const waitMs = 15_000
@@ -45,7 +46,7 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
           work: () => removeMedia(db, requestId, new Date()),
         })
         if (!known) throw new Error(`nobody tracks request ${requestId}`)
-        const left = await waitForFiles(db, files)
+        const left = await withProgress('waiting for receivers to delete the files', (say) => waitForFiles(db, files, say))
         if (values.json) printJson({ media, files: files.length, files_left: left })
         else process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
         if (left > 0) process.stderr.write('mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n')
@@ -56,11 +57,12 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 }
 
 /** How many are left when none is, or after a while. */
-async function waitForFiles(db: Database, files: readonly string[]): Promise<number> {
+async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
   const until = performance.now() + waitMs
   for (;;) {
     const left = files.length === 0 ? [] : await stillThere(db, files, new Date())
     if (left.length === 0 || performance.now() > until) return left.length
+    say(`${left.length} of ${files.length} files still to be deleted`)
     await delay(lookMs)
   }
 }

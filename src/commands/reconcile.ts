@@ -4,6 +4,7 @@ import { reconcileOne, runOnce } from '../receiver/reconciling/reconciler.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withProcessing } from './processing.ts'
+import { withProgress } from './progress.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
@@ -32,10 +33,11 @@ the budget does not allow is postponed; the reconciler of a running receiver goe
         action: requestId === undefined ? 'reconcile_run' : 'reconcile',
         target: requestId?.data,
         detailOf: (counts) => counts,
-        work: async () => {
-          if (requestId) return reconcileOne(deps, requestId.data)
-          return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
-        },
+        work: () =>
+          withProgress(requestId ? 'polling the provider' : 'polling the provider for what is overdue', async () => {
+            if (requestId) return reconcileOne(deps, requestId.data)
+            return (await recorded(deps, 'manual', () => runOnce(deps, interrupted))).run
+          }),
       })
       if (!run) throw new Error(`nobody tracks request ${requestId?.data}`)
       const { scanned, landed, running, notFound, failed, postponed } = run

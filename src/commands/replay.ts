@@ -9,6 +9,7 @@ import { filtersAsTarget } from '../receiver/upkeep/audit.ts'
 import { auditedCommand } from './audited-command.ts'
 import { cell, filtersOf, optionsOf, readWords } from './listing.ts'
 import { withProcessing } from './processing.ts'
+import { withProgress } from './progress.ts'
 import { printTable } from './terminal.ts'
 import { printJson, UsageError, type Command } from './usage.ts'
 
@@ -62,11 +63,21 @@ function countsOf({ replayed, changed, failed }: Replayed) {
 async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryRun, interrupted }: Options): Promise<Replayed> {
   const count = await countDeliveries(deps.db, filters)
   process.stderr.write(`${count} ${count === 1 ? 'delivery' : 'deliveries'} to replay\n`)
-  const onProgress = (done: number) => {
-    // On a terminal one line that counts, in a log one line now and then.
-    if (process.stderr.isTTY) process.stderr.write(`\r${done} of ${count}${done >= count ? '\n' : ''}`)
-    else if (done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
-  }
+  return withProgress(`0 of ${count}`, (say) => {
+    const onProgress = (done: number) => {
+      say(`${done} of ${count}`)
+      // In a log one line now and then.
+      if (!process.stderr.isTTY && done % 1000 === 0) process.stderr.write(`${done} of ${count}\n`)
+    }
+    return replayPages(deps, filters, { dryRun, interrupted, onProgress })
+  })
+}
+
+async function replayPages(
+  deps: WorkerDeps,
+  filters: DeliveryFilters,
+  { dryRun, interrupted, onProgress }: Options & { onProgress: (done: number) => void },
+): Promise<Replayed> {
   const all = nothing()
   let before = 0
   do {
@@ -106,13 +117,16 @@ function add(all: Replayed, { replayed, changes }: Replay): void {
 
 async function replayEach(deps: WorkerDeps, ids: readonly string[], { dryRun, interrupted }: Options): Promise<Replayed> {
   const all = nothing()
-  for (const id of ids) {
-    if (interrupted.aborted) break
-    const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
-    if (!replay) all.failed.push({ delivery_id: id, message: 'there is no such delivery' })
-    if (replay) add(all, replay)
-  }
-  return all
+  return withProgress(`0 of ${ids.length}`, async (say) => {
+    for (const [at, id] of ids.entries()) {
+      if (interrupted.aborted) break
+      const replay = await replayDelivery(deps, id.toLowerCase(), { dryRun })
+      if (!replay) all.failed.push({ delivery_id: id, message: 'there is no such delivery' })
+      if (replay) add(all, replay)
+      say(`${at + 1} of ${ids.length}`)
+    }
+    return all
+  })
 }
 
 function asJson({ bytes: _bytes, changed: _changed, ...replayed }: Replayed) {

@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util'
 import { verifyQuarantine } from '../receiver/intake/quarantine.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withReceiver } from './processing.ts'
+import { withProgress } from './progress.ts'
 import { printJson, type Command } from './usage.ts'
 
 const options = { reason: { type: 'string' }, json: { type: 'boolean' } } as const
@@ -27,7 +28,7 @@ added. The five minutes are judged against the time of arrival. A running receiv
         action: 'verify_quarantine',
         target: values.reason,
         detailOf: (counts) => counts,
-        work: () => verifyQuarantine(deps, { reason: values.reason }),
+        work: () => withProgress('verifying what was refused', () => verifyQuarantine(deps, { reason: values.reason })),
       })
       const { checked, accepted, refused } = verified
       if (values.json) printJson(verified)

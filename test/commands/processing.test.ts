@@ -5,7 +5,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
-import { linesOf, mediadock } from './mediadock.ts'
+import { hasTerminals, linesOf, mediadock, mediadockInTerminal } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -124,6 +124,18 @@ describe('mediadock reconcile', () => {
     expect(await database.sql`select request_id, key_name, outcome, detail from mediadock.polls`).toMatchObject([
       { request_id: overdue, key_name: 'live', outcome: 'result', detail: 'COMPLETED' },
     ])
+  })
+
+  it.skipIf(!hasTerminals)('says in a terminal what it does where that takes over a second, and takes it back', async () => {
+    await track(600)
+    stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
+    const shown = await mediadockInTerminal({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, 100, 'reconcile')
+    const taken = '\r\u001b[K'
+    expect(shown).toContain(`${taken}polling the provider for what is overdue, 1 s${taken}`)
+    expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
+    await track(600)
+    expect(await mediadockInTerminal({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, 100, 'reconcile')).toMatch(/^scanned 1/)
   })
 
   it('polls one request now, whatever its age', async () => {

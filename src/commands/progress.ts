@@ -1,0 +1,31 @@
+const quietMs = 1000
+const beatMs = 500
+
+/**
+ * Shows on a terminal's stderr what a command is doing, once that takes longer than a
+ * second: one line, with what `say` was last told and the seconds, and gone when it is done.
+ */
+export async function withProgress<T>(what: string, work: (say: (words: string) => void) => Promise<T>): Promise<T> {
+  const { stderr } = process
+  if (!stderr.isTTY) return work(() => {})
+  const started = performance.now()
+  let said = what
+  let shown = false
+  const show = () => {
+    const elapsedMs = performance.now() - started
+    if (elapsedMs < quietMs) return
+    shown = true
+    const line = `${said}, ${Math.floor(elapsedMs / 1000)} s`
+    // A line that is wrapped cannot be taken back; a terminal that knows no width says 0.
+    stderr.write(`\r\u001b[K${line.slice(0, (stderr.columns || 80) - 1)}`)
+  }
+  const beat = setInterval(show, beatMs)
+  try {
+    return await work((words) => {
+      said = words
+    })
+  } finally {
+    clearInterval(beat)
+    if (shown) stderr.write('\r\u001b[K')
+  }
+}
