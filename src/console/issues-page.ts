@@ -13,6 +13,7 @@ import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { badge, duration, foreign, number, pager, table, tabs, time, type Row, type Tone } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import { sparkline } from './parts/sparkline.ts'
 import { linkWith, queryOf, without, type Query } from './parts/url.ts'
 
 const path = '/issues'
@@ -98,7 +99,7 @@ function issueRow(issue: Issue, now: Date): Row {
         <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${foreign(one, 40)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
       html`${time(opened_at)}${worsened_at === null ? '' : html`<div class="soft">worse ${time(worsened_at, 'clock')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
       duration(Math.max(0, until.getTime() - Date.parse(opened_at))),
-      html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">at most ${number(peak)}</span>`}`,
+      html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">at most ${number(peak)}</span>`} ${sparkline(issue)}`,
       state === 'closed' ? '' : muteForm(issue),
     ],
   }

@@ -9,6 +9,7 @@ import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
+import { sparkline } from '../parts/sparkline.ts'
 
 /** What to press, by the kind of problem: its first word, or the whole cause. */
 const acts: Record<string, string> = {
@@ -60,7 +61,7 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
     issue === undefined
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
-  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}</span> <a class="button" href="${href}">${act}</a></li>`
+  return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}</span> <a class="button" href="${href}">${act}</a></li>`
 }
 
 export type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }

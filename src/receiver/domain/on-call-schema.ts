@@ -123,6 +123,12 @@ export const issues = mediadock.table(
     count: integer('count'),
     /** The most at once. */
     peak: integer('peak'),
+    /** The most of each `sample_seconds` since it opened, null where nobody counted: few enough for a small picture. */
+    samples: integer('samples')
+      .array()
+      .notNull()
+      .default(sql`'{}'`),
+    sampleSeconds: integer('sample_seconds').notNull().default(10),
     /** Who or what it is about: keys, senders. */
     affected: text('affected')
       .array()

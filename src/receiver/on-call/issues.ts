@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -11,6 +11,8 @@ const i = columnsOf(onCall.issues, 'i')
 
 /** What has not been seen for so long is over: one that comes and goes within it is one issue. */
 export const closeAfterSeconds = 60
+/** So many counts are kept of an issue: where there would be more, each stands for twice the time. */
+const maxSamples = 60
 /** A few more of something are no news; twice as many are. */
 const worthTelling = 5
 const maxText = 2000
@@ -22,6 +24,7 @@ const written = [
   'href',
   'count',
   'peak',
+  'samples',
   'affected',
   'opened_at',
   'seen_at',
@@ -67,7 +70,7 @@ export async function noteIssues(
     -- In one order, so that two replicas never wait for each other.
     noted as (
       insert into mediadock.issues as i (${list(issues, ...written, 'muted_until', 'muted_by')})
-      select cause, severity, text, href, count, count, affected, ${at}, ${at},
+      select cause, severity, text, href, count, count, array[count], affected, ${at}, ${at},
         case when ${tells}::boolean and severity <> 'notice' and muted.until is null then 'opened' end, ${at},
         case when severity <> 'notice' then coalesce(count, 0) end, muted.until, muted.by
       from seen left join lateral (
@@ -77,7 +80,7 @@ export async function noteIssues(
       ) as muted on true order by cause
       on conflict (cause) where closed_at is null do update set
         severity = excluded.severity, text = excluded.text, href = excluded.href, count = excluded.count, affected = excluded.affected,
-        peak = greatest(${i.peak}, excluded.count), seen_at = greatest(${i.seen_at}, excluded.seen_at),
+        peak = greatest(${i.peak}, excluded.count), (samples, sample_seconds) = ${samplesAt(at)}, seen_at = greatest(${i.seen_at}, excluded.seen_at),
         worsened_at = case when ${isWorse} then ${at} else ${i.worsened_at} end,
         muted_until = case when ${rises} then null else ${i.muted_until} end,
         untold = case when not ${isTold} then ${i.untold} when ${i.untold} = 'opened' or ${i.told_count} is null then 'opened' else 'worsened' end,
@@ -97,6 +100,29 @@ export async function noteIssues(
     )
     select (select count(*)::int from noted where is_new) as opened, (select count(*)::int from closed) as closed`)
   return answered(rows, 'keeping what is wrong as issues')[0] ?? { opened: 0, closed: 0 }
+}
+
+/**
+ * The counts of an issue with this one among them, by the time since it opened: any number of replicas that count at
+ * the same time make one sample. One that is too many halves their number, each being the most of twice the time.
+ */
+function samplesAt(at: SQL): SQL {
+  return sql`(
+    select (
+      select array_agg(most order by slot) from (
+        select slot, max(value) as most from (
+          select (nth - 1) * ${i.sample_seconds} / seconds, value from unnest(${i.samples}) with ordinality as earlier (value, nth)
+          union all select elapsed / seconds, excluded.count
+          union all select gap, null from generate_series(0, elapsed / seconds) as gap
+        ) as counted (slot, value) group by slot
+      ) as merged
+    ), seconds
+    from (
+      select elapsed, ${i.sample_seconds} * case when elapsed / ${i.sample_seconds} < ${maxSamples} then 1
+        else power(2, ceil(log(2, (elapsed / ${i.sample_seconds} + 1)::numeric / ${maxSamples})))::int end as seconds
+      from (select greatest(0, floor(extract(epoch from ${at} - ${i.opened_at})))::bigint as elapsed) as since
+    ) as scale
+  )`
 }
 
 /** Somebody knows of it: nobody is told until then, unless it becomes worse. Answers whether it is open. */

@@ -23,6 +23,10 @@ export const issueSchema = z
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
     count: z.int().nullable().meta({ description: 'How many of what it is about there are, or were last.' }),
     peak: z.int().nullable().meta({ description: 'The most that there were.' }),
+    samples: z
+      .array(z.int().nullable())
+      .meta({ description: 'The most of each `sample_seconds` since it opened; null where nobody counted.' }),
+    sample_seconds: z.int(),
     affected: z.array(z.string()).meta({ description: 'Whom or what it is about: keys, senders.' }),
     opened_at: z.iso.datetime(),
     seen_at: z.iso.datetime().meta({ description: 'When it was last so.' }),
@@ -50,6 +54,8 @@ const kept = [
   'href',
   'count',
   'peak',
+  'samples',
+  'sample_seconds',
   'affected',
   'opened_at',
   'seen_at',
@@ -107,6 +113,8 @@ function toIssue({ micros: _micros, ...row }: Row, now: Date): Issue {
   return {
     ...row,
     id: Number(row.id),
+    // The driver makes NaN of a NULL among numbers.
+    samples: row.samples.map((count) => (Number.isNaN(count) ? null : count)),
     state: row.closed_at !== null ? 'closed' : isMuted ? 'muted' : 'open',
     opened_at: isoAlways(row.opened_at),
     seen_at: isoAlways(row.seen_at),

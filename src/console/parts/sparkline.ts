@@ -1,0 +1,34 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../pages/console-page.ts'
+import { duration } from './parts.ts'
+
+const [width, height, margin] = [96, 22, 2]
+
+export type Samples = { samples: readonly (number | null)[]; sample_seconds: number }
+
+/** How many there were over time, as a small line from 0 to the most, and in words; nothing while there are not two counts. */
+export function sparkline({ samples, sample_seconds: seconds }: Samples): Markup {
+  const counts = samples.filter((count) => count !== null)
+  const [first, last] = [counts[0], counts.at(-1)]
+  if (first === undefined || last === undefined || counts.length < 2) return html``
+  const most = Math.max(...counts)
+  const words = `From ${first} to ${last} in ${duration(samples.length * seconds * 1000)}, at most ${most}`
+  return html`<svg class="sparkline" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${words}"><title>${words}</title><path d="${lineOf(samples, most)}"></path></svg>`
+}
+
+/** One stroke for each stretch without gaps; a count alone is a dot. */
+function lineOf(samples: readonly (number | null)[], most: number): string {
+  const step = (width - 2 * margin) / (samples.length - 1)
+  return samples
+    .map((count, at) => {
+      if (count === null) return ''
+      const place = `${rounded(margin + at * step)} ${rounded(height - margin - (count / Math.max(1, most)) * (height - 2 * margin))}`
+      const isBegin = at === 0 || samples[at - 1] === null
+      return `${isBegin ? 'M' : 'L'}${place}${isBegin && (samples[at + 1] ?? null) === null ? 'h0' : ''}`
+    })
+    .join('')
+}
+
+function rounded(length: number): number {
+  return Math.round(length * 10) / 10
+}
