@@ -11,6 +11,7 @@ import {
   submitBodySchema,
   submittedSchema,
 } from '../../wire/schemas.ts'
+import * as examples from './openapi-examples.ts'
 import * as schemas from './openapi-schemas.ts'
 
 /** Every code of the spec's Errors, with CONTRACT's where the spec is silent. */
@@ -30,12 +31,12 @@ const errors = {
 
 type Status = keyof typeof errors
 
-type Success = { status?: 200 | 202; description: string; schema: z.ZodType }
+type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }
 
 function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApiResponsesObject {
   const all: ZodOpenApiResponsesObject = {}
-  for (const { status = 200, description, schema } of successes) {
-    all[`${status}`] = { description, headers: schemas.rateHeadersSchema, content: { 'application/json': { schema } } }
+  for (const { status = 200, description, schema, example } of successes) {
+    all[`${status}`] = { description, headers: schemas.rateHeadersSchema, content: { 'application/json': { schema, example } } }
   }
   for (const status of [401, 429, 503, ...also] as const) {
     all[`${status}`] = {
@@ -47,16 +48,17 @@ function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApi
   return all
 }
 
-const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } })
+const body = (schema: z.ZodType, example: object) => ({ required: true, content: { 'application/json': { schema, example } } })
 
 const submit: ZodOpenApiOperationObject = {
   operationId: 'submit',
+  tags: ['Generations'],
   summary: 'Submit a generation',
   description: 'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.idempotencyHeaderSchema },
-  requestBody: body(submitBodySchema),
+  requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(
-    [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema }],
+    [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema, example: examples.submitted }],
     400,
     402,
     403,
@@ -70,11 +72,12 @@ const submit: ZodOpenApiOperationObject = {
 
 const estimate: ZodOpenApiOperationObject = {
   operationId: 'estimate',
+  tags: ['Models'],
   summary: 'What a generation would cost',
   requestParams: { path: schemas.modelPathSchema },
-  requestBody: body(schemas.estimateBodySchema),
+  requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
   responses: responses(
-    [{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema }],
+    [{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema, example: examples.estimate }],
     400,
     404,
     413,
@@ -85,35 +88,39 @@ const estimate: ZodOpenApiOperationObject = {
 
 const catalog: ZodOpenApiOperationObject = {
   operationId: 'listModels',
+  tags: ['Models'],
   summary: 'The catalog of this environment',
   requestParams: { query: schemas.catalogQuerySchema },
-  responses: responses([{ description: 'Models that this key can use', schema: schemas.catalogSchema }], 400),
+  responses: responses([{ description: 'Models that this key can use', schema: schemas.catalogSchema, example: examples.listed }], 400),
 }
 
 const model: ZodOpenApiOperationObject = {
   operationId: 'showModel',
+  tags: ['Models'],
   summary: 'One model with its input schema',
   requestParams: { path: schemas.modelPathSchema },
-  responses: responses([{ description: 'The model', schema: modelSchema }], 404),
+  responses: responses([{ description: 'The model', schema: modelSchema, example: examples.described }], 404),
 }
 
 const lookup = { path: schemas.requestPathSchema, query: schemas.logsQuerySchema }
 
 const status: ZodOpenApiOperationObject = {
   operationId: 'showStatus',
+  tags: ['Generations'],
   summary: 'State, queue position and progress',
   requestParams: lookup,
-  responses: responses([{ description: 'The status', schema: statusBodySchema }], 404),
+  responses: responses([{ description: 'The status', schema: statusBodySchema, example: examples.status }], 404),
 }
 
 const result: ZodOpenApiOperationObject = {
   operationId: 'showResult',
+  tags: ['Generations'],
   summary: 'The result, once there is one',
   requestParams: lookup,
   responses: responses(
     [
-      { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema },
-      { status: 202, description: 'Not terminal yet: poll again', schema: statusBodySchema },
+      { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema, example: examples.result },
+      { status: 202, description: 'Not terminal yet: poll again', schema: statusBodySchema, example: examples.status },
     ],
     404,
   ),
@@ -121,16 +128,18 @@ const result: ZodOpenApiOperationObject = {
 
 const cancel: ZodOpenApiOperationObject = {
   operationId: 'cancel',
+  tags: ['Generations'],
   summary: 'Cancel a generation that is IN_QUEUE',
   description: 'Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; then 404 no more.',
   requestParams: { path: schemas.requestPathSchema },
-  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema }], 404, 409),
+  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }], 404, 409),
 }
 
 const account: ZodOpenApiOperationObject = {
   operationId: 'showAccount',
+  tags: ['Account'],
   summary: 'Balance and usage of the last 30 days',
-  responses: responses([{ description: 'The account', schema: accountSchema }]),
+  responses: responses([{ description: 'The account', schema: accountSchema, example: examples.account }]),
 }
 
 /** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
@@ -143,6 +152,12 @@ export function openApiDocument(baseUrl: string) {
         version,
         description: 'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end.',
       },
+      tags: [
+        { name: 'Generations', description: 'From the submit to the result.' },
+        { name: 'Models', description: 'What can be generated, from which input, at what price.' },
+        { name: 'Account', description: 'What is left of the credits.' },
+        { name: 'Webhook', description: 'What comes to the webhook_url of a submit.' },
+      ],
       servers: [{ url: baseUrl }],
       security: [{ bearer: [] }, { key: [] }, { header: [] }],
       paths: {
@@ -157,10 +172,11 @@ export function openApiDocument(baseUrl: string) {
       webhooks: {
         completion: {
           post: {
+            tags: ['Webhook'],
             summary: 'Completion notification, sent to webhook_url',
             description: 'Answer with 2xx within 10 seconds; otherwise it comes again, six times in all.',
             requestParams: { header: schemas.webhookHeadersSchema },
-            requestBody: body(notificationSchema),
+            requestBody: body(notificationSchema, examples.notification),
             responses: { '2XX': { description: 'Received' } },
           },
         },
