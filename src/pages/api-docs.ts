@@ -5,6 +5,8 @@ import { html } from 'hono/html'
 import { methodNotAllowed } from '../runtime/http/http.ts'
 
 const assetsDir = path.dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')))
+const ownAssetsDir = path.join(import.meta.dirname, 'assets')
+const ownAssets = ['docs.css', 'docs.js']
 const assets = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png']
 
 /** Everything comes from here; the viewer styles itself inline, and calls nobody but this API. */
@@ -27,20 +29,22 @@ export function apiDocs({ title, document }: ApiDocs): Router {
         <title>${title}</title>
         <link rel="icon" type="image/png" href="/docs/favicon-32x32.png" />
         <link rel="stylesheet" href="/docs/swagger-ui.css" />
+        <link rel="stylesheet" href="/docs/docs.css" />
       </head>
       <body>
-        <div id="docs"></div>
+        <div id="docs" data-document="${document}"></div>
         <script src="/docs/swagger-ui-bundle.js"></script>
-        <script src="/docs/start.js"></script>
+        <script src="/docs/docs.js"></script>
       </body>
     </html>`
-  const start = `SwaggerUIBundle({ url: ${JSON.stringify(document)}, dom_id: '#docs', deepLinking: true, filter: true, validatorUrl: null })\n`
   const router = Router({ caseSensitive: true, strict: true })
   router.get('/docs', async (_req, res) => {
     res.set({ 'Content-Security-Policy': contentSecurityPolicy, 'X-Content-Type-Options': 'nosniff' })
     res.type('html').send(String(await page))
   })
-  router.get('/docs/start.js', (_req, res) => void res.type('js').send(start))
+  for (const asset of ownAssets) {
+    router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: ownAssetsDir, maxAge: 3_600_000 }))
+  }
   for (const asset of assets) {
     router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: assetsDir, maxAge: 3_600_000 }))
   }

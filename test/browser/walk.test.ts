@@ -62,6 +62,15 @@ describe('a walk through the console', () => {
     }
   })
 
+  it.each(['light', 'dark'] as const)('reaches the documentation of the API, which follows the system: %s', async (colorScheme) => {
+    const page = await openPage(browser, at('/'), { colorScheme })
+    await page.getByRole('link', { name: 'API documentation' }).click()
+    await page.getByText('What is wrong, and what was, the latest first', { exact: true }).click()
+    await page.getByText('Example Value').first().waitFor()
+    expect(await page.evaluate('document.documentElement.className')).toBe(colorScheme === 'dark' ? 'dark-mode' : '')
+    await expectAccessible(page)
+  })
+
   it('finds each of them whole, wide and light, then on a phone and dark, with hostile payloads that stay inert', async () => {
     for (const [index, [name, path]] of scene.pages.entries()) {
       // Its elements are the same on both: what axe finds it finds, but for colours and sizes, on either. Long: on all.

@@ -40,7 +40,8 @@ export function createConsole(deps: ConsoleDeps): Express {
   )
   const show = (req: Request, res: Response, title: string, body: Markup) => {
     const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
-    sendPage(res, page({ title, product, nav, body, signOut: settings.consoleToken !== undefined }))
+    const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a></footer>`
+    sendPage(res, page({ title, product, nav, body, below, signOut: settings.consoleToken !== undefined }))
   }
   app.use(refuseNul)
   showAccounts(app, deps, show)

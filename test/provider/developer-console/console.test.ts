@@ -29,6 +29,12 @@ const post = (path: string, fields: Record<string, string> | URLSearchParams = {
 const shown = (page: string, id: string) => new RegExp(`id="${id}">([^<]+)<`).exec(page)?.[1] ?? ''
 
 describe('the developer console', () => {
+  it('leads to the documentation of the API, on the listener of the API', async () => {
+    const [, link = ''] = /<a href="([^"]+)">API documentation</.exec((await get('/')).body) ?? []
+    expect(link).toBe(`${provider.settings.baseUrl}/docs`)
+    expect((await call(provider.url, 'GET', '/docs')).status).toBe(200)
+  })
+
   it('makes a key, shows it once, and the key works until it is revoked there', async () => {
     const created = await post('/keys', new URLSearchParams('account=desk&name=first&environment=sandbox&scopes=generate&scopes=read'))
     expect(created.status).toBe(200)

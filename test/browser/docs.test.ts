@@ -1,0 +1,36 @@
+import { once } from 'node:events'
+import http from 'node:http'
+import type { AddressInfo } from 'node:net'
+import express from 'express'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { docsRouter } from '../../src/provider/api/docs.ts'
+import { launchBrowser } from '../support/browser.ts'
+import { expectAccessible, openPage, shoot } from './support/console.ts'
+
+let browser: Browser
+let server: http.Server
+let url: string
+
+beforeAll(async () => {
+  browser = await launchBrowser()
+  server = http.createServer(express().use(docsRouter('https://api.example.com'))).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/docs`
+}, 120_000)
+afterAll(async () => {
+  await browser.close()
+  server.close()
+})
+
+it.each(['light', 'dark'] as const)('the documentation of the API is there for everybody, in %s colours', async (colorScheme) => {
+  const page = await openPage(browser, url, { colorScheme })
+  await page.getByText('Submit a generation', { exact: true }).click()
+  await page.getByText('a sunrise over snow').first().waitFor()
+  const background = await page.evaluate<string>('getComputedStyle(document.documentElement).backgroundColor')
+  await shoot(page, `docs-${colorScheme}`)
+  expect(background).toBe(colorScheme === 'dark' ? 'rgb(28, 32, 34)' : 'rgba(0, 0, 0, 0)')
+  await expectAccessible(page)
+  // The address names what is open: it can be sent to somebody.
+  expect(page.url()).toMatch(/#\/Generations\/submit$/)
+})
