@@ -4,6 +4,15 @@ import { version } from '../../runtime/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
 import type { Operation } from './operation.ts'
 
+const tags = {
+  Generations: 'Submits that charge once, and the requests that are tracked.',
+  Results: 'What services read: a result once there is one, and every change of all of them in order.',
+  Deliveries: 'What arrived and what became of it; what was refused; replaying.',
+  'On-call': 'What is wrong, since when, and what acts on it.',
+  'This API': 'Its own description.',
+} as const
+export type Tag = keyof typeof tags
+
 /** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
 export function openApiDocument(operations: readonly Operation[]) {
   const paths: ZodOpenApiPathsObject = {}
@@ -16,6 +25,7 @@ export function openApiDocument(operations: readonly Operation[]) {
         version,
         description: 'Submits and tracks generations, reads results, and shows what arrived and what became of it.',
       },
+      tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       servers: [{ url: '/' }],
       security: [{ bearer: [] }, {}],
       paths,

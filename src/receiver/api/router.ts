@@ -10,7 +10,7 @@ import { feedOperations } from './feed.ts'
 import { generationOperations } from './generations.ts'
 import { issueOperations } from './issues.ts'
 import { onCallOperations } from './on-call.ts'
-import { openApiDocument } from './openapi.ts'
+import { openApiDocument, type Tag } from './openapi.ts'
 import { handlerOf, responses, type Operation } from './operation.ts'
 import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
@@ -20,26 +20,24 @@ import { subscriptionOperations } from './subscriptions.ts'
 /** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
 export function apiRouter(deps: ReceiverDeps): Router {
   const operations = [
-    ...generationOperations(deps),
-    ...requestOperations(deps),
-    ...resultOperations(deps),
-    ...feedOperations(deps),
-    ...subscriptionOperations(deps),
-    ...deliveryOperations(deps),
-    ...arrivalOperations(deps),
-    ...exportOperations(deps),
-    ...reconcilerOperations(deps),
-    ...onCallOperations(deps),
-    ...issueOperations(deps),
-    statsOperation(deps),
+    ...tagged('Generations', generationOperations(deps), requestOperations(deps)),
+    ...tagged('Results', resultOperations(deps), feedOperations(deps), subscriptionOperations(deps)),
+    ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
+    ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [statsOperation(deps)]),
+    ...tagged('This API', [describeItself(() => document)]),
   ]
-  const document = openApiDocument([...operations, describeItself(() => document)])
+  const document: object = openApiDocument(operations)
   const router = Router({ caseSensitive: true, strict: true })
-  for (const [path, group] of Map.groupBy([...operations, describeItself(() => document)], ({ path }) => toExpress(path))) {
+  for (const [path, group] of Map.groupBy(operations, ({ path }) => toExpress(path))) {
     for (const operation of group) router[operation.method](path, handlerOf(operation, deps.logger))
     router.all(path, methodNotAllowed(...group.flatMap(({ method }) => (method === 'get' ? ['GET', 'HEAD'] : ['POST']))))
   }
   return Router().use('/api', router)
+}
+
+/** Where they stand in the documentation. */
+function tagged(tag: Tag, ...groups: Operation[][]): Operation[] {
+  return groups.flat().map((operation) => ({ ...operation, document: { ...operation.document, tags: [tag] } }))
 }
 
 function toExpress(path: string): string {

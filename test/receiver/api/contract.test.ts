@@ -114,6 +114,12 @@ describe('the OpenAPI document', () => {
   it('is OpenAPI 3.1 and names every call that is promised, and no other', async () => {
     const { json } = await authorized(receiver, 'GET /api/openapi.json')
     expect(json.openapi).toMatch(/^3\.1\./)
+    const tags = json.tags.map(({ name }: { name: string }) => name)
+    for (const [path, methods] of Object.entries<Record<string, { tags?: string[]; summary?: string }>>(json.paths))
+      for (const [method, operation] of Object.entries(methods)) {
+        expect(operation.tags, `${method} ${path}`).toEqual([expect.toBeOneOf(tags)])
+        expect(operation.summary, `${method} ${path}`).toMatch(/^[A-Z][^]{8}/)
+      }
     const named = Object.entries<object>(json.paths).flatMap(([where, item]) =>
       Object.keys(item).map((method) => `${method.toUpperCase()} ${where}`),
     )
