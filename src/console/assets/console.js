@@ -126,9 +126,8 @@ function markBroken(event) {
 }
 document.addEventListener('error', markBroken, true)
 document.addEventListener('load', markBroken, true)
-// Those that failed before this was loaded.
-for (const image of all('main img'))
-  if (image.complete && image.naturalWidth === 0 && image.loading !== 'lazy') image.classList.add('broken')
+// Those that failed before this was loaded are tried again; one that is lazy and not begun yet only seems to have failed.
+for (const image of all('main img')) if (image.complete && image.naturalWidth === 0) image.setAttribute('src', image.getAttribute('src'))
 
 // Empty fields stay out of the address.
 document.addEventListener('submit', (event) => {
