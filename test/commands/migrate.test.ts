@@ -1,23 +1,14 @@
-import { randomBytes } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import postgres from 'postgres'
-import { expect, inject, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
+import { withEmptyDatabase } from '../support/database.ts'
 import { mediadock } from './mediadock.ts'
 
 const migrationsOf = async (program: string) =>
   (await fs.readdir(path.resolve(import.meta.dirname, '../../drizzle', program))).filter((name) => name.endsWith('.sql')).length
 
 it('mediadock migrate brings one program up to date, then the other, and says how much it did', { timeout: 120_000 }, async () => {
-  const adminUrl = inject('postgresUrl')
-  const admin = postgres(adminUrl, { max: 1, onnotice: () => {} })
-  const name = `test_${randomBytes(6).toString('hex')}`
-  await admin.unsafe(`create database ${name} template template0`)
-  onTestFinished(async () => {
-    await admin.unsafe(`drop database ${name} with (force)`)
-    await admin.end()
-  })
-  const env = { DATABASE_URL: adminUrl.replace(/postgres$/, name) }
+  const env = { DATABASE_URL: await withEmptyDatabase() }
   const [receiver, provider] = await Promise.all(['receiver', 'provider'].map(migrationsOf))
 
   expect(await mediadock(env, 'migrate', 'receiver')).toEqual({ code: 0, stdout: `receiver: ${receiver} applied\n`, stderr: '' })

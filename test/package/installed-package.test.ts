@@ -1,13 +1,13 @@
-import { randomBytes, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import postgres from 'postgres'
-import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { submittedSchema } from '../../src/wire/schemas.ts'
 import { printedRequest } from '../laptop/support/laptop.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { startProcess } from '../runtime/support/processes.ts'
+import { withEmptyDatabase } from '../support/database.ts'
 import { installPackage, root, type Installed } from './support/installed.ts'
 
 /** What a tarball may have in it; everything else is for those who work on it. */
@@ -130,16 +130,3 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     expect(await program.exit).toEqual({ code: 0, signal: null })
   })
 })
-
-/** Without a table in it, for the length of a test. */
-async function withEmptyDatabase(): Promise<string> {
-  const adminUrl = inject('postgresUrl')
-  const admin = postgres(adminUrl, { max: 1, onnotice: () => {} })
-  const name = `test_${randomBytes(6).toString('hex')}`
-  await admin.unsafe(`create database ${name} template template0`)
-  onTestFinished(async () => {
-    await admin.unsafe(`drop database ${name} with (force)`)
-    await admin.end()
-  })
-  return adminUrl.replace(/postgres$/, name)
-}

@@ -44,6 +44,15 @@ export async function withTestDatabase(server: TestServer = 'embedded'): Promise
   return database
 }
 
+/** The URL of a database of the embedded server without a table in it, for the length of one test. */
+export async function withEmptyDatabase(): Promise<string> {
+  const adminUrl = inject('postgresUrl')
+  const name = `test_${randomBytes(6).toString('hex')}`
+  await asAdmin(adminUrl, (admin) => admin.unsafe(`create database ${name} template template0`))
+  onTestFinished(() => asAdmin(adminUrl, (admin) => admin.unsafe(`drop database if exists ${name} with (force)`)))
+  return adminUrl.replace(/postgres$/, name)
+}
+
 async function asAdmin(url: string, work: (admin: postgres.Sql) => Promise<unknown>): Promise<void> {
   const admin = postgres(url, { max: 1, onnotice: () => {} })
   try {
