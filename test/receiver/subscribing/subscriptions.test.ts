@@ -213,6 +213,7 @@ it('goes on where a process was killed: nothing is lost, what comes again has it
   await eventually(() => subscriber.posted.length > 150, 30_000)
   first.kill('SIGKILL')
   await once(first, 'exit')
+  await eventually(() => subscriber.isQuiet())
   const killed = await stateOf(database, name)
   const answered = subscriber.posted.length
   expect(Number(killed.position)).toBeLessThan(Number(positions.at(-1)))

@@ -14,6 +14,8 @@ export type Subscriber = {
   /** What is answered from now on: a status, or later. */
   answer: (how: (post: Omit<Posted, 'status'>) => number | Promise<number>) => void
   ids: () => string[]
+  /** Whether nobody is connected and nothing is being answered: what a process that is gone had sent has come. */
+  isQuiet: () => Promise<boolean>
 }
 
 /** A service that subscribed: real HTTP, on this machine. */
@@ -48,6 +50,12 @@ export async function startSubscriber(): Promise<Subscriber> {
   const answer: Subscriber['answer'] = (next) => {
     how = next
   }
+  const isQuiet = async () => {
+    const connections = await new Promise<number>((resolve, reject) => {
+      server.getConnections((error, count) => (error ? reject(error) : resolve(count)))
+    })
+    return connections === 0 && open.length === 0
+  }
   const { port } = server.address() as AddressInfo
-  return { url: `http://127.0.0.1:${port}/changes`, posted, most, answer, ids: () => posted.map(({ id }) => id) }
+  return { url: `http://127.0.0.1:${port}/changes`, posted, most, answer, ids: () => posted.map(({ id }) => id), isQuiet }
 }
