@@ -1,5 +1,4 @@
 import fs from 'node:fs/promises'
-import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import type { TestProject } from 'vitest/node'
@@ -7,6 +6,7 @@ import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
 import { migrate } from '../../src/runtime/postgres/migrate.ts'
 import { findPackagedPostgres, initializeCluster, startPackagedPostgres } from './packaged-postgres.ts'
+import { quickFolder } from './quick-folder.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -23,24 +23,24 @@ declare module 'vitest' {
 // Every worker, and every program that a test starts, is compiled from the same files.
 process.env['NODE_COMPILE_CACHE'] ??= path.resolve(import.meta.dirname, '../../node_modules/.cache/compiled')
 
+const settings = { fsync: 'off', full_page_writes: 'off', max_connections: '400', max_wal_size: '256MB' }
+
 /** One PostgreSQL for the run, with a migrated template that each test file clones. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const dataDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-test-'))
+  const within = await quickFolder()
+  const dataDir = await fs.mkdtemp(path.join(within, 'mediadock-test-'))
   const server = await startEmbeddedPostgres({
     dataDir,
     logger: createLogger('silent'),
     // The tests never pull the plug on the machine itself; chaos tests start servers of their own.
-    settings: { fsync: 'off', max_connections: '400' },
+    settings,
   })
   // Nor does the packaged one, which is otherwise as it comes.
   const binaries = await findPackagedPostgres()
-  const templateDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-template-'))
+  const templateDir = await fs.mkdtemp(path.join(within, 'mediadock-template-'))
   const template = path.join(templateDir, 'data')
   if (binaries !== undefined) await initializeCluster(binaries, template)
-  const packaged =
-    binaries === undefined
-      ? undefined
-      : await startPackagedPostgres({ binaries, template, settings: { fsync: 'off', max_connections: '400' } })
+  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings, within })
   if (packaged) await makeDatabase(packaged.url)
   else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
   await makeTemplate(server.url)
