@@ -19,14 +19,15 @@ import { subscriptionOperations } from './subscriptions.ts'
 
 /** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
 export function apiRouter(deps: ReceiverDeps): Router {
-  const operations = [
+  // Made when it is first asked for: a start need not wait for it.
+  let document: object | undefined
+  const operations: Operation[] = [
     ...tagged('Generations', generationOperations(deps), requestOperations(deps)),
     ...tagged('Results', resultOperations(deps), feedOperations(deps), subscriptionOperations(deps)),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [statsOperation(deps)]),
-    ...tagged('This API', [describeItself(() => document)]),
+    ...tagged('This API', [describeItself(() => (document ??= openApiDocument(operations)))]),
   ]
-  const document: object = openApiDocument(operations)
   const router = Router({ caseSensitive: true, strict: true })
   for (const [path, group] of Map.groupBy(operations, ({ path }) => toExpress(path))) {
     for (const operation of group) router[operation.method](path, handlerOf(operation, deps.logger))
