@@ -55,6 +55,9 @@ const others = [
   'fair-dispatch',
   'sessions',
   'replay-preview',
+  'subscribing',
+  'feeding',
+  'large-indexes',
 ]
 
 const named: Record<string, readonly string[]> = { table, others, stranger: ['chaos/stranger'] }

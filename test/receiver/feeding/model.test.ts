@@ -1,7 +1,7 @@
 import type postgres from 'postgres'
 import { describe, expect, it } from 'vitest'
 import { long } from '../../chaos/length.ts'
-import { testServers, withTestDatabase } from '../../support/database.ts'
+import { usualServers, withTestDatabase } from '../../support/database.ts'
 import { cutSequencers, linger, nothingWritten, read, sequence, write, type Written } from './support/model.ts'
 
 /*
@@ -14,7 +14,7 @@ import { cutSequencers, linger, nothingWritten, read, sequence, write, type Writ
 const wanted = long ? 1_000_000 : 2000
 const names = ['first', 'second', 'third']
 
-describe.each(testServers)('the feed (%s)', (server) => {
+describe.each(usualServers)('the feed (%s)', (server) => {
   it(`gives each of ${wanted} changes to each reader once and in order`, { timeout: long ? 10_800_000 : 120_000 }, async () => {
     const { sql, url } = await withTestDatabase(server)
     await sql`create table taken (reader text, nth bigserial, position bigint, request_id uuid, change text, primary key (reader, position))`

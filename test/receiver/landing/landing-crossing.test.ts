@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { sql } from 'drizzle-orm'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { long } from '../../chaos/length.ts'
-import { createTestDatabase, preferredServer, testServers, type TestDatabase } from '../../support/database.ts'
+import { createTestDatabase, preferredServer, usualServers, type TestDatabase } from '../../support/database.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { failed, okAudio } from '../../support/webhooks.ts'
 import { workOnce } from '../../support/work-once.ts'
@@ -12,7 +12,7 @@ import { createTestWorker, store } from '../../support/worker.ts'
 
 const requestsPerRound = 250
 
-describe.each(testServers)('landings that cross (%s)', (server) => {
+describe.each(usualServers)('landings that cross (%s)', (server) => {
   const isPreferred = server === preferredServer
   const rounds = long ? 60 : isPreferred ? 30 : 5
   /** So many deadlocks are enough for the short form, however few rounds they took. */

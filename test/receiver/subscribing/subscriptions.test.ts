@@ -5,7 +5,7 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { verify } from '../../../src/wire/signature.ts'
-import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
+import { usualServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, nowSeconds } from '../../support/webhooks.ts'
@@ -36,7 +36,7 @@ async function change({ sql }: TestDatabase, requests: readonly string[]): Promi
 const stateOf = async ({ sql }: TestDatabase, name: string) =>
   Object((await sql`select *, position::text, ahead::text[] from mediadock.subscriptions where name = ${name}`)[0])
 
-describe.each(testServers)('a subscription (%s)', (server) => {
+describe.each(usualServers)('a subscription (%s)', (server) => {
   let database: TestDatabase
   let receiver: TestReceiver
   let second: TestReceiver

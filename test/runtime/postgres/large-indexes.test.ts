@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
 import { prepareSchema } from '../../../src/runtime/postgres/await-postgres.ts'
 import { migrate, type Migrations } from '../../../src/runtime/postgres/migrate.ts'
-import { testServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
+import { usualServers, withTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { watchedLogger } from '../support/watched-logger.ts'
 import { breakpoint, folderOf, writeMigrations } from './support/migration-folder.ts'
@@ -43,7 +43,7 @@ const made = {
 }
 const sampleMs = 50
 
-describe.each(testServers)('an index of a large table, on the %s server', (server) => {
+describe.each(usualServers)('an index of a large table, on the %s server', (server) => {
   it.each(['rows', 'days'] as const)('is made while its %s are written to: no insert waits for it', async (table) => {
     const database = await withLargeTable(table, server)
     const { sql, at } = database
