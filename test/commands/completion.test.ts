@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { commands } from '../../src/commands/index.ts'
 import { deliveryOutcomes, deliveryStates } from '../../src/receiver/queries/filters.ts'
-import { mediadock } from './mediadock.ts'
+import { mediadock, mediadockHere } from './mediadock.ts'
 
 vi.setConfig({ testTimeout: 120_000 })
 
@@ -86,7 +86,7 @@ ask`
 
 describe.skipIf(spawnSync('zsh', ['--version']).error)('mediadock completion zsh', () => {
   let script: string
-  beforeAll(async () => void (script = (await mediadock({}, 'completion', 'zsh')).stdout))
+  beforeAll(async () => void (script = (await mediadockHere({}, 'completion', 'zsh')).stdout))
   // What zsh's completion system brings along, as far as the function calls it.
   const system = `
 compdef() { }
@@ -116,7 +116,7 @@ ask`
 
 it('mediadock completion takes the name of a shell it knows', async () => {
   for (const args of [[], ['fish'], ['bash', 'zsh']])
-    expect(await mediadock({}, 'completion', ...args)).toMatchObject({ code: 2, stdout: '' })
+    expect(await mediadockHere({}, 'completion', ...args)).toMatchObject({ code: 2, stdout: '' })
 })
 
 it('what --help shows of a command are the options that it takes', async () => {

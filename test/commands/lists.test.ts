@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { usage } from '../../src/commands/index.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
-import { hasTerminals, linesOf, mediadock, mediadockInTerminal } from './mediadock.ts'
+import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -44,11 +44,12 @@ beforeAll(async () => {
 })
 afterAll(() => database.drop())
 
-const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, ...args)
+const asProcess = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, ...args)
+const run = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, ...args)
 
 describe('mediadock deliveries', () => {
   it('prints a table, newest first', async () => {
-    const { code, stdout, stderr } = await run('deliveries')
+    const { code, stdout, stderr } = await asProcess('deliveries')
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     const [headings, first, second, ...more] = stdout.trimEnd().split('\n')
     expect(headings).toMatch(/^received +state +outcome +reason +key +request +id +webhook id$/)
@@ -99,7 +100,7 @@ describe.skipIf(!hasTerminals)('mediadock deliveries in a terminal', () => {
 
 describe('mediadock arrivals', () => {
   it('prints what others sent without letting it steer the terminal', async () => {
-    const { code, stdout } = await run('arrivals', '--outcome', 'refused')
+    const { code, stdout } = await asProcess('arrivals', '--outcome', 'refused')
     expect(code).toBe(0)
     expect(stdout).toContain('evil·[2J·2J')
     expect(stdout).toMatch(/ 401 +refused +no_matching_secret +1\.3 +- +192\.0\.2\.1 /)
@@ -115,10 +116,10 @@ describe('mediadock arrivals', () => {
 describe('mediadock requests', () => {
   it('prints a table, and what is overdue by STUCK_AFTER_SECONDS', async () => {
     const [table, overdue, others, patient] = await Promise.all([
-      run('requests', '--status', 'FAILED'),
+      asProcess('requests', '--status', 'FAILED'),
       run('requests', '--overdue', '--json'),
       run('requests', '--overdue', 'false', '--model', 'aurora-image', '--json'),
-      mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: '7200' }, 'requests', '--overdue', '--json'),
+      mediadockHere({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: '7200' }, 'requests', '--overdue', '--json'),
     ])
     expect(table.stdout).toMatch(/FAILED +no +0 +sandbox +aurora-image/)
     expect(linesOf(overdue.stdout)).toMatchObject([{ id: requests.old }])
@@ -146,6 +147,12 @@ describe('how they end', () => {
     expect(stderr).toContain(message)
   })
 
+  it('the process ends as well with 2 and one line', async () => {
+    const { code, stdout, stderr } = await asProcess('requests', '--colour', 'red')
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(stderr).toMatch(/^mediadock: Unknown option '--colour'[^\n]*\n$/)
+  })
+
   it('1 without a database that answers, in one line', async () => {
     const { code, stdout, stderr } = await mediadock({ DATABASE_URL: 'postgres://127.0.0.1:9/none' }, 'deliveries')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
@@ -157,14 +164,14 @@ describe('how they end', () => {
       code: 78,
       stderr: expect.stringContaining('DATABASE_URL is required'),
     })
-    expect(await mediadock({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: 'x' }, 'requests')).toMatchObject({
+    expect(await mediadockHere({ DATABASE_URL: database.url, STUCK_AFTER_SECONDS: 'x' }, 'requests')).toMatchObject({
       code: 78,
       stderr: expect.stringContaining('STUCK_AFTER_SECONDS'),
     })
   })
 
   it.each(['deliveries', 'requests', 'arrivals', 'replay', 'reconcile'])('0 for %s --help, with examples', async (name) => {
-    const { code, stdout } = await mediadock({}, name, '--help')
+    const { code, stdout } = await mediadockHere({}, name, '--help')
     expect(code).toBe(0)
     expect(stdout).toMatch(new RegExp(`^mediadock ${name} `))
     expect(stdout).toMatch(new RegExp(`^  mediadock ${name}`, 'm'))

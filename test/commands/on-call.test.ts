@@ -8,7 +8,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey, sandboxKey } from '../support/receiver.ts'
 import { failed, headersFor } from '../support/webhooks.ts'
-import { linesOf, mediadock } from './mediadock.ts'
+import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -25,15 +25,17 @@ afterAll(async () => {
   await database.drop()
 })
 
-const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, ...args)
+const settings = () => ({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url })
+const asProcess = (...args: string[]) => mediadock(settings(), ...args)
+const run = (...args: string[]) => mediadockHere(settings(), ...args)
 
 it('mediadock --version prints the version', async () => {
-  expect(await run('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
+  expect(await asProcess('--version')).toEqual({ code: 0, stdout: `${packageJson.version}\n`, stderr: '' })
 })
 
 it('mediadock keys lists what is configured, and shows no secret', async () => {
   await database.sql`insert into mediadock.key_uses (key_name, first_match_at, last_match_at, matches) values ('removed', now(), now(), 3)`
-  const { code, stdout } = await run('keys')
+  const { code, stdout } = await asProcess('keys')
   expect(code).toBe(0)
   expect(stdout).toMatch(/^live +live +in use +[0-9a-f]{8} +- +0 +0 +100 +-$/m)
   expect(stdout).toMatch(/^removed +- +removed +- +\d{4}-\S+ +3 /m)
@@ -43,7 +45,7 @@ it('mediadock keys lists what is configured, and shows no secret', async () => {
 
 describe('mediadock status', () => {
   it('says what is wrong, and ends with 1 while it is critical', async () => {
-    const { code, stdout } = await run('status')
+    const { code, stdout } = await asProcess('status')
     expect(code).toBe(1)
     expect(stdout).toMatch(/^critical +The reconciler has been silent/m)
     expect(stdout).toContain('0 parked, 0 overdue')
@@ -68,7 +70,7 @@ it('mediadock verify accepts what was refused for want of a secret that is there
     code: 0,
     stdout: expect.stringContaining('verified 0 again'),
   })
-  expect(await run('verify')).toEqual({ code: 0, stdout: 'verified 1 again: 1 accepted, 0 refused as before\n', stderr: '' })
+  expect(await asProcess('verify')).toEqual({ code: 0, stdout: 'verified 1 again: 1 accepted, 0 refused as before\n', stderr: '' })
   expect(await database.sql`select request_id, key_name from mediadock.deliveries`).toEqual([
     { request_id: requestId, key_name: 'sandbox' },
   ])
@@ -109,7 +111,7 @@ describe('mediadock config check', () => {
     stand.answer((_id, req, res) =>
       req.headers.authorization === `Bearer ${liveKey.api_key}` ? json(res, 200, account) : json(res, 401, refusal),
     )
-    const { code, stdout, stderr } = await run('config', 'check')
+    const { code, stdout, stderr } = await asProcess('config', 'check')
     expect({ code, stderr }).toEqual({ code: 1, stderr: '' })
     expect(stdout).toMatch(/^database +reached, schema up to date/m)
     expect(stdout).toMatch(/^key live \(live\) +accepted by the provider/m)
@@ -122,7 +124,7 @@ describe('mediadock config check', () => {
   })
 
   it('ends with 78 where a setting is wrong, and names it', async () => {
-    const { code, stderr } = await mediadock({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
+    const { code, stderr } = await mediadockHere({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
     expect(code).toBe(78)
     expect(stderr).toContain('PORT')
   })

@@ -5,7 +5,7 @@ import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
 import { liveKey } from '../support/receiver.ts'
 import { failed, okImage, type Sample } from '../support/webhooks.ts'
-import { hasTerminals, linesOf, mediadock, mediadockInTerminal } from './mediadock.ts'
+import { hasTerminals, linesOf, mediadock, mediadockHere, mediadockInTerminal } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -27,7 +27,9 @@ afterAll(async () => {
   await database.drop()
 })
 
-const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, ...args)
+const settings = () => ({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url })
+const asProcess = (...args: string[]) => mediadock(settings(), ...args)
+const run = (...args: string[]) => mediadockHere(settings(), ...args)
 
 /** A delivery that was parked, as landing leaves it. */
 async function parked({ requestId, body }: Sample, reason = 'landing_failed'): Promise<string> {
@@ -64,7 +66,7 @@ describe('mediadock replay', () => {
     expect(await statusOf(one.requestId)).toBeUndefined()
     expect(await audit()).toEqual([])
 
-    const real = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
+    const real = await asProcess('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
     expect(real.code).toBe(0)
     expect(linesOf(real.stdout)).toMatchObject([{ replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] }])
     expect([await statusOf(one.requestId), await statusOf(two.requestId)]).toEqual(['COMPLETED', 'FAILED'])
@@ -96,7 +98,7 @@ describe('mediadock replay', () => {
 
   it('needs the settings of the receiver', async () => {
     const wrong = { DATABASE_URL: database.url, GENERATION_KEYS: '[]' }
-    expect(await mediadock(wrong, 'replay', '--state', 'parked')).toMatchObject({
+    expect(await mediadockHere(wrong, 'replay', '--state', 'parked')).toMatchObject({
       code: 78,
       stderr: expect.stringContaining('GENERATION_KEYS'),
     })
@@ -113,7 +115,7 @@ describe('mediadock reconcile', () => {
   it('polls what is overdue, and nothing else', async () => {
     const overdue = await track(600)
     const fresh = await track(1)
-    const { code, stdout } = await run('reconcile')
+    const { code, stdout } = await asProcess('reconcile')
     expect({ code, stdout }).toEqual({ code: 0, stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n' })
     expect(stand.calls).toEqual([{ path: `/v1/requests/${overdue}`, authorization: `Bearer ${liveKey.api_key}` }])
     expect([await statusOf(overdue), await statusOf(fresh)]).toEqual(['COMPLETED', 'IN_QUEUE'])
@@ -129,13 +131,13 @@ describe('mediadock reconcile', () => {
   it.skipIf(!hasTerminals)('says in a terminal what it does where that takes over a second, and takes it back', async () => {
     await track(600)
     stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
-    const shown = await mediadockInTerminal({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, 100, 'reconcile')
+    const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
     const taken = '\r\u001b[K'
     expect(shown).toContain(`${taken}polling the provider for what is overdue, 1 s${taken}`)
     expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
     await track(600)
-    expect(await mediadockInTerminal({ DATABASE_URL: database.url, GENERATION_API_URL: stand.url }, 100, 'reconcile')).toMatch(/^scanned 1/)
+    expect(await mediadockInTerminal(settings(), 100, 'reconcile')).toMatch(/^scanned 1/)
   })
 
   it('polls one request now, whatever its age', async () => {
@@ -152,7 +154,7 @@ describe('mediadock reconcile', () => {
   it('ends with 1 when the provider cannot be called, or nobody tracks it, and with 2 for what is no uuid', async () => {
     await track(600)
     stand.answer((_id, _req, res) => json(res, 500, {}))
-    expect(await run('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
+    expect(await asProcess('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
     const unknown = randomUUID()
     expect(await run('reconcile', unknown)).toMatchObject({ code: 1, stderr: `mediadock: nobody tracks request ${unknown}\n` })
     expect(await run('reconcile', 'x')).toMatchObject({ code: 2, stderr: 'mediadock: the request_id must be a uuid\n' })

@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
-import { mediadock } from './mediadock.ts'
+import { mediadock, mediadockHere, type Ended } from './mediadock.ts'
 
 it.each([
   [['credits', 'grant', '--account', 'a', '--credits', 'many'], /^mediadock: credits must be a decimal above 0 with at most 6 places\n$/],
@@ -12,7 +12,7 @@ it.each([
   [['faults', 'set', randomUUID()], /^mediadock: give at least one of/],
 ])('mediadock provider %j is wrong usage: exit 2, in one line, without asking Postgres', async (args, line) => {
   const env = { DATABASE_URL: 'postgres://u:p@127.0.0.1:9/d', PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }
-  const { code, stderr } = await mediadock(env, 'provider', ...args)
+  const { code, stderr } = await mediadockHere(env, 'provider', ...args)
   expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(line) })
 })
 
@@ -25,14 +25,13 @@ it('what is well written but cannot be done is exit 1', async () => {
 it('every action does what it says, to the database and on stdout', { timeout: 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
   const env = { DATABASE_URL: url, PROVIDER_SECRET_KEY: randomBytes(32).toString('base64') }
-  const provider = async (...args: string[]) => {
-    const { code, stdout, stderr } = await mediadock(env, 'provider', ...args)
+  const done = ({ code, stdout, stderr }: Ended) => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     return stdout
   }
-  const created = JSON.parse(
-    await provider('keys', 'create', '--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json'),
-  )
+  const provider = async (...args: string[]) => done(await mediadockHere(env, 'provider', ...args))
+  const wanted = ['--account', 'acme', '--name', 'ci', '--environment', 'sandbox', '--scopes', 'read', '--json']
+  const created = JSON.parse(done(await mediadock(env, 'provider', 'keys', 'create', ...wanted)))
   expect(created).toMatchObject({
     account: 'acme',
     name: 'ci',
@@ -70,12 +69,12 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
 
   await provider('keys', 'revoke', created.id)
   expect(await provider('keys', 'list')).toMatch(/revoked/)
-  expect(await mediadock(env, 'provider', 'cancel', randomUUID())).toMatchObject({
+  expect(await mediadockHere(env, 'provider', 'cancel', randomUUID())).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('there is no request'),
   })
   expect(JSON.parse(await provider('ledger', 'check', '--json'))).toMatchObject({ ok: true })
   await sql`update provider.accounts set available = available + 1 where id = 'acme'`
   expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({ code: 1, stdout: expect.stringContaining('acme') })
-  expect(await mediadock(env, 'provider', 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('unknown action') })
+  expect(await mediadockHere(env, 'provider', 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('unknown action') })
 })

@@ -6,7 +6,7 @@ import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { mediadock } from './mediadock.ts'
+import { mediadock, mediadockHere } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
 vi.setConfig({ testTimeout: 120_000 })
@@ -20,7 +20,7 @@ beforeAll(async () => {
   return its.stop
 })
 
-const trigger = (env: Record<string, string>, ...args: string[]) => mediadock(env, 'trigger', ...args, '--url', receiver.webhookUrl)
+const trigger = (env: Record<string, string>, ...args: string[]) => mediadockHere(env, 'trigger', ...args, '--url', receiver.webhookUrl)
 const idIn = (stdout: string) => /^request_id (\S+)\nwebhook_id (\S+)$/m.exec(stdout)
 
 it.each([
@@ -49,7 +49,7 @@ it.each([
 })
 
 it('an answer that such a delivery should not get is exit 1, and what is written wrong is 2', async () => {
-  expect((await trigger({}, 'ok', '--secret', 'whsec_nobody')).code).toBe(1)
+  expect((await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', receiver.webhookUrl)).code).toBe(1)
   expect(await trigger({}, 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('trigger takes one of ok, error') })
   expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({
     code: 2,

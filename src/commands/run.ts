@@ -1,0 +1,48 @@
+import { ConfigError } from '../config/config-error.ts'
+import { databaseErrorOf } from '../runtime/postgres/errors.ts'
+import { explainPostgres } from '../runtime/postgres/words.ts'
+import { version } from '../runtime/release.ts'
+import type { ProcessEnvironment } from '../runtime/settings.ts'
+import { commands, usage } from './index.ts'
+import { printable, UsageError } from './usage.ts'
+
+/** Runs what the words after `mediadock` ask for. Exit codes: 0 done, 1 failed, 2 usage, 78 configuration. Errors are one line on stderr. */
+export async function runCommand(argv: readonly string[], env: ProcessEnvironment): Promise<number> {
+  const [name, ...args] = argv
+  if (name === undefined || name === 'help' || name === '--help' || name === '-h') {
+    process.stdout.write(usage())
+    return name === undefined ? 2 : 0
+  }
+  if (name === '--version' || name === '-v') {
+    process.stdout.write(`${version}\n`)
+    return 0
+  }
+  try {
+    const entry = commands[name]
+    if (!entry) throw new UsageError(`unknown command "${name}"; mediadock --help lists them`)
+    const command = await entry.load()
+    if (args.includes('--help') || args.includes('-h')) {
+      process.stdout.write(`${command.help.trim()}\n`)
+      return 0
+    }
+    return await command.run(args, env)
+  } catch (error) {
+    process.stderr.write(`mediadock: ${printable(oneLine(error))}\n`)
+    if (error instanceof UsageError || isParseArgsError(error)) return 2
+    return error instanceof ConfigError ? 78 : 1
+  }
+}
+
+function oneLine(error: unknown): string {
+  if (error instanceof ConfigError) return error.message
+  const failure = explainPostgres(error)
+  if (failure) return failure.words
+  const cause = databaseErrorOf(error)
+  const why =
+    cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
+  return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
+}
+
+function isParseArgsError(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
+}
