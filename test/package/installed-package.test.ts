@@ -78,7 +78,7 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     const { run, folder, env } = installed
     const ports = { PORT: `${await freePort()}`, INTERNAL_PORT: `${await freePort()}` }
     const provider = { PROVIDER_PORT: `${await freePort()}`, PROVIDER_CONSOLE_PORT: `${await freePort()}` }
-    const settings = { DATABASE_URL: await withEmptyDatabase(), HOST: '127.0.0.1', ...ports, ...provider }
+    const settings = { DATABASE_URL: await withEmptyDatabase(), HOST: '127.0.0.1', DRAIN_SECONDS: '0', ...ports, ...provider }
 
     expect(await run('npx', ['mediadock', '--version'])).toMatchObject({ code: 0, stdout: `${packageJson.version}\n` })
     expect(await run('mediadock', ['migrate'], settings)).toMatchObject({
@@ -105,7 +105,9 @@ describe('a project that has what npm pack makes, beside the packages of this ch
       types: ['node'],
     }
     await fs.writeFile(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['service.ts'] }))
-    expect(await run(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '-p', folder])).toMatchObject({
+    expect(
+      await run(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '--singleThreaded', '-p', folder]),
+    ).toMatchObject({
       code: 0,
       stdout: '',
     })

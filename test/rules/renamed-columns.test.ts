@@ -44,7 +44,7 @@ describe('a column that is renamed in its schema', () => {
       await fs.writeFile(file, text.replaceAll(`('${column}'`, `('${column}_renamed'`))
     }
     // It ends with the number of errors, which are what is looked for.
-    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--noEmit', '-p', copy], {
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '--singleThreaded', '--noEmit', '-p', copy], {
       cwd: copy,
       maxBuffer: 64 * 1024 * 1024,
     }).catch((error: { stdout: string }) => error)
