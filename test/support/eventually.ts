@@ -1,8 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
+/** What is not there by then takes longer: asking more often would only take from what it waits for. */
+const soonMs = 200
+
 /** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */
 export async function eventually<T>(check: () => Promise<T | undefined | false> | T | undefined | false, withinMs = 10_000): Promise<T> {
-  const deadline = Date.now() + withinMs
+  const started = Date.now()
+  const deadline = started + withinMs
   let lastError: unknown
   while (Date.now() < deadline) {
     try {
@@ -11,7 +15,7 @@ export async function eventually<T>(check: () => Promise<T | undefined | false> 
     } catch (error) {
       lastError = error
     }
-    await delay(10)
+    await delay(Date.now() - started < soonMs ? 10 : 25)
   }
   throw new Error(`the condition did not come true within ${withinMs} ms`, { cause: lastError })
 }
