@@ -37,6 +37,7 @@ const others = [
   'chaos/overload',
   'chaos/postgres-away',
   'chaos/whole-loop',
+  'start/postgres-at-start',
   'provider/chaos',
   'bad-input',
   'model',

@@ -1,8 +1,10 @@
+import { execFile } from 'node:child_process'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import postgres from 'postgres'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { locateBinaries } from '../../src/laptop/postgres-binaries.ts'
 import { createLogger } from '../../src/runtime/logger.ts'
@@ -31,6 +33,22 @@ async function privateFolder(): Promise<string> {
   await fs.mkdir(dataDir)
   return dataDir
 }
+
+let template: Promise<string> | undefined
+
+/** The same, with a cluster in it that was made once and stopped in order. */
+async function madeFolder(): Promise<string> {
+  template ??= (async () => {
+    const made = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-embedded-'))
+    const server = await startEmbeddedPostgres({ dataDir: made, logger })
+    await server.stop()
+    return made
+  })()
+  const [from, to] = [await template, await privateFolder()]
+  await promisify(execFile)('cp', ['-Rp', `${from}/.`, to])
+  return to
+}
+afterAll(async () => template && fs.rm(await template, { recursive: true, force: true, maxRetries: 10 }))
 
 async function start(dataDir: string) {
   const server = await startEmbeddedPostgres({ dataDir, logger })
@@ -71,7 +89,7 @@ describe('the embedded PostgreSQL', () => {
   })
 
   it('listens on loopback alone, on no socket of the file system, and lets nobody in without the password', async () => {
-    const dataDir = await privateFolder()
+    const dataDir = await madeFolder()
     const { url } = await start(dataDir)
     const [settings] = await query(
       url,
@@ -86,7 +104,7 @@ describe('the embedded PostgreSQL', () => {
   })
 
   it('runs as nobody when root starts it, for PostgreSQL refuses root', async () => {
-    const dataDir = await privateFolder()
+    const dataDir = await madeFolder()
     await start(dataDir)
     const { uid } = await fs.stat(`/proc/${await serverPid(dataDir)}`)
     const own = process.getuid?.() ?? -1
@@ -95,7 +113,7 @@ describe('the embedded PostgreSQL', () => {
   })
 
   it('says so when the server ends by itself', async () => {
-    const dataDir = await privateFolder()
+    const dataDir = await madeFolder()
     const server = await start(dataDir)
     process.kill(await serverPid(dataDir), 'SIGQUIT')
     expect(await server.ended).toMatch(/the embedded PostgreSQL ended/)
@@ -105,7 +123,7 @@ describe('the embedded PostgreSQL', () => {
 
 describe('after a process that was killed', () => {
   it('the server that it left behind is stopped, and the start recovers what was committed', async () => {
-    const dataDir = await privateFolder()
+    const dataDir = await madeFolder()
     const holder = startProcess(process.execPath, [holderScript, dataDir])
     const [, url = ''] = await holder.says(/up as \d+ at (\S+)/)
     await query(url, (sql) => sql.unsafe(`create table kept (what text); insert into kept values ('committed')`))
@@ -121,7 +139,7 @@ describe('after a process that was killed', () => {
   })
 
   it('a server killed with it is recovered too', async () => {
-    const dataDir = await privateFolder()
+    const dataDir = await madeFolder()
     const first = await start(dataDir)
     await query(first.url, (sql) => sql.unsafe(`create table kept (what text); insert into kept values ('committed')`))
     for (const pid of await processesIn(dataDir)) process.kill(pid, 'SIGKILL')
@@ -151,8 +169,7 @@ describe('after a process that was killed', () => {
   })
 
   it('a server killed in the middle of its start is no obstacle', async () => {
-    const dataDir = await privateFolder()
-    await (await start(dataDir)).stop()
+    const dataDir = await madeFolder()
     for (let turn = 0; turn < 3; turn += 1) {
       const holder = startProcess(process.execPath, [holderScript, dataDir])
       await eventually(() =>
@@ -170,7 +187,7 @@ describe('after a process that was killed', () => {
 })
 
 it('a process that exits without stopping its server leaves none behind', async () => {
-  const dataDir = await privateFolder()
+  const dataDir = await madeFolder()
   const holder = startProcess(process.execPath, [holderScript, dataDir])
   await holder.says(/up as/)
   holder.kill('SIGUSR2')

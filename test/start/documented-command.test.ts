@@ -36,6 +36,8 @@ async function settings() {
     HOST: '127.0.0.1',
     PORT: String(port),
     INTERNAL_PORT: String(await freePort()),
+    // No balancer has to notice.
+    DRAIN_SECONDS: '0',
   }
   return {
     port,

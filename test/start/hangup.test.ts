@@ -18,7 +18,11 @@ const hasScript = await fs.access('/usr/bin/script').then(
 describe('SIGHUP', () => {
   it('in production with the keys in GENERATION_KEYS changes nothing, and says so in one line', async () => {
     const keys = JSON.stringify([keyNamed('first', 'whsec_first_secret')])
-    const { program, base, deliver } = await startProductionReceiver({ GENERATION_KEYS_FILE: '', GENERATION_KEYS: keys })
+    const { program, base, deliver } = await startProductionReceiver({
+      GENERATION_KEYS_FILE: '',
+      GENERATION_KEYS: keys,
+      DRAIN_SECONDS: '0',
+    })
     for (const time of [1, 2]) {
       program.kill('SIGHUP')
       await eventually(() => program.output().match(changesNothing)?.length === time)

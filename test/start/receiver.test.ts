@@ -10,16 +10,10 @@ import { keyNamed, startProductionReceiver } from './support/receiver-process.ts
 const first = 'whsec_first_secret'
 const second = 'whsec_second_secret'
 
-it('in production embeds nothing, makes no folder and writes nothing but JSON lines', async () => {
-  const { program, folder, base, internalBase } = await startProductionReceiver()
+it('in production embeds nothing, makes no folder and writes nothing but JSON lines; after SIGTERM /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
+  const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({ SHUTDOWN_GRACE_SECONDS: '10' })
   expect((await fetch(`${base}/readyz`)).status).toBe(200)
   expect((await fetch(`${internalBase}/readyz`)).status).toBe(200)
-  expect(await fs.readdir(folder)).toEqual(['keys.json'])
-  for (const line of program.output().trim().split('\n')) expect(() => void JSON.parse(line)).not.toThrow()
-})
-
-it('SIGTERM: /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
-  const { program, base, internalBase, deliver, database } = await startProductionReceiver({ SHUTDOWN_GRACE_SECONDS: '10' })
   expect(await deliver(first)).toBe(200)
   const began = performance.now()
   program.kill('SIGTERM')
@@ -34,6 +28,8 @@ it('SIGTERM: /readyz answers 503 at once while the listener still takes deliveri
   expect(program.output()).toContain('"msg":"stopped"')
   await expect(fetch(`${base}/healthz`)).rejects.toThrow()
   expect(await database.sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 2 }])
+  expect(await fs.readdir(folder)).toEqual(['keys.json'])
+  for (const line of program.output().trim().split('\n')) expect(() => void JSON.parse(line)).not.toThrow()
 })
 
 it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is logged without its content', async () => {
