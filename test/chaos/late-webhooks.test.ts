@@ -10,7 +10,7 @@ import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { shuffled, withSender, type Outgoing } from './sender.ts'
 
-const count = long ? 5000 : 300
+const count = long ? 5000 : 180
 const waitMs = long ? 300_000 : 60_000
 
 const fates = ['never', 'twice', 'late'] as const

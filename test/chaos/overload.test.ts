@@ -8,7 +8,7 @@ import { withReceiverProcess } from './receiver-process.ts'
 import { makeDeliveries, withSender, type Answer, type Outgoing } from './sender.ts'
 
 // Its queue holds 64 MiB of bodies before the next one is turned away.
-const crowd = 90
+const crowd = 76
 
 it('too much waiting is answered 503 at once, and what was let in before is kept', { timeout: 120_000 }, async () => {
   const { url, sql } = await withTestDatabase()
@@ -49,7 +49,8 @@ it('too much waiting is answered 503 at once, and what was let in before is kept
     large.filter((delivery) => answers.get(delivery)?.status === 200),
   )
   const after = makeDeliveries(100)
-  for (const answer of await withSender(receiver.url, 4).sendAll([...large, ...after])) expect(answer.status).toBe(200)
+  const turnedDown = large.filter((delivery) => answers.get(delivery)?.status !== 200)
+  for (const answer of await withSender(receiver.url, 4).sendAll([...turnedDown, ...after])) expect(answer.status).toBe(200)
   await untilInboxIsEmpty(sql)
   await expectLandedOnce(sql, [...large, ...after])
 })

@@ -9,9 +9,9 @@ import { long } from './length.ts'
 import { withReceiverProcess } from './receiver-process.ts'
 import { startLoad } from './steady-load.ts'
 
-const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 5 }
+const { rounds, seconds } = long ? { rounds: 3, seconds: 600 } : { rounds: 1, seconds: 3 }
 const perSecond = 400
-const resetEveryMs = long ? 1500 : 700
+const resetEveryMs = long ? 1500 : 600
 
 describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs} ms`, () => {
   it.each(['require', 'disable'])(

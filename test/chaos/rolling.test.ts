@@ -9,7 +9,7 @@ import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const { rounds, count, perSecond } = long ? { rounds: roundsOf(20), count: 3, perSecond: 500 } : { rounds: 1, count: 2, perSecond: 200 }
+const { rounds, count, perSecond } = long ? { rounds: roundsOf(20), count: 3, perSecond: 500 } : { rounds: 1, count: 2, perSecond: 100 }
 const graceSeconds = 5
 
 it(

@@ -3,7 +3,7 @@ import net from 'node:net'
 import os from 'node:os'
 import { setTimeout as delay } from 'node:timers/promises'
 
-// A stranger as a program of its own: `node test/chaos/stranger.ts <url> <row> <seconds>`. It holds no secret.
+// A stranger as a program of its own: `node test/chaos/stranger.ts <url> <row> <seconds> [most connections]`. It holds no secret.
 
 const mebibyte = 1_048_576
 
@@ -84,9 +84,10 @@ export const strangerRows: Readonly<Record<string, Row>> = {
 const reconnectMs = 20
 
 /** Does what a row says until the time is over; answers how often it was answered. */
-async function run(url: string, row: Row, seconds: number): Promise<number> {
+async function run(url: string, row: Row, { seconds, most }: { seconds: number; most: number }): Promise<number> {
   const { hostname, port } = new URL(url)
   const sockets = new Set<net.Socket>()
+  const connections = Math.min(row.connections, most)
   let answers = 0
   let isOver = false
 
@@ -105,7 +106,7 @@ async function run(url: string, row: Row, seconds: number): Promise<number> {
       // The listener has it when it has its first answer.
       socket.write(head({}, { method: 'GET', path: '/healthz' }))
       socket.once('data', () => {
-        if (ready.push(send) === row.connections) sendTogether()
+        if (ready.push(send) === connections) sendTogether()
       })
     })
     socket.on('data', () => {
@@ -118,7 +119,7 @@ async function run(url: string, row: Row, seconds: number): Promise<number> {
       setTimeout(open, reconnectMs)
     })
   }
-  for (let n = 0; n < row.connections && !isOver; n += 1) {
+  for (let n = 0; n < connections && !isOver; n += 1) {
     open()
     // The kernel's queue of new connections is short.
     if (n % 50 === 49) await delay(5)
@@ -132,9 +133,9 @@ async function run(url: string, row: Row, seconds: number): Promise<number> {
 if (import.meta.main) {
   // Its machine is not ours: it gives way to those it torments.
   os.setPriority(10)
-  const [url = '', name = '', seconds = '1'] = process.argv.slice(2)
+  const [url = '', name = '', seconds = '1', most = 'Infinity'] = process.argv.slice(2)
   const row = strangerRows[name]
   if (!row) throw new Error(`no such row: ${name}`)
-  process.stdout.write(`${await run(url, row, Number(seconds))}\n`)
+  process.stdout.write(`${await run(url, row, { seconds: Number(seconds), most: Number(most) })}\n`)
   process.exit(0)
 }

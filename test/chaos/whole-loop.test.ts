@@ -7,7 +7,7 @@ import { keysOf, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { long } from './length.ts'
 
-const requests = long ? 1000 : 240
+const requests = long ? 1000 : 120
 const connections = 32
 
 let database: TestDatabase
