@@ -62,18 +62,18 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
   expect(program.output()).not.toMatch(/whsec_|service_live_|v1=[0-9a-f]/)
 })
 
-it.each<[PortSetting, string]>([
-  ['PORT', '0.0.0.0'],
-  ['INTERNAL_PORT', '127.0.0.1'],
-  ['PROVIDER_PORT', '127.0.0.1'],
-])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host) => {
+it.each<[PortSetting, string, string]>([
+  ['PORT', '0.0.0.0', 'receiver'],
+  ['INTERNAL_PORT', '127.0.0.1', 'receiver'],
+  ['PROVIDER_PORT', '127.0.0.1', 'all'],
+])('a busy %s: exit 1, and the message names the port and the setting', async (setting, host, what) => {
   const database = await withTestDatabase()
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
   const busy = net.createServer().listen(laptop.ports[setting], '127.0.0.1')
   await once(busy, 'listening')
   onTestFinished(() => void busy.close())
-  const program = laptop.start({ DATABASE_URL: database.url })
+  const program = laptop.start({ DATABASE_URL: database.url }, what)
   expect(await program.exit).toMatchObject({ code: 1 })
   const message = `mediadock: port ${laptop.ports[setting]} on ${host} is in use by another program: set ${setting} to a free port`
   expect(
@@ -101,7 +101,7 @@ it('a database that is not there: exit 1, and the password is not in the message
   await database.drop()
   const laptop = await openLaptop()
   onTestFinished(laptop.remove)
-  const program = laptop.start({ DATABASE_URL: database.url })
+  const program = laptop.start({ DATABASE_URL: database.url }, 'receiver')
   expect(await program.exit).toMatchObject({ code: 1 })
   expect(program.output()).toMatch(/database "test_\w+" does not exist/)
   expect(program.output()).not.toContain(new URL(database.url).password)

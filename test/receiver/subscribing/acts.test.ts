@@ -1,7 +1,7 @@
 import { beforeAll, expect, it } from 'vitest'
 import { createSubscriptionPoster } from '../../../src/receiver/subscribing/roles.ts'
 import { verify } from '../../../src/wire/signature.ts'
-import { linesOf, mediadock } from '../../commands/mediadock.ts'
+import { linesOf, mediadock, mediadockHere } from '../../commands/mediadock.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
@@ -19,12 +19,13 @@ beforeAll(async () => {
   return its.stop
 })
 
-const run = (...args: string[]) => mediadock({ DATABASE_URL: database.url }, 'subscriptions', ...args)
+const run = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, 'subscriptions', ...args)
 const api = (operation: string, body?: unknown) => call(receiver, operation, body === undefined ? {} : { body })
 
 it('the command line makes, shows, tests, pauses, resumes, rolls and removes one, and says who did it', async () => {
   const subscriber = await startSubscriber()
-  const added = await run('add', 'shop', subscriber.url, '--retry-hours', '2', '--json')
+  const words = ['subscriptions', 'add', 'shop', subscriber.url, '--retry-hours', '2', '--json']
+  const added = await mediadock({ DATABASE_URL: database.url }, ...words)
   expect(added).toMatchObject({ code: 0, stderr: '' })
   const [{ secret }] = linesOf(added.stdout)
 
