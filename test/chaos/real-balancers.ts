@@ -12,10 +12,17 @@ import { eventually } from '../support/eventually.ts'
 
 const ops = path.resolve(import.meta.dirname, '../../ops')
 
-export type BalancerKind = 'nginx' | 'haproxy'
+export const balancerKinds = ['nginx', 'haproxy'] as const
+type BalancerKind = (typeof balancerKinds)[number]
 
-/** Where the program is, or undefined. */
-export async function findBalancer(kind: BalancerKind): Promise<string | undefined> {
+/** Those that are installed here, with where the program is. A sender of an address of its own wants Linux. */
+export async function findBalancers(): Promise<{ kind: BalancerKind; program: string }[]> {
+  if (process.platform !== 'linux') return []
+  const found = await Promise.all(balancerKinds.map(async (kind) => ({ kind, program: await findBalancer(kind) })))
+  return found.flatMap(({ kind, program }) => (program === undefined ? [] : [{ kind, program }]))
+}
+
+async function findBalancer(kind: BalancerKind): Promise<string | undefined> {
   for (const folder of [...childEnv.PATH.split(':'), '/usr/sbin', '/usr/local/sbin']) {
     const file = path.join(folder, kind)
     if (
