@@ -18,7 +18,7 @@ import { strangerRows } from './stranger.ts'
 
 const program = path.resolve(import.meta.dirname, 'stranger.ts')
 const lanes = 4
-const pauseMs = 10
+const pauseMs = long ? 10 : 25
 const mebibyte = 1_048_576
 /** What an allocator keeps for the next time. */
 const nearMebibytes = 256
@@ -83,7 +83,7 @@ it.skipIf(process.platform !== 'linux')(
       return { answers, newcomers }
     }
 
-    await sendDuring(delay(2000))
+    await sendDuring(delay(long ? 2000 : 1000))
     const atFirst = await residentMebibytes(receiver.pid())
     const resident = watchResident(receiver.pid)
     const report: Record<string, unknown>[] = []
