@@ -1,6 +1,10 @@
+import { execFile } from 'node:child_process'
 import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
+import { promisify } from 'node:util'
+
+const run = promisify(execFile)
 
 export type User = { uid: number; gid: number }
 
@@ -25,12 +29,13 @@ export async function copyInstallation({ home, user, script }: { home: string; u
   const packages = [platform, ...(await dependenciesOf(['postgres', 'pino', 'zod', 'drizzle-orm'], root))]
   await fs.copyFile(process.execPath, node)
   await fs.chmod(node, 0o755)
-  for (const room of ['src/runtime', 'src/laptop']) await fs.cp(path.join(root, room), path.join(home, room), { recursive: true })
-  await fs.cp(path.dirname(script), path.join(home, path.relative(root, path.dirname(script))), { recursive: true })
-  await fs.cp(path.join(root, 'package.json'), path.join(home, 'package.json'))
-  for (const name of packages)
-    await fs.cp(path.join(root, 'node_modules', name), path.join(home, 'node_modules', name), { recursive: true, verbatimSymlinks: true })
-  await chownAll(home, user)
+  const modules = packages.map((name) => path.join('node_modules', name))
+  // By `cp`: these are thousands of files.
+  for (const place of ['src/runtime', 'src/laptop', path.relative(root, path.dirname(script)), 'package.json', ...modules]) {
+    await fs.mkdir(path.dirname(path.join(home, place)), { recursive: true })
+    await run('cp', ['-RP', path.join(root, place), path.join(home, place)])
+  }
+  await run('chown', ['-RP', `${user.uid}:${user.gid}`, home])
   return { node, script: path.join(home, path.relative(root, script)) }
 }
 
@@ -45,10 +50,4 @@ async function dependenciesOf(names: readonly string[], root: string): Promise<s
   }
   names.forEach(visit)
   return [...known]
-}
-
-async function chownAll(folder: string, { uid, gid }: User): Promise<void> {
-  const entries = await fs.readdir(folder, { recursive: true })
-  await fs.chown(folder, uid, gid)
-  await Promise.all(entries.map((entry) => fs.lchown(path.join(folder, entry), uid, gid)))
 }
