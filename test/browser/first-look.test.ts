@@ -10,6 +10,7 @@ import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { openPage, shoot } from './support/console.ts'
+import { takeAllBack } from './support/lent-pages.ts'
 import { track } from './support/request-world.ts'
 
 // What somebody who is woken reads first, and what it leads to: nothing of it may be untrue.
@@ -37,7 +38,8 @@ beforeEach(async () => {
   ;({ database, receiver } = its)
   return its.stop
 })
-afterEach(() => Promise.all(browser.contexts().map((context) => context.close())))
+// A page that refreshes itself must not outlive what it asks.
+afterEach(() => takeAllBack(browser))
 
 /** A picture that the browser finds. */
 const shown = (id: string) => ({

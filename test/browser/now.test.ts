@@ -9,7 +9,8 @@ import { imageResult, json, startProviderStand, type ProviderStand } from '../su
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone, shoot, type Look } from './support/console.ts'
+import { takeAllBack } from './support/lent-pages.ts'
 
 let browser: Browser
 let stand: ProviderStand
@@ -40,7 +41,7 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   // A page that refreshes itself must not outlive what it asks.
-  await Promise.all(browser.contexts().map((context) => context.close()))
+  await takeAllBack(browser)
 })
 
 const open = (path = '', look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
@@ -84,14 +85,7 @@ describe('what is wrong', () => {
     expect(await tile(page, 'Refused')).toBe('Refused in 5 min 3 3 no secret matches')
     expect(await tile(page, 'Parked')).toBe('Parked 1 need you')
     await page.getByRole('region', { name: 'Give-up clock' }).getByText('1 of 6').first().waitFor()
-    for (const colorScheme of schemes) {
-      await page.emulateMedia({ colorScheme })
-      await expectAccessible(page)
-      await shoot(page, `now-${colorScheme}`)
-    }
-    await page.setViewportSize(phone)
-    await expectNoOverflow(page)
-    await shoot(page, 'now-phone')
+    await expectGoodLooks(page, 'now')
     await items.nth(0).getByRole('link').click()
     await page.waitForURL('**/parked?reason=no_matching_secret')
     await page.goBack()
@@ -204,7 +198,7 @@ describe('the live part', () => {
   })
 
   it('stops while nobody looks, and when it is stopped', async () => {
-    const page = await open()
+    const page = await open('', { isForItself: true })
     // From here on the page's own time only passes when the test lets it.
     await page.clock.install()
     await page.reload()
@@ -369,13 +363,13 @@ describe('what others sent', () => {
     await page.getByText('not shown: it is not https').waitFor()
   })
 
-  it.each(schemes)('fits a phone in the %s scheme', async (colorScheme) => {
+  it('fits a phone from the first moment, and is accessible in both schemes', async () => {
     await deliver(receiver.webhookUrl, failed().body)
     await deliver(receiver.webhookUrl, okAudio().body)
     await logged(2)
-    const page = await open('', { viewport: phone, colorScheme })
+    const page = await open('', { viewport: phone })
     await page.locator('.result').first().waitFor()
     await expectNoOverflow(page)
-    await expectAccessible(page)
+    await expectGoodLooks(page, 'now-results')
   })
 })

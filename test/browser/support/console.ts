@@ -1,52 +1,96 @@
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import type { Browser, BrowserContextOptions, ConsoleMessage, Page } from 'playwright-core'
 import { expect, onTestFinished } from 'vitest'
+import { long } from '../../chaos/length.ts'
+import { lendPage, takeBack, wideViewport } from './lent-pages.ts'
+import { phone, schemes } from './look.ts'
 
 const require = createRequire(import.meta.url)
 const axeSource = readFile(require.resolve('axe-core/axe.min.js'), 'utf8')
 
-export type Look = BrowserContextOptions & {
+export type Look = Omit<BrowserContextOptions, 'viewport'> & {
+  viewport?: { width: number; height: number }
   /** What the console may say besides: the browser logs each answer that is no success. */
   expectProblems?: boolean
   /** What the browser says that its language is, instead of the machine's. */
   language?: string
+  /** Where the test changes what a page cannot be rid of again, as its clock. */
+  isForItself?: boolean
 }
 
 export { phone, schemes } from './look.ts'
 
 /** Opens a page of the console; what the browser's console says in error fails the test when it ends. */
-export async function openPage(browser: Browser, url: string, { expectProblems = false, language, ...look }: Look = {}): Promise<Page> {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...look })
-  if (language !== undefined) {
-    await context.addInitScript(`Object.defineProperty(navigator, 'language', { value: ${JSON.stringify(language)}, configurable: true })`)
-  }
-  const page = await context.newPage()
+export async function openPage(browser: Browser, url: string, look: Look = {}): Promise<Page> {
+  const { expectProblems = false, language, isForItself = false, colorScheme = null, viewport = wideViewport, ...more } = look
+  const isLent = language === undefined && !isForItself && Object.keys(more).length === 0
+  const page = isLent ? await lendPage(browser) : await (await browser.newContext({ viewport, colorScheme, ...more })).newPage()
   const problems: string[] = []
-  page.on('console', (message) => message.type() === 'error' && problems.push(message.text()))
-  page.on('pageerror', (error) => problems.push(String(error)))
+  const onConsole = (message: ConsoleMessage) => message.type() === 'error' && problems.push(message.text())
+  const onError = (error: Error) => problems.push(String(error))
+  page.on('console', onConsole).on('pageerror', onError)
   onTestFinished(async () => {
-    await context.close()
+    await (isLent ? takeBack(browser, page) : page.context().close())
     if (!expectProblems) expect(problems, 'what the browser complained of').toEqual([])
   })
+  if (isLent && colorScheme !== null) await page.emulateMedia({ colorScheme })
+  if (isLent && viewport !== wideViewport) await page.setViewportSize(viewport)
+  if (language !== undefined) {
+    await page.addInitScript(`Object.defineProperty(navigator, 'language', { value: ${JSON.stringify(language)}, configurable: true })`)
+  }
   await page.goto(url)
   return page
 }
 
-/** Fails for every violation that axe calls serious or critical, named with its element. */
-export async function expectAccessible(page: Page): Promise<void> {
+const colours = ['color-contrast', 'link-in-text-block']
+const parts = { all: () => true, colours: (id: string) => colours.includes(id), 'all but colours': (id: string) => !colours.includes(id) }
+
+/** Fails for every violation that axe calls serious or critical, named with its element; the rules that find lesser ones are not run. */
+export async function expectAccessible(page: Page, part: keyof typeof parts = 'all', within = 'html'): Promise<void> {
+  // Halfway to another scheme a colour may be hard to read.
+  await page.evaluate('document.getAnimations().forEach((each) => each instanceof CSSTransition && each.finish())')
   if (!(await page.evaluate('"axe" in window'))) await page.evaluate(await axeSource)
-  const violations = await page.evaluate<{ id: string; impact: string; nodes: { html: string }[] }[]>(
-    'axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) => violations)',
+  const options = { resultTypes: ['violations'], preload: false, runOnly: (await seriousRules(page)).filter(parts[part]) }
+  const violations = await page.evaluate<{ id: string; html: string[] }[]>(
+    `axe.run(${JSON.stringify(within)}, ${JSON.stringify(options)})
+      .then(({ violations }) => violations.map(({ id, nodes }) => ({ id, html: nodes.map(({ html }) => html) })))`,
   )
-  const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
-  expect(serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`))).toEqual([])
+  expect(violations.flatMap(({ id, html }) => html.map((each) => `${id}: ${each.slice(0, 200)}`))).toEqual([])
+}
+
+let serious: string[] | undefined
+
+/** Of those that axe runs by itself. */
+async function seriousRules(page: Page): Promise<string[]> {
+  serious ??= await page.evaluate<string[]>(
+    `axe._audit.rules
+      .filter(({ impact, enabled, tags }) => /^(serious|critical)$/.test(impact) && enabled && !tags.includes('experimental'))
+      .map(({ id }) => id)`,
+  )
+  expect(serious.length, 'rules of axe for what is serious').toBeGreaterThan(50)
+  return serious
 }
 
 /** The page itself never scrolls sideways: wide tables scroll in their own box. */
 export async function expectNoOverflow(page: Page): Promise<void> {
   const [shown, wide] = await page.evaluate<[number, number]>('[innerWidth, document.documentElement.scrollWidth]')
   expect(wide).toBeLessThanOrEqual(shown)
+}
+
+/** Whole in light colours, its colours in dark ones, and whatever else a phone makes of it: there it shows no other colour. Long: all in all. */
+export async function expectGoodLooks(page: Page, name: string): Promise<void> {
+  for (const colorScheme of schemes) {
+    await page.emulateMedia({ colorScheme })
+    await page.setViewportSize(wideViewport)
+    await expectAccessible(page, long || colorScheme === 'light' ? 'all' : 'colours')
+    await shoot(page, `${name}-${colorScheme}`)
+    if (!long && colorScheme === 'light') continue
+    await page.setViewportSize(phone)
+    await expectNoOverflow(page)
+    await expectAccessible(page, long ? 'all' : 'all but colours')
+    await shoot(page, `${name}-${colorScheme}-phone`)
+  }
 }
 
 /** Writes a picture where SHOTS names a folder: to be looked at. */
