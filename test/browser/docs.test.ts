@@ -5,6 +5,7 @@ import express from 'express'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { docsRouter } from '../../src/provider/api/docs.ts'
+import { long } from '../chaos/length.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { expectAccessible, openPage, shoot } from './support/console.ts'
 
@@ -23,14 +24,18 @@ afterAll(async () => {
   server.close()
 })
 
-it.each(['light', 'dark'] as const)('the documentation of the API is there for everybody, in %s colours', async (colorScheme) => {
-  const page = await openPage(browser, url, { colorScheme })
+it('the documentation of the API is there for everybody, in the colours of the system', async () => {
+  const page = await openPage(browser, url, { colorScheme: 'dark' })
   await page.getByText('Submit a generation', { exact: true }).click()
   await page.getByText('a sunrise over snow').first().waitFor()
-  const background = await page.evaluate<string>('getComputedStyle(document.documentElement).backgroundColor')
-  await shoot(page, `docs-${colorScheme}`)
-  expect(background).toBe(colorScheme === 'dark' ? 'rgb(28, 32, 34)' : 'rgba(0, 0, 0, 0)')
+  const background = () => page.evaluate<string>('getComputedStyle(document.documentElement).backgroundColor')
+  expect(await background()).toBe('rgb(28, 32, 34)')
+  await expectAccessible(page, long ? 'all' : 'colours')
+  await shoot(page, 'docs-dark')
+  await page.emulateMedia({ colorScheme: 'light' })
+  await expect.poll(background).toBe('rgba(0, 0, 0, 0)')
   await expectAccessible(page)
+  await shoot(page, 'docs-light')
   // The address names what is open: it can be sent to somebody.
   expect(page.url()).toMatch(/#\/Generations\/submit$/)
 })

@@ -8,7 +8,7 @@ import { eventually } from '../support/eventually.ts'
 import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot, type Look } from './support/console.ts'
+import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone, shoot, type Look } from './support/console.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
 let browser: Browser
@@ -97,15 +97,7 @@ describe('the page of a request', () => {
     await eventually(
       async () => (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) === 4,
     )
-    for (const colorScheme of schemes) {
-      await page.emulateMedia({ colorScheme })
-      await expectAccessible(page)
-      await shoot(page, `request-${colorScheme}`)
-    }
-    await page.setViewportSize(phone)
-    await expectNoOverflow(page)
-    await expectAccessible(page)
-    await shoot(page, 'request-phone')
+    await expectGoodLooks(page, 'request')
   })
 
   it('puts ours beside the state of the provider while it is open, with what comes next', async () => {

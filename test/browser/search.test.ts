@@ -76,10 +76,3 @@ it('finds submits by their Idempotency-Key, and requests by a value of their met
   expect((await found('O-471')).by_metadata).toEqual([])
   expect((await call(receiver, 'GET /api/search?q=x')).status).toBe(400)
 })
-
-it('shows the documentation of the API from our own files, linked from every page', async () => {
-  const page = await openPage(browser, `${receiver.internalUrl}keys`)
-  await page.getByRole('link', { name: 'API documentation' }).click()
-  await page.getByText('/api/search').first().waitFor()
-  await shoot(page, 'api-docs')
-})

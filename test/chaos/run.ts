@@ -46,7 +46,6 @@ const others = [
   'landing',
   'load',
   'lost-connections',
-  'walk',
   'local-video',
   // In their long form on both servers.
   'receiver/api',
@@ -59,6 +58,8 @@ const others = [
   'subscribing',
   'feeding',
   'large-indexes',
+  // Every page in both schemes, wide and on a phone.
+  'browser/',
 ]
 
 const named: Record<string, readonly string[]> = { table, others, stranger: ['chaos/stranger'] }
