@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { writeAudit, type AuditedAction, type Detail } from '../../src/receiver/upkeep/audit.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -16,13 +16,11 @@ const nasty = '<img src=x onerror="document.title=\'owned\'">'
 
 beforeAll(async () => {
   browser = await launchBrowser()
-})
-afterAll(() => browser.close())
-beforeEach(async () => {
   const its = await withReceiver()
   ;({ database, receiver } = its)
   return its.stop
 })
+afterAll(() => browser.close())
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
 const rows = (page: Page) => page.locator('.scroll[aria-label="Audit"] tbody tr')
@@ -75,8 +73,17 @@ describe('the audit', () => {
     await page.getByText('Nobody has changed anything yet').waitFor()
   })
 
+  it('names a wrong filter and keeps the form', async () => {
+    const page = await openPage(browser, at('/audit?via=telepathy&actor=Ada'), { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('via')
+    expect(await page.locator('input[name=actor]').inputValue()).toBe('Ada')
+  })
+})
+
+describe('the audit of a night', () => {
+  beforeAll(aNight)
+
   it('shows who did what from where, with the result and the way to the target', async () => {
-    await aNight()
     const page = await openPage(browser, at('/audit'))
     expect(await links(page)).toEqual([
       null,
@@ -104,7 +111,6 @@ describe('the audit', () => {
   })
 
   it('filters by from where, what, whom, target and time, all in the address', async () => {
-    await aNight()
     const page = await openPage(browser, at('/audit'))
     await page.selectOption('select[name=via]', 'console')
     await page.waitForURL(/via=console/)
@@ -130,8 +136,12 @@ describe('the audit', () => {
     expect(page.url()).toContain('since=2026-03-01T03')
   })
 
+  it('is accessible in both schemes, and fits a phone', async () => {
+    const page = await openPage(browser, at('/audit'))
+    await expectGoodLooks(page, 'audit')
+  })
+
   it('pages by cursor, and stays where it is while new entries come', async () => {
-    await aNight()
     const page = await openPage(browser, at('/audit?limit=4'))
     expect(await rows(page).count()).toBe(4)
     await did(9, { via: 'api', actor: '10.0.0.8', action: 'reconcile' })
@@ -140,17 +150,11 @@ describe('the audit', () => {
     await expect.poll(() => rows(page).first().innerText()).toContain('03:04:00')
   })
 
-  it('names a wrong filter and keeps the form', async () => {
-    const page = await openPage(browser, at('/audit?via=telepathy&actor=Ada'), { expectProblems: true })
-    expect(await page.getByRole('alert').innerText()).toContain('via')
-    expect(await page.locator('input[name=actor]').inputValue()).toBe('Ada')
-  })
-
   it('has what is done through the console, with the name that was given at the sign-in', async () => {
     const internalToken = 'a-token-of-at-least-32-characters'
-    await receiver.stop()
-    receiver = await startTestReceiver({ databaseUrl: database.url, settings: { internalToken } })
-    const page = await openPage(browser, at('/reconciler'), { expectProblems: true })
+    const guarded = await startTestReceiver({ databaseUrl: database.url, settings: { internalToken } })
+    onTestFinished(() => guarded.stop())
+    const page = await openPage(browser, new URL('/reconciler', guarded.internalUrl).href, { expectProblems: true })
     await page.getByLabel('Token').fill(internalToken)
     await page.getByLabel('Your name').fill('Grace Hopper')
     await page.getByRole('button', { name: 'Sign in' }).click()
@@ -158,11 +162,5 @@ describe('the audit', () => {
     await page.waitForURL(/open=/)
     await page.getByRole('link', { name: 'Audit' }).click()
     await expect.poll(() => rows(page).first().innerText()).toMatch(/ran the reconciler.*Grace Hopper.*console/s)
-  })
-
-  it('is accessible in both schemes, and fits a phone', async () => {
-    await aNight()
-    const page = await openPage(browser, at('/audit'))
-    await expectGoodLooks(page, 'audit')
   })
 })
