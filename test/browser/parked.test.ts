@@ -20,11 +20,11 @@ beforeAll(async () => {
   browser = await launchBrowser()
 })
 afterAll(() => browser.close())
-beforeEach(async () => {
+const begin = async () => {
   const its = await withReceiver()
   ;({ database, receiver } = its)
   return its.stop
-})
+}
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
 const cause = (page: Page, title: string) => page.locator('.cause', { has: page.getByRole('link', { name: title, exact: true }) })
@@ -67,7 +67,9 @@ async function someOfEach(): Promise<{ requestId: string }> {
   return { requestId }
 }
 
-describe('parked and quarantine', () => {
+describe('parked and quarantine, with nothing in them', () => {
+  beforeAll(begin)
+
   it('says so when there is nothing', async () => {
     const page = await openPage(browser, at('/parked'))
     await page.getByText('Nothing is in the quarantine').waitFor()
@@ -75,8 +77,31 @@ describe('parked and quarantine', () => {
     await page.getByText('No webhook is failing here').waitFor()
   })
 
-  it('groups by cause, with counts, what it means and what to do', async () => {
+  it('explains a refusal of which nothing is kept, and leads to the log', async () => {
+    const page = await openPage(browser, at('/parked?reason=payload_too_large'))
+    await page.getByText('Its body is larger than MAX_BODY_BYTES.').waitFor()
+    await page.getByText('Such arrivals are not kept').waitFor()
+    await page.getByRole('link', { name: 'log of arrivals' }).click()
+    await page.waitForURL(/view=arrivals&outcome=refused&reason=payload_too_large/)
+  })
+
+  it('names a wrong filter and keeps the form', async () => {
+    const page = await openPage(browser, at('/parked?view=quarantine&since=yesterday'), { expectProblems: true })
+    expect(await page.getByRole('alert').innerText()).toContain('since')
+    expect(await page.locator('input[name=since]').inputValue()).toBe('yesterday')
+    for (const path of ['/parked?view=elsewhere', '/parked/verified?checked=many']) expect((await page.goto(at(path)))?.status()).toBe(400)
+    for (const path of ['/parked/quarantine/1', '/parked/quarantine/x']) expect((await page.goto(at(path)))?.status()).toBe(404)
+  })
+})
+
+describe('parked and quarantine, with some of each', () => {
+  beforeAll(async () => {
+    const stop = await begin()
     await someOfEach()
+    return stop
+  })
+
+  it('groups by cause, with counts, what it means and what to do', async () => {
     const page = await openPage(browser, at('/parked'))
     const missing = await cause(page, 'No secret matches').innerText()
     expect(missing).toMatch(/\b4\b/)
@@ -91,6 +116,44 @@ describe('parked and quarantine', () => {
     expect(await tableRow(page, 'Give-up clock', '3 of 6').count()).toBe(1)
     await shoot(page, 'parked')
   })
+
+  it('leads from a parked cause to the replay of all of it', async () => {
+    const page = await openPage(browser, at('/parked'))
+    await page.getByRole('link', { name: 'Not JSON' }).click()
+    await expect.poll(() => rows(page, 'Parked deliveries').count()).toBe(1)
+    await page.keyboard.press('r')
+    await page.getByRole('heading', { name: 'Replay one delivery?' }).waitFor()
+    expect(await page.locator('main').innerText()).toContain('not_json')
+  })
+
+  it('says of all that nothing was accepted', async () => {
+    const page = await openPage(browser, at('/parked/verify'))
+    await page.getByRole('button', { name: 'Verify 6' }).click()
+    await page.getByText('6 refused arrivals checked, none accepted').waitFor()
+    await page.getByRole('link', { name: 'Those still refused' }).click()
+    await expect.poll(() => rows(page, 'Refused arrivals').count()).toBe(6)
+  })
+
+  it('is accessible in both schemes, and fits a phone', async () => {
+    receiver.setKeys(keysOf(liveKey, newKey))
+    const page = await openPage(browser, at('/parked'))
+    const [kept] = await database.sql`select min(id) as id from mediadock.quarantine`
+    const paths = [
+      '/parked',
+      '/parked?reason=no_matching_secret',
+      '/parked?view=parked',
+      '/parked/verify',
+      `/parked/quarantine/${kept?.['id']}`,
+    ]
+    for (const [n, path] of paths.entries()) {
+      await page.goto(at(path))
+      await expectGoodLooks(page, `parked-${n}`)
+    }
+  })
+})
+
+describe('parked and quarantine', () => {
+  beforeEach(begin)
 
   it('verifies a cause again once its secret is there, and shows what landed', async () => {
     const { requestId } = await someOfEach()
@@ -131,15 +194,6 @@ describe('parked and quarantine', () => {
     await page.getByRole('link', { name: 'To the causes' }).click()
     await page.getByRole('heading', { name: 'Quarantine: 2 refused arrivals' }).waitFor()
     expect(await cause(page, 'No secret matches').count()).toBe(0)
-  })
-
-  it('says of all that nothing was accepted', async () => {
-    await someOfEach()
-    const page = await openPage(browser, at('/parked/verify'))
-    await page.getByRole('button', { name: 'Verify 6' }).click()
-    await page.getByText('6 refused arrivals checked, none accepted').waitFor()
-    await page.getByRole('link', { name: 'Those still refused' }).click()
-    await expect.poll(() => rows(page, 'Refused arrivals').count()).toBe(6)
   })
 
   it('opens a cause and pages through its rows by keyboard', async () => {
@@ -192,49 +246,5 @@ describe('parked and quarantine', () => {
     receiver.setKeys(keysOf(liveKey, newKey))
     await page.reload()
     await page.getByText("With today's secrets it is authentic").waitFor()
-  })
-
-  it('leads from a parked cause to the replay of all of it', async () => {
-    await someOfEach()
-    const page = await openPage(browser, at('/parked'))
-    await page.getByRole('link', { name: 'Not JSON' }).click()
-    await expect.poll(() => rows(page, 'Parked deliveries').count()).toBe(1)
-    await page.keyboard.press('r')
-    await page.getByRole('heading', { name: 'Replay one delivery?' }).waitFor()
-    expect(await page.locator('main').innerText()).toContain('not_json')
-  })
-
-  it('explains a refusal of which nothing is kept, and leads to the log', async () => {
-    const page = await openPage(browser, at('/parked?reason=payload_too_large'))
-    await page.getByText('Its body is larger than MAX_BODY_BYTES.').waitFor()
-    await page.getByText('Such arrivals are not kept').waitFor()
-    await page.getByRole('link', { name: 'log of arrivals' }).click()
-    await page.waitForURL(/view=arrivals&outcome=refused&reason=payload_too_large/)
-  })
-
-  it('names a wrong filter and keeps the form', async () => {
-    const page = await openPage(browser, at('/parked?view=quarantine&since=yesterday'), { expectProblems: true })
-    expect(await page.getByRole('alert').innerText()).toContain('since')
-    expect(await page.locator('input[name=since]').inputValue()).toBe('yesterday')
-    for (const path of ['/parked?view=elsewhere', '/parked/verified?checked=many']) expect((await page.goto(at(path)))?.status()).toBe(400)
-    for (const path of ['/parked/quarantine/1', '/parked/quarantine/x']) expect((await page.goto(at(path)))?.status()).toBe(404)
-  })
-
-  it('is accessible in both schemes, and fits a phone', async () => {
-    await someOfEach()
-    receiver.setKeys(keysOf(liveKey, newKey))
-    const page = await openPage(browser, at('/parked'))
-    const [kept] = await database.sql`select min(id) as id from mediadock.quarantine`
-    const paths = [
-      '/parked',
-      '/parked?reason=no_matching_secret',
-      '/parked?view=parked',
-      '/parked/verify',
-      `/parked/quarantine/${kept?.['id']}`,
-    ]
-    for (const [n, path] of paths.entries()) {
-      await page.goto(at(path))
-      await expectGoodLooks(page, `parked-${n}`)
-    }
   })
 })
