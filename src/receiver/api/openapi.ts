@@ -2,6 +2,8 @@ import type { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
 import { version } from '../../runtime/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
+import { withExamples } from './examples/call-examples.ts'
+import { examples } from './examples/examples.ts'
 import type { Operation } from './operation.ts'
 
 const tags = {
@@ -16,7 +18,10 @@ export type Tag = keyof typeof tags
 /** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
 export function openApiDocument(operations: readonly Operation[]) {
   const paths: ZodOpenApiPathsObject = {}
-  for (const { method, path, document } of operations) paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: document }
+  for (const { method, path, document } of operations) {
+    const call = withExamples(document, examples[document.operationId ?? ''])
+    paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: call }
+  }
   return createDocument(
     {
       openapi: '3.1.0',

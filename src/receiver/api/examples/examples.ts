@@ -1,0 +1,14 @@
+import type { CallExamples } from './call-examples.ts'
+import { deliveries } from './deliveries.ts'
+import { generations } from './generations.ts'
+import { onCall } from './on-call.ts'
+import { results } from './results.ts'
+
+/** Of every call that answers JSON, by its operationId. */
+export const examples: Readonly<Record<string, CallExamples>> = {
+  ...generations,
+  ...results,
+  ...deliveries,
+  ...onCall,
+  describe: { 200: { openapi: '3.1.0', info: { title: 'mediadock internal API', version: '0.1.0' }, paths: {} } },
+}
