@@ -29,3 +29,7 @@ it.each(calls)('%s has examples of what is sent and answered, as its schemas all
     expect(parsed.data).toEqual(example)
   }
 })
+
+it('is as docs/api/provider.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
+  await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/provider.json')
+})

@@ -45,3 +45,7 @@ it('names nobody in its examples, and tells no secret', () => {
   expect(hosts.filter((host) => !host?.endsWith('.example.com'))).toEqual([])
   expect(text.match(/whsec_(?!it_is_shown_here_and_nowhere_else")[^"]*|v1=[0-9a-f]+/g)).toBeNull()
 })
+
+it('is as docs/api/receiver.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
+  await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/receiver.json')
+})
