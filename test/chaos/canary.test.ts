@@ -15,7 +15,9 @@ const perSecond = 200
 /** Whatever a statement that stores deliveries asks for: its commit does not wait for the disk. */
 const forcedOff = `
   create function force_off() returns trigger language plpgsql as $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
-  create trigger forced_off after insert on mediadock.deliveries for each statement execute function force_off()`
+  create trigger forced_off after insert on mediadock.deliveries for each statement execute function force_off();
+  -- The feed waits for the disk before it says that there is a change, and so takes all there that came before.
+  create trigger forced_off after insert on mediadock.feed_entries for each statement execute function force_off()`
 
 describeOnPackaged('the canary', () => {
   it.skipIf(!long)(

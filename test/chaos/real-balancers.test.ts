@@ -10,7 +10,7 @@ import type { Connecting } from './sender.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const { rounds, perSecond } = long ? { rounds: roundsOf(8), perSecond: 200 } : { rounds: 1, perSecond: 50 }
+const { rounds, perSecond } = long ? { rounds: roundsOf(5), perSecond: 200 } : { rounds: 1, perSecond: 50 }
 /** Longer than HAProxy takes to see it: two checks, a second apart. */
 const graceSeconds = 8
 const settings = { DRAIN_SECONDS: '4', SHUTDOWN_GRACE_SECONDS: String(graceSeconds), DATABASE_POOL_SIZE: '6', TRUST_PROXY: '127.0.0.1' }
