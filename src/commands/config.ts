@@ -2,9 +2,12 @@ import { migrationsOf } from '../config/migrations.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
 import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/provider-client.ts'
+import { readAsOf } from '../receiver/queries/list-reader.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
+import { databaseErrorOf } from '../runtime/postgres/errors.ts'
 import { isUpToDate } from '../runtime/postgres/migrate.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
+import { createPool, type Database } from '../runtime/postgres/postgres.ts'
+import { explainPostgres } from '../runtime/postgres/words.ts'
 import { withReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { printable, UsageError, type Command } from './usage.ts'
@@ -13,7 +16,7 @@ export const configCommand: Command = {
   help: `
 mediadock config check
 
-Reads the receiver's settings as a start would, reaches its database, and asks the provider with
+Reads the receiver's settings as a start would, reaches its database and its standby, and asks the provider with
 each key for its account, which costs one call of the key and nothing else. Says what a start
 would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
 `,
@@ -25,7 +28,7 @@ would do. Ends with 78 where a setting is wrong, with 1 where something cannot b
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
       // The budget of calls is in the database, too.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
-      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...keys]
+      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(settings)), ...keys]
       printTable(
         ['what', 'is', 'so that'],
         lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
@@ -48,6 +51,23 @@ function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): L
     ? 'a start brings it up to date'
     : 'a start waits for it: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
   return { what: 'database', is: 'reached, schema not up to date', soThat: `${soThat}; the keys are not asked before`, ok: migrateOnStart }
+}
+
+async function standbyLines({ databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
+  if (url === undefined) return []
+  const what = 'standby'
+  const pool = createPool({ url, max: 1 })
+  try {
+    const asOf = await readAsOf(pool.db)
+    if (asOf) return [{ what, is: `reached, its last change is of ${asOf.toISOString()}`, soThat: 'lists are read from it', ok: true }]
+    const is = 'reached, and no standby, or without a change since its start'
+    return [{ what, is, soThat: 'lists are read from the primary: correct DATABASE_READ_URL', ok: false }]
+  } catch (error) {
+    const is = `not reached: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
+    return [{ what, is, soThat: 'lists are read from the primary until it answers', ok: false }]
+  } finally {
+    await pool.close()
+  }
 }
 
 /** One harmless call (spec, Endpoints: account), within the budget that all replicas share. */

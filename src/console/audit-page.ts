@@ -6,6 +6,7 @@ import { auditListSchema, listAudit, type AuditEntry } from '../receiver/queries
 import { parseFilters } from '../receiver/queries/filters.ts'
 import type { Page } from '../receiver/queries/page.ts'
 import { auditChannels } from '../receiver/upkeep/audit.ts'
+import { asOfNote } from './parts/as-of.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
 import { badge, foreign, pager, table, time, type Row } from './parts/parts.ts'
@@ -29,7 +30,10 @@ const channels = { console: 'console', api: 'API', cli: 'command line' } as cons
 export function auditRoutes(console: ConsoleDeps): Router {
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
-    const read = await tryRead(console.logger, () => listAudit(console.db, parseFilters(auditListSchema, without(query, 'open'))))
+    const read = await tryRead(console.logger, () => {
+      const wanted = parseFilters(auditListSchema, without(query, 'open'))
+      return console.lists((db) => listAudit(db, wanted))
+    })
     const fields = [
       { name: 'actor', label: 'Who', search: true, placeholder: 'a name or an address, as it is shown' },
       { name: 'via', label: 'From where', options: auditChannels },
@@ -38,7 +42,7 @@ export function auditRoutes(console: ConsoleDeps): Router {
     ]
     const body = html`<div class="head"><h1>Audit</h1><span class="soft">Who changed what, from the console, the API and the command line.</span></div>
       ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
-      ${read.ok ? html`<div class="card table-card">${auditTable(read.value, query)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
+      ${read.ok ? html`<div class="card table-card">${auditTable(read.value.listed, query)}</div> ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}` : ''}`
     sendConsolePage(console, res, { title: 'Audit', status: read.status, body })
   })
 }

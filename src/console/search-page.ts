@@ -4,6 +4,7 @@ import type { Markup } from '../pages/console-page.ts'
 import { parseFilters } from '../receiver/queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../receiver/queries/find.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deliveries/delivery-rows.ts'
+import { asOfNote } from './parts/as-of.ts'
 import { tryRead } from './parts/failures.ts'
 import { badge, card, code, emptyState, foreign, problem, shortId, table, time } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -11,16 +12,16 @@ import { linkTo, queryOf } from './parts/url.ts'
 
 /** One search for every id, wherever it stands: what landed, what was refused, and what nobody has heard of. */
 export function searchRoutes(console: ConsoleDeps): Router {
-  const { db, clock, logger, settings } = console
+  const { lists, clock, logger, settings } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
     const read = await tryRead(logger, () =>
-      find(db, parseFilters(findFiltersSchema, { q }), { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }),
+      lists((db) => find(db, parseFilters(findFiltersSchema, { q }), { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })),
     )
     const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds any id (request, delivery, webhook, Idempotency-Key), ids in refused bodies, and values of metadata.</span></div>
       <form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
-      ${read.ok ? results(read.value, q) : problem(read.problem)}`
+      ${read.ok ? html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
     sendConsolePage(console, res, { title: 'Search', status: read.status, body })
   })
 }

@@ -4,10 +4,17 @@ import type { ReceiverSettings } from './settings.ts'
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
 const acceptStatementSeconds = 5
 
-export type ReceiverPools = { accept: Pool; landing: Pool; others: Pool; close: () => Promise<void> }
+export type ReceiverPools = {
+  accept: Pool
+  landing: Pool
+  others: Pool
+  /** To a standby that lists are read from, where one is set. */
+  standby: Pool | undefined
+  close: () => Promise<void>
+}
 
 /** Acknowledging and landing have connections of their own: no page can make them wait, nor the one the other. */
-export function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettings): ReceiverPools {
+export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize }: ReceiverSettings): ReceiverPools {
   const share = sharesOf(databasePoolSize)
   const accept = createPool({
     url,
@@ -18,12 +25,14 @@ export function openPools({ databaseUrl: url, databasePoolSize }: ReceiverSettin
   })
   const landing = createPool({ url, max: share.landing, keepsPlans: true })
   const others = createPool({ url, max: share.others })
+  const standby = databaseReadUrl === undefined ? undefined : createPool({ url: databaseReadUrl, max: share.others })
   return {
     accept,
     landing,
     others,
+    standby,
     close: async () => {
-      await Promise.all([accept, landing, others].map((pool) => pool.close()))
+      await Promise.all([accept, landing, others, standby].map((pool) => pool?.close()))
     },
   }
 }

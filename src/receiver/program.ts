@@ -26,6 +26,7 @@ import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
 import { logFolded, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
+import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
@@ -36,6 +37,8 @@ import { registerBacklogGauge } from './subscribing/backlog-gauge.ts'
 export type ReceiverDeps = {
   settings: ReceiverSettings
   db: Database
+  /** For lists, which may come from a standby. */
+  lists: ListReader
   keys: () => Keys
   clock: () => Date
   logger: Logger
@@ -199,6 +202,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const deps = {
     settings,
     db,
+    lists: createListReader({ primary: db, standby: pools.standby?.db, logger }),
     keys: () => keys,
     clock,
     logger,

@@ -114,7 +114,14 @@ export type ProcessEnvironment = Record<string, string | undefined>
 export type SettingProblem = { name: string; message: string }
 
 /** What may also be given as `<name>_FILE`, the name of a file that has it: for what nobody should see in an environment. */
-const fileSettings = new Set(['DATABASE_URL', 'INTERNAL_TOKEN', 'PROVIDER_DATABASE_URL', 'PROVIDER_SECRET_KEY', 'PROVIDER_CONSOLE_TOKEN'])
+const fileSettings = new Set([
+  'DATABASE_URL',
+  'DATABASE_READ_URL',
+  'INTERNAL_TOKEN',
+  'PROVIDER_DATABASE_URL',
+  'PROVIDER_SECRET_KEY',
+  'PROVIDER_CONSOLE_TOKEN',
+])
 
 /** Whether a setting is given, itself or as a file. */
 export function isGiven(env: ProcessEnvironment, name: string): boolean {

@@ -123,6 +123,18 @@ describe('mediadock config check', () => {
     ])
   })
 
+  it('says what the server of DATABASE_READ_URL is', async () => {
+    const away = 'postgres://nobody@127.0.0.1:9/x'
+    for (const [url, is] of [
+      [database.url, 'reached, and no standby'],
+      [away, 'not reached: '],
+    ] as const) {
+      const { code, stdout } = await mediadockHere({ DATABASE_URL: database.url, DATABASE_READ_URL: url }, 'config', 'check')
+      expect(code).toBe(1)
+      expect(stdout).toMatch(new RegExp(`^standby +${is}`, 'm'))
+    }
+  })
+
   it('ends with 78 where a setting is wrong, and names it', async () => {
     const { code, stderr } = await mediadockHere({ DATABASE_URL: database.url, PORT: 'x' }, 'config', 'check')
     expect(code).toBe(78)

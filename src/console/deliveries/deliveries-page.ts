@@ -14,6 +14,7 @@ import {
   deliveryStates,
   parseFilters,
 } from '../../receiver/queries/filters.ts'
+import { asOfNote } from '../parts/as-of.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import { pager, table, tabs } from '../parts/parts.ts'
@@ -58,7 +59,10 @@ const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: '
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, () => listDeliveries(console.db, parseFilters(deliveryListSchema, without(query, ...looks))))
+  const read = await tryRead(console.logger, () => {
+    const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
+    return console.lists((db) => listDeliveries(db, wanted))
+  })
   const fields: Field[] = [
     search,
     { name: 'state', label: 'State', options: deliveryStates },
@@ -75,7 +79,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
   const body = html`${head(query)} ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
     ${
       read.ok
-        ? html`${bulkBar(filters, read.value.data.length)}
+        ? html`${bulkBar(filters, read.value.listed.data.length)}
           <div class="card table-card">
             ${table({
               label: 'Deliveries',
@@ -83,7 +87,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
                 { head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`, kind: 'select' },
                 ...deliveryColumns,
               ],
-              rows: read.value.data.map((delivery) => {
+              rows: read.value.listed.data.map((delivery) => {
                 const { id, cells } = deliveryRow(delivery)
                 return {
                   id: delivery.id,
@@ -96,7 +100,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
               empty: emptyDeliveries(filters),
             })}
           </div>
-          ${pager(path, query, read.value.next_cursor)}`
+          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
         : ''
     }`
   return { status: read.status, body }
@@ -105,7 +109,10 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, () => listArrivals(console.db, parseFilters(arrivalListSchema, without(query, ...looks))))
+  const read = await tryRead(console.logger, () => {
+    const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
+    return console.lists((db) => listArrivals(db, wanted))
+  })
   const fields: Field[] = [
     search,
     { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
@@ -123,9 +130,9 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
             <span class="spacer"></span>${downloads('arrivals', filters)}
           </div>
           <div class="card table-card">
-            ${table({ label: 'Arrivals', columns: arrivalColumns, rows: read.value.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
+            ${table({ label: 'Arrivals', columns: arrivalColumns, rows: read.value.listed.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
           </div>
-          ${pager(path, query, read.value.next_cursor)}`
+          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
         : ''
     }`
   return { status: read.status, body }

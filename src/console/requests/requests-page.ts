@@ -4,6 +4,7 @@ import type { Markup } from '../../pages/console-page.ts'
 import { parseFilters, requestListSchema } from '../../receiver/queries/filters.ts'
 import { listRequests, type Request } from '../../receiver/queries/requests.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
+import { asOfNote } from '../parts/as-of.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
@@ -16,11 +17,14 @@ import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } fr
 const path = '/requests'
 
 export function requestsRoutes(console: ConsoleDeps): Router {
-  const { db, clock, settings, logger, links, keys } = console
+  const { lists, clock, settings, logger, links, keys } = console
   return Router().get(path, async (req, res) => {
     const query = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const read = await tryRead(logger, () => listRequests(db, parseFilters(requestListSchema, without(query, 'open')), when))
+    const read = await tryRead(logger, () => {
+      const wanted = parseFilters(requestListSchema, without(query, 'open'))
+      return lists((db) => listRequests(db, wanted, when))
+    })
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
       { name: 'status', label: 'State', options: requestStatuses },
@@ -36,9 +40,9 @@ export function requestsRoutes(console: ConsoleDeps): Router {
       ${
         read.ok
           ? html`<div class="card table-card">
-              ${table({ label: 'Requests', columns, rows: read.value.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query) })}
+              ${table({ label: 'Requests', columns, rows: read.value.listed.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query) })}
             </div>
-            ${pager(path, query, read.value.next_cursor)}`
+            ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
           : ''
       }`
     sendConsolePage(console, res, { title: 'Requests', status: read.status, body })

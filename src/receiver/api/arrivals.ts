@@ -8,6 +8,7 @@ import { listQuarantine, quarantinedSchema } from '../queries/quarantine.ts'
 import { createArrivalTail } from './arrival-tail.ts'
 import { auditedCall } from './audited-call.ts'
 import { responses, type Operation } from './operation.ts'
+import { sendList } from './send-list.ts'
 
 const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: z.int() }).meta({ id: 'Verified' })
 
@@ -35,7 +36,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const { limit, cursor, ...filters } = parseFilters(arrivalListSchema, req.query)
       if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream') return tail(req, res, filters)
-      return res.json(await listArrivals(db, { ...filters, limit, cursor }))
+      return sendList(deps, res, (from) => listArrivals(from, { ...filters, limit, cursor }))
     },
   }
   const quarantine: Operation = {
@@ -47,7 +48,10 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       requestParams: { query: quarantineListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } }, 400),
     },
-    answer: async (req, res) => res.json(await listQuarantine(db, parseFilters(quarantineListSchema, req.query))),
+    answer: async (req, res) => {
+      const wanted = parseFilters(quarantineListSchema, req.query)
+      await sendList(deps, res, (from) => listQuarantine(from, wanted))
+    },
   }
   const verify: Operation = {
     method: 'post',

@@ -12,6 +12,7 @@ import { filtersAsTarget, type Detail } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { sendList } from './send-list.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
 const maxReplays = 1000
@@ -51,7 +52,10 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
       requestParams: { query: deliveryListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(deliverySchema) } }, 400),
     },
-    answer: async (req, res) => res.json(await listDeliveries(db, parseFilters(deliveryListSchema, req.query))),
+    answer: async (req, res) => {
+      const wanted = parseFilters(deliveryListSchema, req.query)
+      await sendList(deps, res, (from) => listDeliveries(from, wanted))
+    },
   }
   const show: Operation = {
     method: 'get',

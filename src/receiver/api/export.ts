@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../runtime/http/http.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
@@ -23,19 +24,19 @@ type Item = Record<string, unknown>
 type Exportable = {
   filters: z.ZodObject
   columns: readonly string[]
-  list: (deps: ReceiverDeps, query: Item, paging: Paging) => Promise<Page<Item>>
+  list: (db: Database, query: Item, paging: Paging) => Promise<Page<Item>>
 }
 
 const exportable = {
   deliveries: {
     filters: deliveryFiltersSchema,
     columns: Object.keys(deliverySchema.shape),
-    list: ({ db }, query, paging) => listDeliveries(db, { ...query, ...paging }),
+    list: (db, query, paging) => listDeliveries(db, { ...query, ...paging }),
   },
   arrivals: {
     filters: arrivalFiltersSchema,
     columns: Object.keys(arrivalSchema.shape),
-    list: ({ db }, query, paging) => listArrivals(db, { ...query, ...paging }),
+    list: (db, query, paging) => listArrivals(db, { ...query, ...paging }),
   },
 } satisfies Record<string, Exportable>
 
@@ -76,7 +77,9 @@ async function send(
   { req, res }: { req: Request; res: Response },
 ): Promise<void> {
   const stop = AbortSignal.any([deps.signal, gone(res)])
-  let page = await list(deps, wanted, { limit: rowsAtOnce })
+  const { listed, asOf } = await deps.lists((db) => list(db, wanted, { limit: rowsAtOnce }))
+  let page = listed
+  if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
   res.set({
     'content-type': `${formats[format]}; charset=utf-8`,
     'content-disposition': `attachment; filename="${what}-${fileTime(deps.clock())}.${format}"`,
@@ -88,7 +91,8 @@ async function send(
       if (lines !== '') await writeTo(res, lines, { signal: stop })
       if (page.next_cursor === null) return void res.end()
       stop.throwIfAborted()
-      page = await list(deps, wanted, { limit: rowsAtOnce, cursor: page.next_cursor })
+      const { next_cursor: cursor } = page
+      page = (await deps.lists((db) => list(db, wanted, { limit: rowsAtOnce, cursor }))).listed
     }
   } catch (error) {
     if (!stop.aborted) deps.logger.error({ err: error, path: req.path }, 'an export ended before it was whole')

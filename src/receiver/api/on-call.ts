@@ -11,6 +11,7 @@ import { keySchema, readKeys } from '../queries/keys.ts'
 import { minutesFiltersSchema, minutesSchema, readMinutes } from '../queries/minutes.ts'
 import { pageSchema } from '../queries/page.ts'
 import { responses, type Operation } from './operation.ts'
+import { sendList } from './send-list.ts'
 
 /** What somebody who has been woken asks first. */
 export function onCallOperations(deps: ReceiverDeps): Operation[] {
@@ -65,7 +66,7 @@ function whole<T>(path: string, { operationId, summary, item, read }: Whole<T>):
   }
 }
 
-function auditOperation({ db }: ReceiverDeps): Operation {
+function auditOperation(deps: ReceiverDeps): Operation {
   return {
     method: 'get',
     path: '/audit',
@@ -75,11 +76,18 @@ function auditOperation({ db }: ReceiverDeps): Operation {
       requestParams: { query: auditListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(auditEntrySchema) } }, 400),
     },
-    answer: async (req, res) => res.json(await listAudit(db, parseFilters(auditListSchema, req.query))),
+    answer: async (req, res) => {
+      const wanted = parseFilters(auditListSchema, req.query)
+      await sendList(deps, res, (from) => listAudit(from, wanted))
+    },
   }
 }
 
-function searchOperation({ db, clock, settings: { stuckAfterSeconds } }: ReceiverDeps): Operation {
+function searchOperation(deps: ReceiverDeps): Operation {
+  const {
+    clock,
+    settings: { stuckAfterSeconds },
+  } = deps
   return {
     method: 'get',
     path: '/search',
@@ -89,7 +97,10 @@ function searchOperation({ db, clock, settings: { stuckAfterSeconds } }: Receive
       requestParams: { query: findFiltersSchema },
       responses: responses({ 200: { description: 'What was found, by what it is', schema: foundSchema } }, 400),
     },
-    answer: async (req, res) => res.json(await find(db, parseFilters(findFiltersSchema, req.query), { now: clock(), stuckAfterSeconds })),
+    answer: async (req, res) => {
+      const wanted = parseFilters(findFiltersSchema, req.query)
+      await sendList(deps, res, (from) => find(from, wanted, { now: clock(), stuckAfterSeconds }))
+    },
   }
 }
 

@@ -28,7 +28,8 @@ export function openApiDocument(operations: readonly Operation[]) {
       info: {
         title: 'mediadock internal API',
         version,
-        description: 'Submits and tracks generations, reads results, and shows what arrived and what became of it.',
+        description:
+          'Submits and tracks generations, reads results, and shows what arrived and what became of it. Lists may come from a standby: the header X-Mediadock-As-Of then says when the last change was made that it has.',
       },
       tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
       servers: [{ url: '/' }],

@@ -11,6 +11,7 @@ import { findRequest, listRequests, requestSchema } from '../queries/requests.ts
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
 import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { sendList } from './send-list.ts'
 import { trackBodySchema, trackRequest } from './track.ts'
 
 const reconciledSchema = z
@@ -72,7 +73,10 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       requestParams: { query: requestListSchema },
       responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 400),
     },
-    answer: async (req, res) => res.json(await listRequests(db, parseFilters(requestListSchema, req.query), overdue())),
+    answer: async (req, res) => {
+      const wanted = parseFilters(requestListSchema, req.query)
+      await sendList(deps, res, (from) => listRequests(from, wanted, overdue()))
+    },
   }
   const show: Operation = {
     method: 'get',

@@ -1,0 +1,14 @@
+import type { Response } from 'express'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { ReceiverDeps } from '../program.ts'
+
+/** Answers what was listed; the header says when the standby that it is of had its last change. */
+export async function sendList<T>(
+  { lists }: Pick<ReceiverDeps, 'lists'>,
+  res: Response,
+  list: (db: Database) => Promise<T>,
+): Promise<void> {
+  const { listed, asOf } = await lists(list)
+  if (asOf !== undefined) res.set('x-mediadock-as-of', asOf.toISOString())
+  res.json(listed)
+}

@@ -1,0 +1,60 @@
+import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
+import type { Logger } from '../../runtime/logger.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
+import { databaseCodeOf, hadToGiveWay, isOutage, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+
+/** What was listed; of a standby besides when the last change that it had was made, by the primary's clock. */
+export type Listed<T> = { listed: T; asOf: Date | undefined }
+
+/** Reads a list from a standby where one is set and answers, else from the primary. */
+export type ListReader = <T>(list: (db: Database) => Promise<T>) => Promise<Listed<T>>
+
+/** It says first how far it is, in a round trip: one that takes longer answers nothing. */
+const standbyAnswersWithinMs = 1000
+/** So long nothing is asked of one that did not answer. */
+const restMs = 10_000
+
+export type ListReaderOptions = { primary: Database; standby: Database | undefined; logger: Logger }
+
+/**
+ * Lists may be long, and whoever looks through them can bear a second of delay: they are for a standby
+ * (`DATABASE_READ_URL`). What acts, and what is shown of an action, is read where it was written. A list
+ * that runs into its deadline there is not tried again here, where it would be as slow and in the way.
+ */
+export function createListReader({ primary, standby, logger }: ListReaderOptions): ListReader {
+  const fromPrimary: ListReader = async (list) => ({ listed: await list(primary), asOf: undefined })
+  if (standby === undefined) return fromPrimary
+  let restsUntilMs = 0
+  const giveUp = (why: object) => {
+    restsUntilMs = performance.now() + restMs
+    logger.warn(why, `lists are read from the primary for ${restMs / 1000} s: the server of DATABASE_READ_URL does not serve them`)
+  }
+  return async (list) => {
+    if (performance.now() < restsUntilMs) return fromPrimary(list)
+    try {
+      const asOf = await withDeadline(readAsOf(standby), standbyAnswersWithinMs, 'a standby')
+      if (asOf !== undefined) return { listed: await list(standby), asOf }
+      giveUp({ reason: 'it is no standby, or has had no change since its start' })
+    } catch (error) {
+      if (!mayGoWellElsewhere(error)) throw error
+      giveUp({ err: error })
+    }
+    return fromPrimary(list)
+  }
+}
+
+/** When the last change was made that a standby has; undefined of a server that is none, or has had none since its start. */
+export async function readAsOf(standby: Database): Promise<Date | undefined> {
+  const rows = await standby.execute<{ as_of: string | null }>(sql`
+    select case when pg_is_in_recovery() then pg_last_xact_replay_timestamp() end as as_of`)
+  const { as_of: asOf } = one(rows, 'asking a standby how far it is')
+  return asOf === null ? undefined : new Date(asOf)
+}
+
+/** What has to give way there to a change that comes over; a password or a right that only the primary knows; a migration that is not there yet. */
+const ofThatServer = /^(?:28|42)/
+
+function mayGoWellElsewhere(error: unknown): boolean {
+  return error instanceof DeadlineError || isOutage(error) || hadToGiveWay(error) || ofThatServer.test(databaseCodeOf(error) ?? '')
+}
