@@ -32,7 +32,7 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
     others,
     standby,
     close: async () => {
-      await Promise.all([accept, landing, others, standby].map((pool) => pool?.close()))
+      await Promise.all([accept, landing, others, ...(standby === undefined ? [] : [standby])].map((pool) => pool.close()))
     },
   }
 }
