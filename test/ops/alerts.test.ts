@@ -113,6 +113,8 @@ it('every alert and every panel asks for what a receiver tells', async () => {
     expect((await deliver(receiver.webhookUrl, okAudio().body)).status).toBe(200)
     expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'of somebody else' })).status).toBe(401)
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted) values ('live', array[1], 0, true)`
+    // Of a service that subscribed there is a series once something was posted to it.
+    receiver.deps.metrics.subscriptionPosts.inc({ name: 'gallery', outcome: 'accepted' })
     metricsText = await (await fetch(new URL('/metrics', receiver.internalUrl))).text()
   } finally {
     await stop()
@@ -129,6 +131,10 @@ it('every alert and every panel asks for what a receiver tells', async () => {
     'd',
   ])
   expect(isExported('mediadock_no_such_total')).toBe(false)
+  // As promtool's check of metrics has it: what is counted up ends in _total, and nothing else does.
+  const types = [...metricsText.matchAll(/^# TYPE (\w+) (\w+)$/gm)]
+  expect(types.length).toBeGreaterThan(20)
+  for (const [, name = '', type] of types) expect(name.endsWith('_total'), name).toBe(type === 'counter')
 })
 
 describe('the alerts', () => {
@@ -166,6 +172,7 @@ describe('the dashboard', () => {
       'Intake',
       'Landing',
       'Provider',
+      'Archive and subscriptions',
       'Process',
     ])
   })
