@@ -195,7 +195,9 @@ export function startBackground(deps: BackgroundDeps): Background {
   const tasks = [ticks]
   const prune = async () => {
     if (!isPrepared) return
-    await pruneOnce({ db, retentionDays: settings.retentionDays, clock, logger }, signal).catch((error: unknown) =>
+    const { retentionDays, mediaArchive, mediaArchiveRetentionDays } = settings
+    const archiveRetentionDays = mediaArchive && mediaArchiveRetentionDays
+    await pruneOnce({ db, retentionDays, archiveRetentionDays, clock, logger }, signal).catch((error: unknown) =>
       logger.error({ err: error }, 'pruning failed, the next run tries again'),
     )
   }

@@ -15,8 +15,8 @@ const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
 const requests = columnsOf(schema.requests)
 
-/** What stands in `archive_error` of media that somebody had removed: they are never copied again. */
-export const removedMark = 'removed'
+/** What stands in `archive_error` of media that somebody had removed, or that were kept for as long as they were to be: they are never copied again. */
+export type RemovalMark = 'removed' | 'expired'
 
 export type Removal = {
   /** Whether anybody tracks the request at all. */
@@ -31,7 +31,7 @@ export type Removal = {
  * Forgets the archived media of a request: the columns are emptied and the media marked, in one statement.
  * The files go within seconds, by whichever receiver runs with the archive (`removeUnreferred`).
  */
-export async function removeMedia(db: Database, requestId: string, now: Date): Promise<Removal> {
+export async function removeMedia(db: Database, requestId: string, now: Date, mark: RemovalMark = 'removed'): Promise<Removal> {
   const at = sql`${now.toISOString()}::timestamptz`
   const statement = sql`
     with request as materialized (
@@ -47,10 +47,17 @@ export async function removeMedia(db: Database, requestId: string, now: Date): P
       on conflict (request_id, kind, position) do update set ${copies.state} = 'removed', ${copies.ended_at} = ${at}, ${copies.claims} = ${c.claims} + 1,
         ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
     ),
+    -- A result that was overruled has lost its media, and not yet what was copied of them.
+    left_over as (
+      update mediadock.media_copies c set ${copies.state} = 'removed', ${copies.ended_at} = ${at}, ${copies.claims} = ${c.claims} + 1,
+        ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
+      from before where (${c.request_id}, ${c.kind}, ${c.position}) = (before.request_id, before.kind, before.position)
+        and not exists (select from mediadock.media m where (${m.request_id}, ${m.kind}, ${m.position}) = (before.request_id, before.kind, before.position))
+    ),
     marked as (
       update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null, ${media.sha256} = null,
-        ${media.archived_at} = null, ${media.archive_error} = ${removedMark}
-      from request where ${m.request_id} = request.request_id and ${m.archive_error} is distinct from ${removedMark}
+        ${media.archived_at} = null, ${media.archive_error} = ${mark}
+      from request where ${m.request_id} = request.request_id and ${m.archive_error} is distinct from ${mark}
       returning ${m.request_id}
     ),
     doubted as (

@@ -45,6 +45,10 @@ export const mediaCopies = mediadock.table(
     index('media_copies_file')
       .on(table.sha256)
       .where(sql`sha256 is not null`),
+    // What was archived the longest ago.
+    index('media_copies_archived')
+      .on(table.endedAt)
+      .where(sql`state = 'archived'`),
     // What was given up lately.
     index('media_copies_failed')
       .on(table.endedAt)

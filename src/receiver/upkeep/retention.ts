@@ -3,6 +3,7 @@ import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { expireMedia } from '../archiving/expiry.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { parkReasons } from '../domain/delivery.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -18,10 +19,18 @@ const entries = columnsOf(feeding.feedEntries)
 const inbox = columnsOf(schema.inbox)
 const quarantine = columnsOf(arriving.quarantine)
 
-export type RetentionDeps = { db: Database; retentionDays: number; clock: () => Date; logger: Logger }
+export type RetentionDeps = {
+  db: Database
+  retentionDays: number
+  /** Undefined: what is archived is kept. */
+  archiveRetentionDays?: number | undefined
+  clock: () => Date
+  logger: Logger
+}
 
-export type Pruned = { deliveries: number; quarantined: number; partitions: number; changes: number; notes: number }
+export type Pruned = { deliveries: number; quarantined: number; partitions: number; changes: number; notes: number; archived: number }
 
+const dayMs = 86_400_000
 /** Small, so that a batch never holds anyone up. */
 const batchRows = 1000
 
@@ -29,11 +38,13 @@ const batchRows = 1000
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
  * attempts, those parked for what they are, the quarantine, the feed of changes, the notes on how
  * things went, and the arrival log by whole days. What is not processed, what is
- * parked and a replay may still land, and all results stay.
+ * parked and a replay may still land, and all results stay. Archived media go by a time of their own, with their files.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
-  const cutoff = new Date(deps.clock().getTime() - deps.retentionDays * 86_400_000)
-  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0 }
+  const now = deps.clock()
+  const daysAgo = (days: number) => new Date(now.getTime() - days * dayMs)
+  const cutoff = daysAgo(deps.retentionDays)
+  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0, archived: 0 }
   const days = await dropDaysBefore(deps.db, cutoff, signal)
   pruned.partitions = days.dropped
   if (days.left > 0) deps.logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
@@ -42,6 +53,8 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
   pruned.changes = await inBatches(() => pruneFeed(deps.db, cutoff), signal)
   for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
+  if (deps.archiveRetentionDays !== undefined)
+    pruned.archived = await expireMedia(deps.db, { cutoff: daysAgo(deps.archiveRetentionDays), now }, signal)
   if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   return pruned
 }

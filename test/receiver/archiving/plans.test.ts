@@ -1,6 +1,7 @@
 import type { Sql } from 'postgres'
 import { describe, expect, it } from 'vitest'
 import { claimCopies, giveUpCopy, putOffCopy, renewCopies } from '../../../src/receiver/archiving/copies.ts'
+import { expireMedia } from '../../../src/receiver/archiving/expiry.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archiving/files.ts'
 import { followFeed } from '../../../src/receiver/archiving/following.ts'
 import { removeMedia } from '../../../src/receiver/archiving/removal.ts'
@@ -46,6 +47,8 @@ describe.each(testServers)('the statements of the archive (%s)', (server) => {
     const incarnation = String(await wantFile(db, file, now))
     expect(await endCopy(db, third, { ...file, incarnation, archivedUrl: 'file:///x', hasThumbnail: false, now })).toBe(true)
     expect((await removeMedia(db, String(id), now)).media).toBe(1)
+    await sql`update mediadock.media_copies set ended_at = now() - interval '1 year' where request_id in (select request_id from mediadock.media_copies where state = 'archived' limit 2)`
+    expect(await expireMedia(db, { cutoff: new Date(now.getTime() - 86_400_000), now }, new AbortController().signal)).toBe(2)
     expect((await removeUnreferred(db, nowhere, now)).removed).toBeGreaterThan(0)
 
     await client`select pg_stat_force_next_flush()`

@@ -77,6 +77,17 @@ describe('mediadock media remove', () => {
     expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'removed' }])
   })
 
+  it('deletes what was copied of media that a result lost when it was overruled', async () => {
+    const requestId = await stand.land([stand.serve('overruled.png', pngOf(40))])
+    const [copied] = await archivedMedia(database, requestId)
+    await database.sql`delete from mediadock.media where request_id = ${requestId}`
+    expect((await remove(requestId)).code).toBe(0)
+    expect(await database.sql`select state, sha256 from mediadock.media_copies where request_id = ${requestId}`).toEqual([
+      { state: 'removed', sha256: null },
+    ])
+    await eventually(async () => !(await exists(copied?.archived_url)))
+  })
+
   it.each([
     [[], 2],
     [['no-uuid'], 2],

@@ -1,0 +1,1 @@
+CREATE INDEX "media_copies_archived" ON "mediadock"."media_copies" USING btree ("ended_at") WHERE state = 'archived';

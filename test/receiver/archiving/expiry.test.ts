@@ -1,0 +1,50 @@
+import fs from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { expect, it, onTestFinished } from 'vitest'
+import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { preferredServer } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+import { archivedMedia, mediaStand, pngOf, temporaryFolder } from './media-stand.ts'
+
+const never = new AbortController().signal
+
+it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but no file of a younger one', async () => {
+  const folder = await temporaryFolder()
+  onTestFinished(folder.remove)
+  const settings = { mediaArchive: { kind: 'file', root: folder.root } as const }
+  const { receiver, database, stop, ...its } = await withReceiver({ server: preferredServer, stand: true, settings })
+  onTestFinished(stop)
+  const stand = mediaStand({ receiver, ...its })
+  const [own, shared] = [pngOf(50), pngOf(51)]
+  const old = await stand.land([stand.serve('old.png', own), stand.serve('both.png', shared)])
+  const before = await archivedMedia(database, old)
+  const young = await stand.land([stand.serve('young.png', shared)])
+  await archivedMedia(database, young)
+  await database.sql`update mediadock.media_copies set ended_at = ended_at - interval '8 days' where request_id = ${old}`
+  const prune = (archiveRetentionDays?: number) => pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays }, never)
+
+  expect(await prune()).toMatchObject({ archived: 0 })
+  expect(await prune(9)).toMatchObject({ archived: 0 })
+  expect(await prune(7)).toMatchObject({ archived: 1 })
+  expect(await prune(7)).toMatchObject({ archived: 0 })
+  const empty = { archived_url: null, sha256: null, archived_at: null, archive_error: 'expired' }
+  expect(await archivedMedia(database, old)).toMatchObject([empty, empty])
+  expect(await archivedMedia(database, young)).toMatchObject([{ archive_error: null, sha256: before[1]?.sha256 }])
+  const files = before.map(({ archived_url: url }) => fileURLToPath(url ?? ''))
+  await eventually(async () => (await fs.stat(files[0] ?? '').catch(() => undefined)) === undefined)
+  expect((await fs.stat(files[1] ?? '')).size).toBe(shared.length)
+  // Nor are they copied again.
+  expect(await database.sql`select state from mediadock.media_copies where request_id = ${old}`).toEqual([
+    { state: 'removed' },
+    { state: 'removed' },
+  ])
+})
+
+it('ends where a copy is of a request that nobody knows', async () => {
+  const { receiver, database, stop } = await withReceiver({ server: preferredServer })
+  onTestFinished(stop)
+  await database.sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, ended_at)
+    values (gen_random_uuid(), 'image', 0, 'https://media.test/x.png', 'archived', now(), now() - interval '8 days')`
+  expect(await pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays: 7 }, never)).toMatchObject({ archived: 0 })
+})
