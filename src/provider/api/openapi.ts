@@ -1,5 +1,6 @@
 import type { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
+import { errorBody, HttpError } from '../../runtime/http/http.ts'
 import { version } from '../../runtime/release.ts'
 import {
   accountSchema,
@@ -31,6 +32,21 @@ const errors = {
 
 type Status = keyof typeof errors
 
+/** One of each, as it is answered. */
+const errorExamples: Record<Status, HttpError> = {
+  400: new HttpError(400, 'webhook_url_invalid', 'webhook_url must be an https URL'),
+  401: new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked'),
+  402: new HttpError(402, 'insufficient_credits', 'the balance is too low for 8 credits', { type: 'billing_error' }),
+  403: new HttpError(403, 'insufficient_scope', 'this API key does not have the scope generate'),
+  404: new HttpError(404, 'model_not_found', 'the model aurora is not active in this environment'),
+  409: new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters'),
+  413: new HttpError(413, 'payload_too_large', 'the body must have at most 1048576 bytes'),
+  415: new HttpError(415, 'unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br'),
+  422: new HttpError(422, 'model_input_invalid', 'input.prompt is required'),
+  429: new HttpError(429, 'rate_limit_exceeded', 'more than 120 requests in a minute, try again in 12 s'),
+  503: new HttpError(503, 'unavailable', 'the database cannot be reached: try again'),
+}
+
 type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }
 
 function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApiResponsesObject {
@@ -42,7 +58,7 @@ function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApi
     all[`${status}`] = {
       description: errors[status],
       ...(status !== 401 && status !== 503 && { headers: schemas.rateHeadersSchema }),
-      content: { 'application/json': { schema: errorEnvelopeSchema } },
+      content: { 'application/json': { schema: errorEnvelopeSchema, example: errorBody(errorExamples[status]) } },
     }
   }
   return all

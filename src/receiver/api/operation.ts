@@ -1,7 +1,7 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
-import { HttpError } from '../../runtime/http/http.ts'
+import { errorBody, HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { explainPostgres } from '../../runtime/postgres/words.ts'
@@ -83,6 +83,19 @@ const errors = {
   503: 'query_timeout: narrow the query; too_many_waiting, request_locked or unavailable: try again after Retry-After seconds',
 } as const
 
+/** One of each, as it is answered. */
+const errorExamples: Record<keyof typeof errors, [code: string, message: string]> = {
+  400: ['invalid_filter', 'state: must be one of pending, processed, parked'],
+  401: ['unauthorized', 'send Authorization: Bearer with the token of this listener'],
+  404: ['not_found', 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000'],
+  409: ['idempotency_key_reuse', 'this Idempotency-Key was used with other parameters'],
+  410: ['position_expired', 'changes after position 1769826000000000 are no longer kept: read the results anew, and go on from 0'],
+  413: ['payload_too_large', 'the body must have at most 1048576 bytes'],
+  415: ['unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br'],
+  422: ['unknown_key', 'there is no usable key of that key_name'],
+  503: ['unavailable', 'Postgres cannot be reached'],
+}
+
 const successes = [200, 201, 202] as const
 type Content = { description: string; schema: z.ZodType }
 
@@ -97,7 +110,8 @@ export function responses(
     if (answer) all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
   }
   for (const status of [401, 503, ...also] as const) {
-    all[`${status}`] = { description: errors[status], content: { 'application/json': { schema: errorEnvelopeSchema } } }
+    const example = errorBody(new HttpError(status, ...errorExamples[status]))
+    all[`${status}`] = { description: errors[status], content: { 'application/json': { schema: errorEnvelopeSchema, example } } }
   }
   return all
 }
