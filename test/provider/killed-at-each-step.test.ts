@@ -73,7 +73,7 @@ it.skipIf(!long)(
           credits: 1_000_000,
         })
         const killing = new AbortController()
-        const clients = submitting({ clients: 4, pauseMs: 150, signal: killing.signal })
+        const clients = submitting({ clients: 4, pauseMs: 300, signal: killing.signal })
         const booting = sites.map(() => Promise.resolve())
         const holder = await sql.reserve()
         const killed = new Map<string, number>()
