@@ -8,7 +8,6 @@ import { printable, printJson, type Command } from './usage.ts'
 const options = { json: { type: 'boolean' } } as const
 
 /** The start of the receivers is not known here: it excuses nothing. */
-const startedAt = new Date(0)
 
 export const statusCommand: Command = {
   help: `
@@ -31,7 +30,7 @@ last minutes. Ends with 1 while something is critical, else with 0.
         fetchRatePerMinute,
         stuckAfterSeconds,
         silentAfterSeconds: silentAfterSeconds(reconcileCron),
-        startedAt,
+        startedAt: undefined,
         archives: settings.mediaArchive !== undefined,
       })
       const { problems, recent, pending, oldest_seconds, parked, overdue, backlog } = now

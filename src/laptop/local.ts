@@ -15,6 +15,7 @@ export const dataDir = path.resolve('.data')
 export type Local = {
   defaults: LocalDefaults
   demoKeys: readonly DemoKey[]
+  isEmbedded: boolean
   /** Settles with a reason if the embedded PostgreSQL ends by itself. */
   ended: Promise<string>
   close: () => Promise<void>
@@ -23,6 +24,7 @@ export type Local = {
 const nothing: Local = {
   defaults: { databaseUrl: undefined, keys: undefined, secretKey: undefined },
   demoKeys: [],
+  isEmbedded: false,
   ended: new Promise(() => {}),
   close: async () => {},
 }
@@ -42,6 +44,7 @@ export async function openLocal(
     const server = await startEmbeddedPostgres({ dataDir, logger })
     return {
       demoKeys: secrets.demoKeys,
+      isEmbedded: true,
       defaults: { ...secrets.defaults, databaseUrl: server.url },
       ended: server.ended,
       close: async () => {

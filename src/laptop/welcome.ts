@@ -1,10 +1,16 @@
 import type { DemoKey } from '../provider/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 
-type Welcome = { urls: Record<string, string>; demoKeys: readonly DemoKey[]; settings: ReceiverSettings | undefined }
+type Welcome = {
+  urls: Record<string, string>
+  demoKeys: readonly DemoKey[]
+  settings: ReceiverSettings | undefined
+  /** Whether the database is one that came along. */
+  isEmbedded: boolean
+}
 
 /** What a person at a laptop needs to see after the start: where things are, and one command to try. */
-export function welcome({ urls, demoKeys, settings }: Welcome): string {
+export function welcome({ urls, demoKeys, settings, isEmbedded }: Welcome): string {
   const lines = ['', 'mediadock is up', '', ...Object.entries(urls).map(([name, url]) => row(name, url))]
   if (urls['api']) lines.push('', ...demoKeys.map(({ environment, apiKey }) => row(`demo ${environment} key`, apiKey)))
   const live = demoKeys.find(({ environment }) => environment === 'live')
@@ -18,7 +24,7 @@ export function welcome({ urls, demoKeys, settings }: Welcome): string {
       `    -d '{"input":{"prompt":"a lighthouse at dusk"},"webhook_url":"${settings.webhookPublicUrl}"}'`,
     )
   }
-  return `${lines.join('\n')}\n\nCtrl-C stops all of it; the data stays in .data/\n\n`
+  return `${lines.join('\n')}\n\nCtrl-C stops all of it; the data stays in ${isEmbedded ? '.data/' : 'your database'}\n\n`
 }
 
 const demoModel = 'aurora-image'

@@ -63,7 +63,7 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
   if (!stopping.isRequested()) logger.info({ urls }, 'started')
   if (!config.production && !stopping.isRequested())
-    process.stderr.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver }))
+    process.stderr.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver, isEmbedded: local.isEmbedded }))
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')

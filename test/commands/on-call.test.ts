@@ -44,7 +44,13 @@ it('mediadock keys lists what is configured, and shows no secret', async () => {
 })
 
 describe('mediadock status', () => {
+  it('says nothing of a reconciler whose first run is still to come', async () => {
+    const { code, stdout } = await run('status')
+    expect({ code, isSilent: stdout.includes('silent') }).toEqual({ code: 0, isSilent: false })
+  })
+
   it('says what is wrong, and ends with 1 while it is critical', async () => {
+    await database.sql`insert into mediadock.process_starts (started_at, host, pid, version) values (now() - interval '10 minutes', 'a', 1, '0.1.0')`
     const { code, stdout } = await asProcess('status')
     expect(code).toBe(1)
     expect(stdout).toMatch(/^critical +The reconciler has been silent/m)

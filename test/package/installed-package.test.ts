@@ -12,7 +12,10 @@ import { installPackage, root, type Installed } from './support/installed.ts'
 
 /** What a tarball may have in it; everything else is for those who work on it. */
 const allowed = [
-  /^(?:README\.md|package\.json|bin\/mediadock\.js|ops\/roles\.sql)$/,
+  /^(?:README\.md|CHANGELOG\.md|SECURITY\.md|\.env\.example|package\.json|bin\/mediadock\.js)$/,
+  // What its pages speak of; not the documents of the APIs, which it serves.
+  /^docs\/[\w.-]+\.(?:md|json)$/,
+  /^ops\/[\w.-]+\.(?:sql|yml|json|conf|cfg|service)$/,
   /^dist\/(?:[\w-]+\/)*[\w.-]+\.(?:js|css|svg|webp|mp3|mp4)$/,
   /^dist\/(?:client|wire|runtime)\/[\w-]+\.d\.ts$/,
   /^drizzle\/(?:receiver|provider)\/(?:\d{4}_\w+\.sql|meta\/_journal\.json)$/,

@@ -12,6 +12,7 @@ import { paging, times, type Paging } from './filters.ts'
 import { afterCursor, allOf, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
 
 const r = columnsOf(onCall.reconcileRuns, 'r')
+const starts = columnsOf(onCall.processStarts)
 
 export const runOutcomes = ['ok', 'idle', 'error'] as const
 
@@ -102,8 +103,8 @@ export type ReconcilerOptions = {
   keys: Keys
   /** How long no run may end before that is a fault. */
   silentAfterSeconds: number | undefined
-  /** When this process began to look: before that no silence is known. */
-  startedAt: Date
+  /** When this process began to look: before that no silence is known. Undefined of who looks in from outside: then it is the latest start of a receiver. */
+  startedAt: Date | undefined
 }
 
 export async function readReconciler(db: Database, options: ReconcilerOptions): Promise<ReconcilerState> {
@@ -120,7 +121,8 @@ export async function reconcilerState(
     sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`,
   )
   const lastRun = last ? toRun(last) : null
-  const lastSignAt = Math.max(startedAt.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
+  const lookingSince = startedAt ?? (await latestStart(tx)) ?? options.now
+  const lastSignAt = Math.max(lookingSince.getTime(), lastRun ? Date.parse(lastRun.ended_at) : 0)
   return {
     silent: silentAfterSeconds !== undefined && options.now.getTime() - lastSignAt > silentAfterSeconds * 1000,
     silent_after_seconds: silentAfterSeconds ?? null,
@@ -128,6 +130,13 @@ export async function reconcilerState(
     last_working_run: working ? toRun(working) : null,
     backlog: await readBacklog(tx, options),
   }
+}
+
+/** Undefined where no receiver has ever run, or none since RETENTION_DAYS. */
+async function latestStart(tx: Executor): Promise<Date | undefined> {
+  const rows = await tx.execute<RowOf<typeof onCall.processStarts, 'started_at'>>(sql`
+    select ${list(starts, 'started_at')} from mediadock.process_starts order by ${starts.started_at} desc limit 1`)
+  return rows[0] && new Date(rows[0].started_at)
 }
 
 function toRun({ micros: _micros, ...row }: RunRow): ReconcileRunRow {

@@ -30,7 +30,12 @@ export function requestLogger(logger: Logger): RequestHandler {
 }
 
 function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record<string, unknown> {
-  return { method: req.method, path: pathOf(req.url), status: res.statusCode, ms }
+  return { method: req.method, path: pathOf(wholeUrlOf(req)), status: res.statusCode, ms }
+}
+
+/** As it was asked for: a router takes off what it is mounted at. */
+function wholeUrlOf(req: IncomingMessage): string | undefined {
+  return 'originalUrl' in req && typeof req.originalUrl === 'string' ? req.originalUrl : req.url
 }
 
 const maxPathCharacters = 256
