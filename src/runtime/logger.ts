@@ -145,7 +145,7 @@ function describeQueryError(error: Error): unknown {
     type: error.name,
     message: message.slice(0, 500),
     code,
-    query: 'query' in error && error.query !== undefined ? String(error.query).replace(/\s+/g, ' ').trim().slice(0, 120) : undefined,
+    query: 'query' in error && typeof error.query === 'string' ? error.query.replace(/\s+/g, ' ').trim().slice(0, 120) : undefined,
     stack: error.stack
       ?.split('\n')
       .filter((line) => /^\s+at .*\/src\//.test(line))
