@@ -16,9 +16,9 @@ export const configCommand: Command = {
   help: `
 mediadock config check
 
-Reads the receiver's settings as a start would, reaches its database and its standby, and asks the provider with
-each key for its account, which costs one call of the key and nothing else. Says what a start
-would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
+Reads the receiver's settings as a start would, reaches its database and its standby, and asks
+the provider with each key for its account, which costs one call of the key and nothing else.
+Says what a start would do. Ends with 78 where a setting is wrong, with 1 where something cannot be used.
 `,
   options: {},
   words: ['check'],

@@ -7,8 +7,6 @@ import { printable, printJson, type Command } from './usage.ts'
 
 const options = { json: { type: 'boolean' } } as const
 
-/** The start of the receivers is not known here: it excuses nothing. */
-
 export const statusCommand: Command = {
   help: `
 mediadock status [--json]

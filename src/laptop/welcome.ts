@@ -24,7 +24,7 @@ export function welcome({ urls, demoKeys, settings, isEmbedded }: Welcome): stri
       `    -d '{"input":{"prompt":"a lighthouse at dusk"},"webhook_url":"${settings.webhookPublicUrl}"}'`,
     )
   }
-  return `${lines.join('\n')}\n\nCtrl-C stops all of it; the data stays in ${isEmbedded ? '.data/' : 'your database'}\n\n`
+  return `${lines.join('\n')}\n\nCtrl-C stops all of it; the data stays${isEmbedded ? ' in .data/' : ''}\n\n`
 }
 
 const demoModel = 'aurora-image'

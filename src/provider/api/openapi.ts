@@ -44,7 +44,7 @@ const errorExamples: Record<Status, HttpError> = {
   415: new HttpError(415, 'unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br'),
   422: new HttpError(422, 'model_input_invalid', 'input.prompt is required'),
   429: new HttpError(429, 'rate_limit_exceeded', 'more than 120 requests in a minute, try again in 12 s'),
-  503: new HttpError(503, 'unavailable', 'the database cannot be reached: try again'),
+  503: new HttpError(503, 'unavailable', 'the service cannot be reached at this moment'),
 }
 
 type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { openApiDocument } from '../../../src/provider/api/openapi.ts'
+import { expectErrorExamples } from '../../support/error-examples.ts'
 
 type Content = { 'application/json': { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
 type Call = { tags?: string[]; summary?: string; requestBody?: { content: Content }; responses: Record<string, { content?: Content }> }
@@ -30,19 +31,7 @@ it.each(calls)('%s has examples of what is sent and answered, as its schemas all
   }
 })
 
-it('shows each error as it is answered', () => {
-  const answers = Object.values<Record<string, Call>>(document.paths).flatMap((methods) =>
-    Object.values(methods).flatMap(({ responses }) => Object.entries(responses)),
-  )
-  const errors = answers.filter(([status]) => /^[45]\d\d$/.test(status))
-  expect(errors.length).toBeGreaterThan(20)
-  for (const [status, { content }] of errors) {
-    const shown = content?.['application/json']?.example
-    expect(shown, status).toEqual({
-      error: { type: expect.stringMatching(/_error$/), code: expect.stringMatching(/^[a-z_]+$/), message: expect.stringMatching(/\w/) },
-    })
-  }
-})
+it('shows each error in its envelope', () => expectErrorExamples(document))
 
 it('is as docs/api/provider.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
   await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/provider.json')

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { examples } from '../../../src/receiver/api/examples/examples.ts'
+import { expectErrorExamples } from '../../support/error-examples.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
@@ -46,19 +47,7 @@ it('names nobody in its examples, and tells no secret', () => {
   expect(text.match(/whsec_(?!it_is_shown_here_and_nowhere_else")[^"]*|v1=[0-9a-f]+/g)).toBeNull()
 })
 
-it('shows each error as it is answered', () => {
-  const answers = Object.values<Record<string, Call>>(document.paths).flatMap((methods) =>
-    Object.values(methods).flatMap(({ responses }) => Object.entries(responses)),
-  )
-  const errors = answers.filter(([status]) => /^[45]\d\d$/.test(status))
-  expect(errors.length).toBeGreaterThan(20)
-  for (const [status, { content }] of errors) {
-    const shown = content?.['application/json']?.example
-    expect(shown, status).toEqual({
-      error: { type: expect.stringMatching(/_error$/), code: expect.stringMatching(/^[a-z_]+$/), message: expect.stringMatching(/\w/) },
-    })
-  }
-})
+it('shows each error in its envelope', () => expectErrorExamples(document))
 
 it('is as docs/api/receiver.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
   await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/receiver.json')
