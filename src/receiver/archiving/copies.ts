@@ -19,6 +19,8 @@ export type Copy = {
   position: number
   url: string
   claims: number
+  /** Those in a row that nobody has ended, this one included. */
+  unended: number
   tries: number
 }
 
@@ -26,8 +28,12 @@ export type CopyFault = 'gone' | 'refused' | 'unreachable' | 'store'
 
 /** Renewed every second while a process holds it; another takes it over soon after that one has died. */
 const leaseSeconds = 60
+/** It doubles with each claim in a row that nobody ended: what kills whoever copies it does so ever more rarely. */
+const maxDoublings = 6
+/** Beyond it nothing is counted. */
+const maxUnended = 1000
 
-type CopyRow = RowOf<typeof archive.mediaCopies, 'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'tries'>
+type CopyRow = RowOf<typeof archive.mediaCopies, 'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'>
 
 /** Claims what is due, the longest due first. */
 export async function claimCopies(db: Database, { now, limit }: { now: Date; limit: number }): Promise<Copy[]> {
@@ -37,9 +43,10 @@ export async function claimCopies(db: Database, { now, limit }: { now: Date; lim
       where ${copies.state} = 'waiting' and ${copies.due_at} <= ${now.toISOString()}::timestamptz
       order by ${copies.due_at} limit ${limit} for update skip locked
     )
-    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.due_at} = ${leaseEnd(now)}::timestamptz
+    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.unended} = least(${c.unended} + 1, ${maxUnended}::int),
+      ${copies.due_at} = ${leaseEnd(now, sql`${c.unended}`)}
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
-    returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'tries')}`)
+    returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')}`)
   return answered(rows, 'claiming media to archive').map(({ request_id, ...row }) => ({ requestId: request_id, ...row }))
 }
 
@@ -51,7 +58,7 @@ export async function renewCopies(db: Database, held: readonly Copy[], now: Date
       select * from jsonb_to_recordset(${JSON.stringify(held.map(({ requestId, ...copy }) => ({ request_id: requestId, ...copy })))}::jsonb)
         as h (request_id uuid, kind text, position integer, claims integer) limit ${atMost(held.length)}
     )
-    update mediadock.media_copies c set ${copies.due_at} = ${leaseEnd(now)}::timestamptz
+    update mediadock.media_copies c set ${copies.due_at} = ${leaseEnd(now, sql`${c.unended} - 1`)}
     from held where (${c.request_id}, ${c.kind}, ${c.position}) = (held.request_id, held.kind, held.position)
       and ${c.claims} = held.claims and ${c.state} = 'waiting'
     returning ${list(c, 'request_id', 'kind', 'position')}`)
@@ -63,15 +70,15 @@ export async function renewCopies(db: Database, held: readonly Copy[], now: Date
 /** Gives back what was not begun or was cut: whoever looks next has it at once. */
 export async function giveBack(db: Database, copy: Copy, now: Date): Promise<void> {
   await db.execute(sql`
-    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.due_at} = ${now.toISOString()}::timestamptz where ${ownClaim(copy)}`)
+    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.due_at} = ${now.toISOString()}::timestamptz where ${ownClaim(copy)}`)
 }
 
 export function keyOfCopy({ requestId, kind, position }: Pick<Copy, 'requestId' | 'kind' | 'position'>): string {
   return `${requestId}/${kind}/${position}`
 }
 
-function leaseEnd(now: Date): string {
-  return new Date(now.getTime() + leaseSeconds * 1000).toISOString()
+function leaseEnd(now: Date, unendedBefore: ReturnType<typeof sql>) {
+  return sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}::int * 2 ^ least(${unendedBefore}, ${maxDoublings}::int))`
 }
 
 export type CopyFailure = { fault: CopyFault; trouble: string; now: Date }
@@ -83,7 +90,7 @@ export async function putOffCopy(
   { fault, trouble, dueAt, counts }: Omit<CopyFailure, 'now'> & { dueAt: Date; counts: boolean },
 ) {
   await db.execute(sql`
-    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.due_at} = ${dueAt.toISOString()}::timestamptz, ${copies.tries} = ${c.tries} + ${counts ? 1 : 0},
+    update mediadock.media_copies c set ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.due_at} = ${dueAt.toISOString()}::timestamptz, ${copies.tries} = ${c.tries} + ${counts ? 1 : 0},
       ${copies.fault} = ${fault}, ${copies.trouble} = ${trouble}
     where ${ownClaim(copy)}`)
 }

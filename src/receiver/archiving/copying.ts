@@ -6,7 +6,7 @@ import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './c
 import type { Downloader } from './download.ts'
 import { doubtFile, endCopy, wantFile } from './files.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
-import { thumbnailOf } from './thumbnails.ts'
+import { thumbnailOf, type Thumbnail } from './thumbnails.ts'
 
 export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
 
@@ -26,6 +26,8 @@ const pauses = { baseMs: 10_000, capMs: 3_600_000 }
 const maxTries: Record<Exclude<CopyFault, 'store'>, number> = { unreachable: 12, gone: 4, refused: 1 }
 /** A fault of ours is no try: the same again, when a disk may have been freed. */
 const storePauseMs = 30_000
+/** Decoding is what may end a process: what was begun so often and never ended is kept as it is. */
+const maxDecodings = 3
 
 /**
  * Copies one media that is claimed, and ends the claim: archived, put off with a jittered pause, or given up.
@@ -69,7 +71,7 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
   const { db, clock, logger } = deps
   const { sha256 } = file
-  const thumbnail = copy.kind === 'audio' ? undefined : await thumbnailOf(file, signal)
+  const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, signal)
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
@@ -91,6 +93,11 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
         logger.error({ err: error, sha256 }, 'a file may be left that nothing refers to'),
       )
   }
+}
+
+async function picture(copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Thumbnail | undefined> {
+  if (copy.unended <= maxDecodings) return thumbnailOf(file, signal)
+  return { kind: 'none', why: `${copy.unended - 1} processes in a row ended while they copied it` }
 }
 
 type Storing = { file: SpooledFile; incarnation: string; thumbnail: Buffer | undefined; signal: AbortSignal }

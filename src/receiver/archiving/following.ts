@@ -53,7 +53,7 @@ export async function followFeed(db: Database, { now, limit = maxChanges }: { no
       insert into mediadock.media_copies as c (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at')})
       select request_id, kind, position, url, 'waiting', ${at} from wanted order by request_id, kind, position
       on conflict (request_id, kind, position) do update set ${copies.url} = excluded.url, ${copies.state} = 'waiting', ${copies.due_at} = excluded.due_at,
-        ${copies.claims} = ${c.claims} + 1, ${copies.tries} = 0, ${copies.fault} = null, ${copies.trouble} = null, ${copies.sha256} = null, ${copies.ended_at} = null
+        ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.tries} = 0, ${copies.fault} = null, ${copies.trouble} = null, ${copies.sha256} = null, ${copies.ended_at} = null
       where ${c.url} <> excluded.url and ${c.state} <> 'removed'
       returning ${list(c, 'request_id', 'kind', 'position', 'claims')}
     ),

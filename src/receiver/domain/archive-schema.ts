@@ -26,6 +26,8 @@ export const mediaCopies = mediadock.table(
     /** When it is tried next; a claim moves it ahead, and `claims` fences the claim. */
     dueAt: instant('due_at').notNull(),
     claims: integer('claims').notNull().default(0),
+    /** Claims in a row that nobody ended: whoever had them was killed, perhaps by what this is. */
+    unended: smallint('unended').notNull().default(0),
     /** How often it failed for a reason that is not ours. */
     tries: smallint('tries').notNull().default(0),
     /** What went wrong last: the kind, and in words. */

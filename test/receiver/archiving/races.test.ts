@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
+import sharp from 'sharp'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { createArchiver } from '../../../src/receiver/archiving/archiver.ts'
 import { claimCopies, type Copy } from '../../../src/receiver/archiving/copies.ts'
@@ -115,6 +116,35 @@ describe('copies of a file that is removed meanwhile', () => {
     await archiver.settled()
     expect(await filesLeft()).toEqual(['incoming/fresh.part'])
     await fs.rm(fresh)
+  })
+
+  it('decodes no picture whose copying has ended three processes in a row, claims it ever more rarely, and keeps it', async () => {
+    const first = await claimed(
+      await sharp({ create: { width: 64, height: 64, channels: 3, background: '#c33' } })
+        .png()
+        .toBuffer(),
+    )
+    // Nobody ends these claims: whoever had them was killed.
+    let [now, last] = [Date.now(), first]
+    const pauses: number[] = []
+    while (pauses.length < 3) {
+      now += 20_000
+      const [again] = await claimCopies(db(), { now: new Date(now), limit: 10 })
+      if (!again) continue
+      pauses.push(now)
+      last = again
+    }
+    const [one = 0, two = 0, three = 0] = pauses
+    expect([Math.round((two - one) / 60_000), Math.round((three - two) / 60_000)]).toEqual([2, 4])
+    expect(await copied(last)).toBe('archived')
+    expect(await filesLeft()).toEqual([expect.stringMatching(/\.png$/)])
+    await removeMedia(db(), first.requestId, new Date())
+    await swept(later(1000))
+
+    // One that another has ended is none of these.
+    const cut = await claimed(pngOf(45))
+    expect(await copied(cut, store, AbortSignal.abort())).toBe('cut')
+    expect((await claimCopies(db(), { now: later(1000), limit: 10 })).map(({ unended }) => unended)).toEqual([1])
   })
 
   it('leaves no file that was stored after its deletion', async () => {

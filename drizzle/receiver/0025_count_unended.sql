@@ -1,0 +1,1 @@
+ALTER TABLE "mediadock"."media_copies" ADD COLUMN "unended" smallint DEFAULT 0 NOT NULL;
