@@ -16,6 +16,8 @@ const goals = {
   killed: ['kill -9 beside a second receiver: all that was acknowledged is in results after', '≤', 10, ' s'],
   providerBack: ['provider back: 95 % of what was incomplete is complete after', '≤', 30, ' s'],
   grown: ['rate at 10 M deliveries ÷ at 0', '≥', 0.9, ''],
+  feedLagP99: ['landing to a reader of the feed at half of sustained, p99', '≤', 100, ' ms'],
+  besideReaders: ['accepted and landed beside ten readers of everything ÷ without', '≥', 0.95, ''],
   diskToBody: ['bytes on disk ÷ bytes of body', '≤', 2.3, ''],
   peakRss: ['RSS of the receiver at the peak', '≤', 256, ' MB'],
 } as const satisfies Record<string, readonly [words: string, sense: '≥' | '≤', limit: number, unit: string]>

@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util'
 import { benchBacklog } from './backlog.ts'
 import { benchConsole } from './console.ts'
+import { benchFeed } from './feed.ts'
 import { goalsTable, type Figures } from './goals.ts'
 import { benchGrowth } from './growth.ts'
 import { benchOutages } from './outages.ts'
@@ -46,6 +47,7 @@ async function run(args: readonly string[], what: string): Promise<void> {
     backlog: (server) => benchBacklog(server, quick ? { deliveries: 20_000, rounds: 1 } : { deliveries: 100_000, rounds: 3 }),
     growth: (server) => benchGrowth(server, values.sizes ? { ...growth, sizes: values.sizes.split(',').map(Number) } : growth),
     soak: (server) => benchSoak(server, { ...(quick ? search : long), minutes: Number(positionals[0] ?? (quick ? 1 : 30)) }),
+    feed: (server) => benchFeed(server, { ...search, rounds: quick ? 3 : 7, requestsPerRound: quick ? 20_000 : 40_000 }),
     profile: (server) => benchProfile(server, { requests: quick ? 20_000 : 60_000 }),
     outages: (server) => benchOutages(server, { ...outages, awaySeconds: Number(positionals[0] ?? (quick ? 20 : 60)) }),
   }
