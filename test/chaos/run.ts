@@ -22,6 +22,7 @@ const table = [
   'chaos/clock',
   'chaos/nobody-there',
   'chaos/failover',
+  'chaos/high-availability',
   'chaos/postgres-crash',
   'chaos/kill',
   'chaos/rolling',

@@ -183,14 +183,14 @@ async function childrenOf(parent: number): Promise<number[]> {
 }
 
 /** PostgreSQL refuses to run as root: root's tests run it as somebody without rights. */
-async function serverUser(): Promise<{ uid?: number; gid?: number }> {
+export async function serverUser(): Promise<{ uid?: number; gid?: number }> {
   if (process.getuid?.() !== 0) return {}
   const passwd = await fs.readFile('/etc/passwd', 'utf8')
   const [, uid, gid] = /^postgres:[^:]*:(\d+):(\d+):/m.exec(passwd) ?? /^nobody:[^:]*:(\d+):(\d+):/m.exec(passwd) ?? []
   return { uid: Number(uid), gid: Number(gid) }
 }
 
-async function own(folder: string, { uid, gid }: { uid?: number; gid?: number }): Promise<void> {
+export async function own(folder: string, { uid, gid }: { uid?: number; gid?: number }): Promise<void> {
   if (uid === undefined || gid === undefined) return
   await fs.chown(folder, uid, gid)
   for (const entry of await fs.readdir(folder, { recursive: true, withFileTypes: true }))
