@@ -73,14 +73,14 @@ describeOnPackaged('a highly available Postgres', () => {
   })
 })
 
-/** When the engine has made it the primary. */
+/** When the engine lets it be written to: it is promoted before, and read-only until the lost one has had time to give up. */
 async function untilWritable(url: string): Promise<number> {
   const deadline = Date.now() + promotedWithinMs
   while (Date.now() < deadline) {
     const sql = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {} })
-    const [row] = await sql<{ standby: boolean }[]>`select pg_is_in_recovery() as standby`.catch(() => [])
+    const [row] = await sql<{ transaction_read_only: string }[]>`show transaction_read_only`.catch(() => [])
     await sql.end({ timeout: 1 })
-    if (row?.standby === false) return Date.now()
+    if (row?.transaction_read_only === 'off') return Date.now()
     await delay(100)
   }
   throw new Error(`nothing was promoted within ${promotedWithinMs / 1000} s`)

@@ -17,7 +17,11 @@ export async function hasAutoFailover(): Promise<boolean> {
   const binaries = inject('packagedBinaries')
   if (binaries === '') return false
   const module = path.join(binaries, '../lib/pgautofailover.so')
-  const has = async (file: string) => fs.access(file).then(() => true, () => false)
+  const has = async (file: string) =>
+    fs.access(file).then(
+      () => true,
+      () => false,
+    )
   return (await has('/usr/bin/pg_autoctl')) && (await has(module))
 }
 
@@ -49,17 +53,23 @@ export async function withAutoFailover(): Promise<HaCluster> {
   const owner = await serverUser()
   await own(folder, owner)
   const env = {
-    PATH: `${inject('packagedBinaries')}${path.delimiter}${process.env['PATH'] ?? ''}`,
+    // It looks into every folder of it, and fails at those that its user may not read.
+    PATH: [inject('packagedBinaries'), '/usr/bin', '/bin'].join(path.delimiter),
     HOME: folder,
     XDG_CONFIG_HOME: path.join(folder, 'config'),
     XDG_DATA_HOME: path.join(folder, 'share'),
     XDG_RUNTIME_DIR: path.join(folder, 'run'),
-    PGHOST: folder,
     LANG: 'C',
   }
   const started: ChildProcess[] = []
   const autoctl = (dataDir: string, args: readonly string[]) => {
-    const child = spawn('pg_autoctl', [...args, '--pgdata', dataDir], { ...owner, cwd: folder, env, detached: true, stdio: ['ignore', 'ignore', 'pipe'] })
+    const child = spawn('pg_autoctl', [...args, '--pgdata', dataDir], {
+      ...owner,
+      cwd: folder,
+      env,
+      detached: true,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
     child.stderr?.on('data', (chunk: Buffer) => void fs.appendFile(`${dataDir}.log`, chunk).catch(() => {}))
     started.push(child)
     return child
@@ -74,7 +84,7 @@ export async function withAutoFailover(): Promise<HaCluster> {
   const monitorPort = await freePort()
   autoctl(path.join(folder, 'monitor'), ['create', 'monitor', '--pgport', `${monitorPort}`, ...common])
   const monitorUrl = `postgres://autoctl_node@127.0.0.1:${monitorPort}/pg_auto_failover`
-  await eventually(async () => asked(monitorUrl, 'select 1'), wholeWithinMs)
+  await eventually(async () => (await asked(monitorUrl, 'select 1')).length > 0, wholeWithinMs)
 
   const node = async (name: string): Promise<HaNode> => {
     const port = await freePort()
