@@ -25,8 +25,8 @@ export async function benchFeed(server: BenchServer, size: FeedSize): Promise<Fi
     await untilLanded(rig.sql)
     const { confirmed } = await findSustained(rig, { ...size, most })
     const half = Math.round((confirmed?.offered ?? NaN) / 2)
-    const lags = []
-    for (const kinds of alone) {
+    const lags: Read[] = []
+    for (const kinds of confirmed ? alone : []) {
       say(`a reader by ${kinds.sql ? 'SQL' : 'HTTP'} at ${half}/s for ${size.latencySeconds} s`)
       const requests = half * size.latencySeconds
       const load = () => rig.generator.run({ url: rig.receiver.webhooksUrl, connections, requests, perSecond: half })
@@ -47,7 +47,7 @@ export async function benchFeed(server: BenchServer, size: FeedSize): Promise<Fi
       ),
     )
     return {
-      feedLagP99: Math.max(...lags.map(({ p99Ms }) => p99Ms)),
+      feedLagP99: confirmed ? Math.max(...lags.map(({ p99Ms }) => p99Ms)) : NaN,
       besideReaders: median(ratios.map(({ beside, without }) => beside / without)),
     }
   })
