@@ -1,9 +1,13 @@
 import type { Logger } from '../runtime/logger.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
-import type { ArrivalLogDeps } from './intake/arrival-log.ts'
+import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
+import { logLine, type WebhookDeps } from './intake/webhook.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
+import type { Traces } from './traces.ts'
+
+type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; logger: Logger; traces: Traces | undefined }
 
 type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void }
 
@@ -32,6 +36,20 @@ export function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): 
     if (keyName === undefined) return
     senders.note({ keyName, remote, at })
     if (outcome === 'accepted' || outcome === 'parked') metrics.storedBytes.inc({ key_name: keyName }, bytes)
+  }
+}
+
+/** What is said and counted of an arrival once it has been answered. */
+export function noteArrival({ arrivalLog, metrics, logger, traces }: ArrivalDeps): WebhookDeps['onArrival'] {
+  return (arrival) => {
+    // What anybody can cause has as many spans as it has lines.
+    if (arrivalLog.record(arrival)) {
+      logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival, traces), 'webhook answered')
+      traces?.arrived(arrival)
+    }
+    metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
+    if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
+    if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
   }
 }
 

@@ -20,11 +20,11 @@ import { createArrivalLog } from './intake/arrival-log.ts'
 import { createKnownSenders } from './intake/known-senders.ts'
 import { createPressure } from './intake/pressure.ts'
 import { createQuarantine } from './intake/quarantine.ts'
-import { logLine, mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
+import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
-import { logFolded, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
+import { logFolded, noteArrival, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
@@ -32,6 +32,7 @@ import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
 import { createSubmitter, type Submitter } from './submitting/submit.ts'
 import { registerBacklogGauge } from './subscribing/backlog-gauge.ts'
+import { openTraces } from './traces.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = {
@@ -78,6 +79,7 @@ export type ReceiverOptions = {
  */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
   const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
+  const traces = await openTraces(settings, logger)
   const pools = openPools(settings)
   const retired = new AbortController()
   const stopping = new AbortController()
@@ -103,6 +105,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     logger,
     calls: metrics.providerCalls,
     onPolled: pollLog.record,
+    traces,
   })
   const pressure = createPressure()
   const landing: WorkerDeps = {
@@ -114,6 +117,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     logger,
     cut: cut.signal,
     onLanded: noteLanded({ metrics, clock, wakeFeed: () => background.wake('feed') }),
+    traces,
   }
   const lander = createLander({
     ...landing,
@@ -190,12 +194,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
       if (mayLogFault())
         logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
     },
-    onArrival: (arrival) => {
-      if (arrivalLog.record(arrival)) logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival), 'webhook answered')
-      metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
-      if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
-      if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
-    },
+    onArrival: noteArrival({ arrivalLog, metrics, logger, traces }),
   }
   const app = { logger, trustProxy: settings.trustProxy }
   const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
@@ -227,7 +226,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     await Promise.all(listeners.map((listener) => listener.close(graceMs)))
     await background.drain(Math.max(0, graceEnds - performance.now()))
     clearTimeout(cutTimer)
-    await Promise.all([pools.close(), readiness.stop()])
+    await Promise.all([pools.close(), readiness.stop(), traces?.close(graceEnds - performance.now())])
   }
   try {
     const onClosed = (reason: string) => metrics.connectionsClosed.inc({ reason })

@@ -2,6 +2,7 @@ import cron from 'node-cron'
 import { z } from 'zod'
 import * as setting from '../runtime/settings.ts'
 import type { SettingsReader } from '../runtime/settings.ts'
+import { readTraceSettings } from '../runtime/tracing/trace-settings.ts'
 import { parseKeys, type Keys } from './domain/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
@@ -77,6 +78,7 @@ export function readReceiverSettings(
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
     alertWebhookUrl: optional('ALERT_WEBHOOK_URL', alertUrl),
+    traces: readTraceSettings(reader),
     ...setting.readConnectionSettings(reader),
   }
 }

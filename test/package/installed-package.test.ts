@@ -81,7 +81,8 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     const { run, folder, env } = installed
     const ports = { PORT: `${await freePort()}`, INTERNAL_PORT: `${await freePort()}` }
     const provider = { PROVIDER_PORT: `${await freePort()}`, PROVIDER_CONSOLE_PORT: `${await freePort()}` }
-    const settings = { DATABASE_URL: await withEmptyDatabase(), HOST: '127.0.0.1', DRAIN_SECONDS: '0', ...ports, ...provider }
+    const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' }
+    const settings = { DATABASE_URL: await withEmptyDatabase(), HOST: '127.0.0.1', DRAIN_SECONDS: '0', ...collector, ...ports, ...provider }
 
     expect(await run('npx', ['mediadock', '--version'])).toMatchObject({ code: 0, stdout: `${packageJson.version}\n` })
     expect(await run('mediadock', ['migrate'], settings)).toMatchObject({
@@ -90,6 +91,8 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     })
     const program = startProcess('mediadock', ['start'], { cwd: folder, env: { ...env, ...settings } })
     await program.says(/Ctrl-C stops all of it/)
+    // Optional, and so not in this project.
+    expect(program.output().match(/"msg":"traces are asked for, and [^"]*npm i @opentelemetry[^"]*; going on without"/g)).toHaveLength(1)
 
     const requestId = randomUUID()
     expect(await run('mediadock', ['trigger', 'ok', '--request-id', requestId], settings)).toMatchObject({ code: 0, stderr: '' })

@@ -20,6 +20,7 @@ const receiver = [
   ['api'],
   ['program.ts'],
   ['background.ts', 'observers.ts', 'pools.ts'],
+  ['traces.ts'],
   ['on-call', 'subscribing'],
   ['queries'],
   ['upkeep', 'metrics.ts'],

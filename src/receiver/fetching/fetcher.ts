@@ -1,4 +1,5 @@
 import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
+import type { Traced } from '../domain/trace.ts'
 import type { Purpose } from './call-budget.ts'
 import { createProviderBreaker } from './provider-breaker.ts'
 import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
@@ -19,6 +20,8 @@ export type ResultLookup = {
   /** Only a webhook signed with a sandbox key names its environment. */
   doubted?: boolean
   purpose: 'landing' | 'reconciling'
+  /** The delivery that it is for, where its trace is to show it. */
+  traced?: Traced | undefined
   /** Counts up with each poll of the request: which of the other keys are tried goes round by it. */
   turn?: number
   signal: AbortSignal
@@ -50,13 +53,13 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
   // For a named key that is retired, refused or unknown: the key that last knew a request of its.
   const standIns = new Map<string, string>()
   return async (lookup) => {
-    const { requestId, keyName, purpose, signal, onDecided = () => {} } = lookup
+    const { requestId, keyName, purpose, traced, signal, onDecided = () => {} } = lookup
     const tried: Fetched[] = []
     let onlyStandIn = false
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
       if (onlyStandIn && !isStandIn) break
       if (!isOwn && !lookup.doubted && !(tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found'))) break
-      const answer = await callForResult(deps, { requestId, key, purpose: by, signal, onDecided, breaker, spent })
+      const answer = await callForResult(deps, { requestId, key, purpose: by, signal, onDecided, breaker, spent, traced })
       const named = key.name === keyName
       if (keyName !== undefined && !named) learn(standIns, { keyName, key, answer })
       if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }

@@ -15,7 +15,8 @@ export type FetchOutcome =
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
-export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined }
+/** `httpStatus`: of the answer, where there was one. */
+export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined; httpStatus?: number | undefined }
 
 /** Of one call, its whole answer included. */
 export const callDeadlineMs = 10_000
@@ -45,7 +46,8 @@ export function createProviderClient({
           signal: AbortSignal.any([deadline, signal]),
         })
         const body = await readBounded(response)
-        return { outcome: classify(response, body, { requestId, now: clock() }), rate: rateOf(response) }
+        const outcome = classify(response, body, { requestId, now: clock() })
+        return { outcome, rate: rateOf(response), httpStatus: response.status }
       } catch (error) {
         const detail = deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
         return { outcome: { kind: 'unreachable', detail }, rate: undefined }

@@ -5,6 +5,7 @@ import { methodNotAllowed } from '../../runtime/http/http.ts'
 import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
+import { loggedTraceId } from '../domain/trace.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
 import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
 import { createTurns, largeBodyBytes } from './large-bodies.ts'
@@ -25,6 +26,11 @@ export type Arrival = {
   bytes: number | undefined
   skewSeconds: number | undefined
   timestampMismatch: boolean
+  /** Of an authentic one, as it was sent: where in the sender's trace it stands. */
+  traceparent?: string | undefined
+  /** When its bytes were here, and when it had turned out to be authentic; both since its beginning, like `ackMs`. */
+  readMs?: number | undefined
+  verifiedMs?: number | undefined
   ackMs: number
 }
 
@@ -70,7 +76,7 @@ function receive(deps: WebhookDeps): RequestHandler {
     const started = performance.now()
     const arrival = newArrival(req, deps.clock())
     try {
-      const delivery = await authenticate(deps, intake, { req, res, arrival })
+      const delivery = await authenticate(deps, intake, { req, res, arrival, started })
       const acceptance = await deps.acceptor.accept(delivery)
       arrival.outcome = acceptance
       arrival.status = 200
@@ -106,14 +112,17 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
     bytes: undefined,
     skewSeconds: undefined,
     timestampMismatch: false,
+    traceparent: undefined,
+    readMs: undefined,
+    verifiedMs: undefined,
     ackMs: 0,
   }
 }
 
-type Exchange = { req: Request; res: Response; arrival: Arrival }
+type Exchange = { req: Request; res: Response; arrival: Arrival; started: number }
 
 /** One authentic delivery, or throws what it is refused with; notes on `arrival` all that it learns on the way. */
-async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arrival }: Exchange): Promise<Delivery> {
+async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arrival, started }: Exchange): Promise<Delivery> {
   const claimedIds = valuesOf(req, 'x-service-webhook-id')
   const [webhookId] = claimedIds
   arrival.webhookId = webhookId === undefined ? undefined : startOf(webhookId, 255)
@@ -121,6 +130,7 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
   const { body, release } = await intake.reader.read(req, res)
   try {
     arrival.bytes = body.length
+    arrival.readMs = performance.now() - started
     const refuse = (refusal: Refusal): never => {
       const { arrivedAt, remote } = arrival
       deps.onRefused({ arrivedAt, remote, webhookId: arrival.webhookId, reason: refusal.reason, headers: () => headersToVerify(req), body })
@@ -138,6 +148,8 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
     const { timestampSeconds, keyName } = verification
     arrival.keyName = keyName
+    arrival.traceparent = traceparentOf(req)
+    arrival.verifiedMs = performance.now() - started
     const delivery = toDelivery({
       id,
       webhookId,
@@ -196,9 +208,14 @@ function expectIdentity(req: IncomingMessage): void {
   }
 }
 
+/** One that was sent twice is none. */
+function traceparentOf({ headers: { traceparent } }: IncomingMessage): string | undefined {
+  return typeof traceparent === 'string' ? traceparent : undefined
+}
+
 /** The one line that an arrival leaves in the log, with the ids that a person would search for. */
-export function logLine(arrival: Arrival): Record<string, unknown> {
-  const { status, outcome, reason, webhookId, deliveryId, requestId, keyName, remote, bytes, skewSeconds, ackMs } = arrival
+export function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
+  const { status, outcome, reason, webhookId, deliveryId, requestId, keyName, remote, bytes, skewSeconds, traceparent, ackMs } = arrival
   return {
     status,
     outcome,
@@ -211,5 +228,6 @@ export function logLine(arrival: Arrival): Record<string, unknown> {
     remote,
     bytes,
     skew_seconds: skewSeconds,
+    trace_id: keyName === undefined || deliveryId === undefined ? undefined : loggedTraceId({ deliveryId, traceparent }, traces),
   }
 }

@@ -1,4 +1,5 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Delivery } from '../domain/delivery.ts'
 import { leaseSeconds, renew } from './inbox.ts'
 import { createRoom } from './room.ts'
 import type { HeldDelivery } from './worker.ts'
@@ -32,6 +33,11 @@ const maxHeld = { rows: 1000, bytes: 8 * 1024 * 1024 }
 const rowBytes = 512
 /** Claiming a few would cost as much as claiming many. */
 const minRoom = { rows: 100, bytes: 1024 * 1024 }
+
+/** A delivery as it is held that was stored as claimed once. */
+export function heldOnce({ id, lane, webhookId, keyName, receivedAt, headers }: Delivery): HeldDelivery {
+  return { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, receivedAt, traceparent: headers['traceparent'] }
+}
 
 /** What this process claims of the inbox: bounded, and renewed until it is let go. */
 export function createHolding({ db, clock }: { db: Database; clock: () => Date }): Holding {

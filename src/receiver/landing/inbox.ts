@@ -23,6 +23,8 @@ export type Claimed = {
   webhookId: string
   keyName: string
   receivedAt: Date
+  /** As the provider sent it with it, if it did. */
+  traceparent?: string | undefined
   body: Buffer
 }
 
@@ -48,7 +50,7 @@ export async function claim(
 ): Promise<Claimed[]> {
   const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
-      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'>
+      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'> & { traceparent: string | null }
   >(
     db,
     sql`
@@ -56,6 +58,7 @@ export async function claim(
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
       select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'received_at', 'body')},
+             ${deliveries.headers} ->> 'traceparent' as traceparent,
              coalesce(sum(octet_length(${deliveries.body})) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
       from due left join mediadock.deliveries on deliveries.${deliveries.id} = due.delivery_id
     ),
@@ -65,7 +68,7 @@ export async function claim(
       from weighed where inbox.${inbox.delivery_id} = weighed.delivery_id and weighed.before < ${maxBytes}
       returning inbox.${inbox.delivery_id}, inbox.${inbox.claims}, inbox.${inbox.failures}
     )
-    select claimed.*, webhook_id, key_name, received_at, body
+    select claimed.*, webhook_id, key_name, received_at, traceparent, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
@@ -78,6 +81,7 @@ export async function claim(
     webhookId: row.webhook_id,
     keyName: row.key_name,
     receivedAt: new Date(row.received_at),
+    traceparent: row.traceparent ?? undefined,
     body: row.body,
   }))
 }

@@ -4,7 +4,7 @@ import { withDeadline } from '../../runtime/deadline.ts'
 import { failureWords } from '../../runtime/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
-import { createHolding } from './holding.ts'
+import { createHolding, heldOnce } from './holding.ts'
 import { claim, giveBack, type Lane } from './inbox.ts'
 import { landingOfWebhook } from './preparing.ts'
 import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
@@ -206,10 +206,10 @@ export function createLander(deps: LanderDeps): Lander {
     reserve: ({ id, body, notification }) =>
       !signal.aborted && notification !== undefined && body.length <= maxHandedOverBytes && holding.reserve(id, body.length),
     claimedUntil: holding.claimedUntil,
-    take: ({ id, lane, webhookId, keyName, receivedAt, notification }, claimedUntil) => {
+    take: (delivery, claimedUntil) => {
+      const { id, notification } = delivery
       // Given up as lost meanwhile: its lease ends by itself.
-      if (!notification || !holding.isReserved(id)) return
-      hold({ claimed: { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, receivedAt }, notification }, claimedUntil)
+      if (notification && holding.isReserved(id)) hold({ claimed: heldOnce(delivery), notification }, claimedUntil)
     },
     release: ({ id }) => holding.unreserve(id),
     claimSome: async (lane) => {

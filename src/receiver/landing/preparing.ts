@@ -1,6 +1,7 @@
 import type { Notification } from '../../wire/schemas.ts'
 import { deliveryIdRange, laneOf } from '../domain/delivery.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
+import type { Traced } from '../domain/trace.ts'
 import type { Fetched, Fetcher } from '../fetching/fetcher.ts'
 import { landingOfNotification, landingOfResult, type Landing, type Origin } from './landing.ts'
 
@@ -28,9 +29,14 @@ export function landingOfWebhook(deps: PreparingDeps, delivery: Identified, noti
   return landingOfNotification(notification, originOf(deps, delivery))
 }
 
-/** Asks the provider for what the webhook left out. */
-export function fetchFor({ fetch, cut }: PreparingDeps, { keyName }: Identified, { request_id }: Notification): Promise<Fetched> {
-  return fetch({ requestId: request_id, keyName, purpose: 'landing', signal: cut })
+/** Asks the provider for what the webhook left out. A replay is none of its delivery's trace, which ended long ago. */
+export function fetchFor(
+  { fetch, cut }: PreparingDeps,
+  { keyName }: Identified,
+  { request_id }: Notification,
+  traced?: Traced,
+): Promise<Fetched> {
+  return fetch({ requestId: request_id, keyName, purpose: 'landing', traced, signal: cut })
 }
 
 /** The full result, where the answer is one. */

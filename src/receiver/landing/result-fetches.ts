@@ -126,12 +126,12 @@ async function ask(deps: ResultFetchesDeps, { claimed, notification, late, timer
   deps.land({ claimed, landing: { ...known, nextPollAt } }, told.resolve)
   const whole = landingOfAnswer(deps, claimed, await call)
   if (!(await told.promise) || !whole || deps.signal.aborted) return
-  deps.land({ claimed: undefined, landing: { ...whole, delivery: undefined } })
+  deps.land({ claimed: undefined, completes: claimed, landing: { ...whole, delivery: undefined } })
 }
 
 async function answerOf(deps: ResultFetchesDeps, { claimed, notification }: Understood): Promise<Fetched> {
   try {
-    return await fetchFor(deps, claimed, notification)
+    return await fetchFor(deps, claimed, notification, claimed)
   } catch (error) {
     deps.logger.warn({ err: error, request_id: notification.request_id }, 'the full result was not asked for, the reconciler completes it')
     return { answer: { kind: 'unreachable', detail: 'not asked' }, keyName: claimed.keyName }

@@ -1,8 +1,9 @@
 import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { databaseCodeOf, isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
+import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing } from './landing.ts'
@@ -14,13 +15,14 @@ export type WorkerDeps = PreparingDeps & {
   db: Database
   logger: Logger
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
+  traces?: DeliveryTraces | undefined
 }
 
 /** A delivery that is claimed by this process; its body stays behind once it is parsed. */
 export type HeldDelivery = Omit<Claimed, 'body'>
 
-/** What can be written: for a delivery, or, without one, the result that came after what its webhook said was landed. */
-export type Ready = { claimed: HeldDelivery | undefined; landing: Landing }
+/** What can be written: for a delivery, or the result that came after what its webhook said was landed, and completes it. */
+export type Ready = { claimed: HeldDelivery | undefined; completes?: HeldDelivery | undefined; landing: Landing }
 
 export type LandAllDeps = WorkerDeps & {
   /** Called before a delivery gets another time, or an end of its own: it is no longer held. */
@@ -57,19 +59,22 @@ async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: read
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
 async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<number> {
   const now = deps.clock()
+  const started = performance.now()
   try {
     const outcomes = await land(
       deps.db,
       wave.map(({ landing }) => landing),
       { now, environments: environmentsOf(deps.keys()) },
     )
-    for (const { claimed, landing } of wave) report(deps, { claimed, landing, outcome: outcomes.get(landing.requestId) ?? 'raced' })
+    for (const one of wave) report(deps, one, outcomes.get(one.landing.requestId) ?? 'raced', started)
     return 0
   } catch (error) {
+    const [first] = wave
+    const isAlone = wave.length === 1 && first !== undefined
+    if (deps.traces && (isAlone || !isAboutTheRow(error))) for (const one of wave) traceFailure(deps, one, error, started)
     // Postgres itself failed: no delivery is to blame, and all of them are given back.
     if (!isAboutTheRow(error)) throw error
-    const [first] = wave
-    if (wave.length === 1 && first) return refused(deps, first, error)
+    if (isAlone) return refused(deps, first, error)
     const locked = metALock(error)
       ? await lockedAmong(
           deps.db,
@@ -125,13 +130,21 @@ async function fail(deps: WorkerDeps, { claimed, landing }: ReadyDelivery, error
     now: deps.clock(),
   })
   deps.logger.error(
-    { err: error, delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, request_id: landing.requestId, end },
+    {
+      err: error,
+      delivery_id: claimed.deliveryId,
+      webhook_id: claimed.webhookId,
+      request_id: landing.requestId,
+      end,
+      trace_id: loggedTraceId(claimed, deps.traces),
+    },
     'a delivery could not be landed',
   )
   return 1
 }
 
-function report(deps: WorkerDeps, { claimed, landing, outcome }: Ready & { outcome: LandingOutcome }): void {
+function report(deps: WorkerDeps, { claimed, completes, landing }: Ready, outcome: LandingOutcome, started: number): void {
+  const traced = claimed ?? completes
   deps.logger.info(
     {
       delivery_id: claimed?.deliveryId,
@@ -141,10 +154,23 @@ function report(deps: WorkerDeps, { claimed, landing, outcome }: Ready & { outco
       outcome,
       media: landing.media.length,
       media_complete: landing.mediaComplete,
+      trace_id: loggedTraceId(traced, deps.traces),
     },
     claimed ? 'delivery processed' : 'result completed',
   )
   deps.onLanded({ landing, outcome, receivedAt: claimed?.receivedAt })
+  if (traced) deps.traces?.landed(traced, { ...tracedLanding(landing, traced, started), outcome })
+}
+
+function traceFailure(deps: WorkerDeps, { claimed, completes, landing }: Ready, error: unknown, started: number): void {
+  const traced = claimed ?? completes
+  // The code alone: what Postgres says may quote what was to be written.
+  const failure = databaseCodeOf(error) ?? 'failed'
+  if (traced) deps.traces?.landed(traced, { ...tracedLanding(landing, traced, started), outcome: 'failed', failure })
+}
+
+function tracedLanding({ requestId, status, media }: Landing, { webhookId }: HeldDelivery, started: number) {
+  return { requestId, webhookId, status, media: media.length, ms: performance.now() - started }
 }
 
 /** An older release took it for a notification, or its rules have changed since. */
