@@ -1,5 +1,10 @@
+# What all of it stands on. A release names it by its digest, so that the same release is the same image tomorrow:
+#   npm run release -- 1.2.3 --base node:24-bookworm-slim@"$(docker buildx imagetools inspect node:24-bookworm-slim --format '{{.Manifest.Digest}}')"
+# Without docker: skopeo inspect --format '{{.Digest}}' docker://docker.io/library/node:24-bookworm-slim
+ARG BASE=node:24-bookworm-slim
+
 # The package, made of the sources.
-FROM node:24-bookworm-slim AS package
+FROM ${BASE} AS package
 WORKDIR /build
 COPY package.json package-lock.json .npmrc ./
 COPY laptop ./laptop
@@ -9,14 +14,14 @@ RUN npm pack
 
 # What it depends on, as the lock file has it and without what a laptop and engines have besides. Then the package itself
 # over it, which brings the patched driver along.
-FROM node:24-bookworm-slim AS installed
+FROM ${BASE} AS installed
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta && npm i --omit=dev --ignore-scripts
 COPY --from=package /build/mediadock-*.tgz /tmp/
 RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediadock-*.tgz --strip-components=1
 
-FROM node:24-bookworm-slim
+FROM ${BASE}
 # Memory that a burst took is given back: see docs/operations.md.
 ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app

@@ -91,7 +91,7 @@ describe('in production', () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
     expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist\/cli\.js"\]$/m)
     expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
-    expect(dockerfile).toMatch(/^FROM node:24/m)
+    expect(dockerfile).toMatch(/^ARG BASE=node:24/m)
   })
 })
 

@@ -1,0 +1,200 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import fs from 'node:fs'
+import os from 'node:os'
+import path from 'node:path'
+import { parseArgs } from 'node:util'
+
+// `npm run release -- <version>`: from a clean main to a commit with its tag, and below release/ what belongs to it.
+// Nothing is pushed: it ends with what is left to do. What fails before the commit leaves the tree as it was.
+
+const root = path.resolve(import.meta.dirname, '..')
+const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'
+
+/** Where the version is written besides package.json and its lock; the pattern leaves out the version itself. */
+const mentions: readonly [string, RegExp][] = [
+  ['README.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
+  ['docs/recipes.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
+  ['docs/api/receiver.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
+  ['docs/api/provider.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
+  ['deploy/kubernetes/kustomization.yaml', /(?<=newTag: )\S+/],
+  ['deploy/kubernetes/migrate.yaml', /(?<=\/mediadock:)\S+/],
+]
+
+class ReleaseError extends Error {
+  override name = 'ReleaseError'
+}
+
+type Options = { version: string; base: string | undefined; isDry: boolean; skipsTests: boolean }
+
+function readOptions(args: string[]): Options {
+  const { values, positionals } = parseArgs({
+    args,
+    allowPositionals: true,
+    options: { 'dry-run': { type: 'boolean' }, 'skip-tests': { type: 'boolean' }, base: { type: 'string' } },
+  })
+  const [version, ...more] = positionals
+  const { base, 'dry-run': isDry = false, 'skip-tests': skipsTests = false } = values
+  if (version === undefined || more.length > 0) throw new ReleaseError(usage)
+  if (!/^\d+\.\d+\.\d+(?:-[\w.]+)?$/.test(version)) throw new ReleaseError(`"${version}" is no version like 1.2.3`)
+  if (skipsTests && !isDry) throw new ReleaseError('--skip-tests goes with --dry-run alone: what is released is tested')
+  if (base !== undefined && !/@sha256:[0-9a-f]{64}$/.test(base)) throw new ReleaseError('--base needs a digest: see the Dockerfile')
+  return { version, base, isDry, skipsTests }
+}
+
+const say = (line: string): void => void process.stdout.write(`${line}\n`)
+const run = (program: string, args: readonly string[]) => void execFileSync(program, args, { cwd: root, stdio: 'inherit' })
+const answer = (program: string, args: readonly string[], cwd = root) =>
+  execFileSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 256 * 1024 * 1024 }).trim()
+const git = (...args: string[]) => answer('git', args)
+const succeeds = (program: string, args: readonly string[]) => spawnSync(program, args, { cwd: root }).status === 0
+
+/** What has to be true before; it changes nothing, and a dry run looks as well. */
+function expectReady({ version }: Options): void {
+  const branch = git('rev-parse', '--abbrev-ref', 'HEAD')
+  if (branch !== 'main') throw new ReleaseError(`a release is made on main, and this is ${branch}`)
+  const changed = git('status', '--porcelain')
+  if (changed !== '') throw new ReleaseError(`the tree is not clean: commit or remove\n${changed}`)
+  if (git('tag', '--list', `v${version}`) !== '') throw new ReleaseError(`v${version} is there already: a version is released once`)
+  const changelog = fs.readFileSync(path.join(root, 'CHANGELOG.md'), 'utf8')
+  const section = changelog.split(/^## /m).find((text) => text.split(/\s/, 1)[0] === version)
+  if (section === undefined || section.split('\n').slice(1).join('').trim() === '')
+    throw new ReleaseError(`CHANGELOG.md has no section "## ${version}" that says what changed`)
+}
+
+/** High and critical ones end it. A registry that cannot be asked does not, and is named. */
+function audit(): void {
+  const { stdout } = spawnSync('npm', ['audit', '--omit=dev', '--json'], { cwd: root, encoding: 'utf8' })
+  const counts = vulnerabilitiesOf(stdout)
+  if (counts === undefined) return say('npm audit: the registry could not be asked; ask again where it can be, before you push')
+  const { high = 0, critical = 0 } = counts
+  if (high + critical > 0) throw new ReleaseError(`npm audit: ${high} high and ${critical} critical, see npm audit --omit=dev`)
+  say(`npm audit: none that is high or critical`)
+}
+
+function vulnerabilitiesOf(report: string): Record<string, number> | undefined {
+  try {
+    const { metadata }: { metadata?: { vulnerabilities?: Record<string, number> } } = JSON.parse(report)
+    return metadata?.vulnerabilities
+  } catch {
+    return undefined
+  }
+}
+
+/**
+ * What an installation consists of. Not made in the checkout: there npm leaves out whatever development needs too.
+ * So the lock file is first cut down to what runs, without a registry, as the image does it with one.
+ */
+function writeSbom(file: string): void {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'mediadock-sbom-'))
+  try {
+    // Its name is the name in the document.
+    const at = path.join(folder, 'mediadock')
+    fs.mkdirSync(at)
+    for (const name of ['package.json', 'package-lock.json', '.npmrc']) fs.copyFileSync(path.join(root, name), path.join(at, name))
+    answer('npm', ['pkg', 'delete', 'workspaces', 'devDependencies', 'peerDependencies', 'peerDependenciesMeta'], at)
+    answer('npm', ['i', '--package-lock-only', '--offline', '--ignore-scripts'], at)
+    fs.writeFileSync(file, `${answer('npm', ['sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev', '--package-lock-only'], at)}\n`)
+  } finally {
+    fs.rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+function setVersion(version: string): void {
+  run('npm', ['version', version, '--no-git-tag-version', '--allow-same-version', '--ignore-scripts'])
+  for (const [file, pattern] of mentions) {
+    const text = fs.readFileSync(path.join(root, file), 'utf8')
+    if (text.search(pattern) < 0)
+      throw new ReleaseError(`${file} does not name the version where it did: correct it here, or in ops/release.ts`)
+    fs.writeFileSync(path.join(root, file), text.replace(pattern, version))
+  }
+}
+
+/** Of those that are there the first that works: a docker without its daemon does not. */
+function imageBuilder(): readonly string[] | undefined {
+  if (succeeds('docker', ['info'])) return ['docker', 'build']
+  return succeeds('buildah', ['version']) ? ['buildah', 'build'] : undefined
+}
+
+function buildImage({ version, base }: Options): string {
+  if (base === undefined) return 'no image was built: --base names the one to build on, by its digest (see the Dockerfile)'
+  const [program, ...args] = imageBuilder() ?? []
+  if (program === undefined) return 'no image was built: neither docker nor buildah is here'
+  run(program, [...args, '--build-arg', `BASE=${base}`, '--tag', `mediadock:${version}`, '.'])
+  return `the image is mediadock:${version}, on ${base}`
+}
+
+function writeSums(folder: string): void {
+  const files = fs.readdirSync(folder).filter((name) => name !== 'SHA256SUMS')
+  const sums = files.map(
+    (name) =>
+      `${createHash('sha256')
+        .update(fs.readFileSync(path.join(folder, name)))
+        .digest('hex')}  ${name}\n`,
+  )
+  fs.writeFileSync(path.join(folder, 'SHA256SUMS'), sums.join(''))
+}
+
+function release(options: Options): void {
+  const { version, isDry, skipsTests } = options
+  expectReady(options)
+  const folder = path.join(root, 'release', version)
+  let image = ''
+  const steps: readonly [string, () => void][] = [
+    // First, so that all that follows is done with it.
+    [`set the version to ${version}`, () => setVersion(version)],
+    ['npm ci', () => run('npm', ['ci'])],
+    ['npm run check', () => run('npm', ['run', 'check'])],
+    ...(skipsTests ? [] : [['npm test', () => run('npm', ['test'])] satisfies [string, () => void]]),
+    ['npm audit --omit=dev', audit],
+    [`empty release/${version}/`, () => emptied(folder)],
+    [`write the SBOM to release/${version}/sbom.cdx.json`, () => writeSbom(path.join(folder, 'sbom.cdx.json'))],
+    [`pack release/${version}/mediadock-${version}.tgz`, () => run('npm', ['pack', '--pack-destination', folder])],
+    ['write the sums of both', () => writeSums(folder)],
+    ['build the image', () => void (image = buildImage(options))],
+  ]
+  if (isDry) {
+    for (const [what] of steps) say(`would: ${what}`)
+    if (skipsTests) say('would not, as asked: npm test')
+    return say(`would: commit, tag v${version}; nothing was changed`)
+  }
+  try {
+    for (const [what, step] of steps) {
+      say(`\n== ${what}`)
+      step()
+    }
+  } catch (error) {
+    // It was clean: what has changed is ours.
+    git('restore', '--staged', '--worktree', '.')
+    throw error
+  }
+  if (git('status', '--porcelain', '--untracked-files=no') !== '') git('commit', '--all', '--message', `Release ${version}`)
+  git('tag', '--annotate', `v${version}`, '--message', `mediadock ${version}`)
+  sayWhatIsLeft(version, image)
+}
+
+function emptied(folder: string): void {
+  fs.rmSync(folder, { recursive: true, force: true })
+  fs.mkdirSync(folder, { recursive: true })
+}
+
+function sayWhatIsLeft(version: string, image: string): void {
+  const { license }: { license?: string } = JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8'))
+  say(`
+v${version} is committed and tagged here, and nothing was pushed. ${image}
+  git show v${version}                       look at it once more; to undo it: git tag --delete v${version} && git reset --hard HEAD~1
+  git push origin main v${version}
+  release/${version}/                        what belongs to it: the package, its SBOM, their sums`)
+  if (license === 'UNLICENSED')
+    say('The licence is UNLICENSED: nobody outside may use it, so neither package nor image goes to a public registry.')
+}
+
+try {
+  release(readOptions(process.argv.slice(2)))
+} catch (error) {
+  // A program that failed has said why itself.
+  const isOurs =
+    error instanceof ReleaseError || (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
+  process.stderr.write(`release: ${error instanceof Error ? error.message : String(error)}\n`)
+  process.exitCode = isOurs ? 2 : 1
+}

@@ -1,0 +1,178 @@
+import { execFile } from 'node:child_process'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import packageJson from '../../package.json' with { type: 'json' }
+
+const root = path.resolve(import.meta.dirname, '../..')
+const run = promisify(execFile)
+const version = '9.8.7'
+
+const lockFile = z.object({
+  packages: z.record(
+    z.string(),
+    z.object({
+      version: z.string().optional(),
+      dependencies: z.record(z.string(), z.string()).default({}),
+      optionalDependencies: z.record(z.string(), z.string()).default({}),
+    }),
+  ),
+})
+const component = z.object({ type: z.string(), name: z.string(), version: z.string(), purl: z.string(), 'bom-ref': z.string() })
+const bom = z.object({
+  bomFormat: z.literal('CycloneDX'),
+  specVersion: z.string().regex(/^1\.\d$/),
+  metadata: z.object({ component }),
+  components: z.array(
+    component.extend({ hashes: z.array(z.object({ alg: z.literal('SHA-512'), content: z.string().length(128) })).min(1) }),
+  ),
+  dependencies: z.array(z.object({ ref: z.string(), dependsOn: z.array(z.string()) })),
+})
+
+/** What is installed of what runs, by the lock file alone: each dependency as Node would find it. */
+function productionOf({ packages }: z.infer<typeof lockFile>): Set<string> {
+  const found = new Map<string, string>()
+  const visit = (from: string): void => {
+    const { dependencies = {}, optionalDependencies = {} } = packages[from] ?? {}
+    for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) {
+      let at = from
+      while (at !== '' && !packages[`${at}/node_modules/${name}`])
+        at = at.includes('/node_modules/') ? at.slice(0, at.lastIndexOf('/node_modules/')) : ''
+      const place = at === '' ? `node_modules/${name}` : `${at}/node_modules/${name}`
+      const one = packages[place]
+      if (one === undefined || found.has(place)) continue
+      found.set(place, `${name}@${one.version}`)
+      visit(place)
+    }
+  }
+  visit('')
+  return new Set(found.values())
+}
+
+describe('npm run release, in a copy of this checkout', () => {
+  let copy: string
+  const env = {
+    ...process.env,
+    npm_config_prefer_offline: 'true',
+    GIT_AUTHOR_NAME: 'releaser',
+    GIT_AUTHOR_EMAIL: 'releaser@mediadock.invalid',
+    GIT_COMMITTER_NAME: 'releaser',
+    GIT_COMMITTER_EMAIL: 'releaser@mediadock.invalid',
+  }
+  const git = async (...args: string[]) => (await run('git', args, { cwd: copy, env })).stdout.trim()
+  const write = (file: string, text: string) => fs.writeFile(path.join(copy, file), text)
+  const read = (file: string) => fs.readFile(path.join(copy, file), 'utf8')
+  const release = (...args: string[]) =>
+    run(process.execPath, ['ops/release.ts', ...args], { cwd: copy, env, maxBuffer: 64 * 1024 * 1024 }).then(
+      ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
+      ({ code, stdout, stderr }: { code: number; stdout: string; stderr: string }) => ({ code, stdout, stderr }),
+    )
+
+  beforeAll(async () => {
+    copy = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-release-'))
+    const { stdout } = await run('git', ['ls-files', '--cached', '--others', '--exclude-standard', '-z'], {
+      cwd: root,
+      maxBuffer: 16 * 1024 * 1024,
+    })
+    for (const file of stdout.split('\0').filter(Boolean)) {
+      const from = path.join(root, file)
+      if (!(await fs.stat(from).catch(() => undefined))) continue
+      await fs.mkdir(path.dirname(path.join(copy, file)), { recursive: true })
+      await fs.copyFile(from, path.join(copy, file))
+    }
+    // This is a test of the release, not of all the rest once more.
+    await write(
+      'package.json',
+      JSON.stringify({ ...packageJson, scripts: { ...packageJson.scripts, check: 'node -e 0', test: 'node -e 0' } }, undefined, 2),
+    )
+    await git('init', '--quiet', '--initial-branch=main')
+    await git('add', '--all')
+    await git('commit', '--quiet', '--message', 'Everything')
+  }, 60_000)
+  afterAll(() => fs.rm(copy, { recursive: true, force: true, maxRetries: 10 }))
+
+  it('wants a version, its section in the changelog, main, and a clean tree', async () => {
+    expect(await release()).toMatchObject({ code: 2, stderr: expect.stringContaining('usage:') })
+    expect(await release('next')).toMatchObject({ code: 2, stderr: 'release: "next" is no version like 1.2.3\n' })
+    expect(await release(version, '--skip-tests')).toMatchObject({ code: 2, stderr: expect.stringContaining('goes with --dry-run alone') })
+    expect(await release(version, '--base', 'node:24')).toMatchObject({ code: 2, stderr: expect.stringContaining('needs a digest') })
+    expect(await release(version)).toMatchObject({ code: 2, stderr: expect.stringContaining(`has no section "## ${version}"`) })
+
+    const changelog = await read('CHANGELOG.md')
+    await write('CHANGELOG.md', changelog.replace(/^## /m, `## ${version}\n\n- All of it.\n\n## `))
+    expect(await release(version)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('is not clean: commit or remove\nM CHANGELOG.md'),
+    })
+    await git('commit', '--all', '--quiet', '--message', 'Say what changed')
+    await git('switch', '--quiet', '--create', 'other')
+    expect(await release(version)).toMatchObject({ code: 2, stderr: 'release: a release is made on main, and this is other\n' })
+    await git('switch', '--quiet', 'main')
+  })
+
+  it('says what it would do, and changes nothing', async () => {
+    const before = await git('rev-parse', 'HEAD')
+    const dry = await release(version, '--dry-run')
+    expect(dry).toMatchObject({ code: 0, stderr: '' })
+    const said = dry.stdout.trim().split('\n')
+    expect(said.every((line) => line.startsWith('would: '))).toBe(true)
+    for (const step of ['npm ci', 'npm run check', 'npm test', 'npm audit --omit=dev', 'build the image'])
+      expect(said).toContain(`would: ${step}`)
+    expect((await release(version, '--dry-run', '--skip-tests')).stdout.split('\n')).not.toContain('would: npm test')
+    expect([await git('rev-parse', 'HEAD'), await git('status', '--porcelain', '--ignored'), await git('tag')]).toEqual([before, '', ''])
+  })
+
+  it('leaves the tree as it was where a step fails', async () => {
+    const manifest = await read('package.json')
+    await write('package.json', manifest.replace('"pino": "10.4.0"', '"pino": "10.4.1"'))
+    await git('commit', '--all', '--quiet', '--message', 'Forget the lock file')
+    expect(await release(version)).toMatchObject({ code: 1, stderr: expect.stringContaining('Command failed: npm ci') })
+    expect([await git('status', '--porcelain'), await git('tag')]).toEqual(['', ''])
+    await git('reset', '--quiet', '--hard', 'HEAD~1')
+  })
+
+  it('makes a commit with its tag, the package, and an SBOM of all that runs; and pushes nothing', { timeout: 300_000 }, async () => {
+    const before = await git('rev-parse', 'HEAD')
+    const released = await release(version)
+    expect(released, released.stderr).toMatchObject({ code: 0 })
+    expect(released.stdout).toMatch(/^npm audit: (?:none that is high or critical|the registry could not be asked)/m)
+    expect(released.stdout).toContain('git push origin main v9.8.7')
+    expect(released.stdout).toContain('The licence is UNLICENSED')
+    expect(released.stdout).toContain('no image was built: --base names')
+
+    expect(await git('rev-parse', 'v9.8.7^{commit}', 'HEAD~1')).toBe(`${await git('rev-parse', 'HEAD')}\n${before}`)
+    expect(await git('status', '--porcelain')).toBe('')
+    expect((await git('show', '--stat', '--format=%s', 'HEAD')).split('\n')[0]).toBe('Release 9.8.7')
+    expect(JSON.parse(await read('package.json'))).toMatchObject({ version, license: 'UNLICENSED', private: true })
+    expect(JSON.parse(await read('package-lock.json'))).toMatchObject({ version, packages: { '': { version } } })
+    expect(await read('package-lock.json')).not.toMatch(/https?:\/\/registry/)
+    expect(await read('README.md')).toContain('npm i ./mediadock-9.8.7.tgz')
+    expect(JSON.parse(await read('docs/api/receiver.json')).info.version).toBe(version)
+
+    expect((await fs.readdir(path.join(copy, 'release', version))).toSorted()).toEqual([
+      'SHA256SUMS',
+      'mediadock-9.8.7.tgz',
+      'sbom.cdx.json',
+    ])
+    await run('sha256sum', ['--check', 'SHA256SUMS'], { cwd: path.join(copy, 'release', version) })
+    const { stdout: packed } = await run('tar', [
+      '-xzOf',
+      path.join(copy, 'release', version, 'mediadock-9.8.7.tgz'),
+      'package/package.json',
+    ])
+    expect(JSON.parse(packed).version).toBe(version)
+
+    const sbom = bom.parse(JSON.parse(await read(`release/${version}/sbom.cdx.json`)))
+    expect(sbom.metadata.component).toMatchObject({ name: 'mediadock', version })
+    const wanted = productionOf(lockFile.parse(JSON.parse(await read('package-lock.json'))))
+    expect(wanted.size).toBeGreaterThan(100)
+    expect(new Set(sbom.components.map((one) => `${one.name}@${one.version}`))).toEqual(wanted)
+    const refs = new Set([sbom.metadata.component, ...sbom.components].map((one) => one['bom-ref']))
+    expect(sbom.dependencies.flatMap(({ ref, dependsOn }) => [ref, ...dependsOn]).filter((ref) => !refs.has(ref))).toEqual([])
+
+    expect(await release(version)).toMatchObject({ code: 2, stderr: expect.stringContaining('v9.8.7 is there already') })
+  })
+})
