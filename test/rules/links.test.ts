@@ -1,0 +1,68 @@
+import { execFileSync } from 'node:child_process'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { describe, expect, it } from 'vitest'
+
+const root = path.resolve(import.meta.dirname, '../..')
+const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
+
+/** Without what stands in code, which is no link and no heading. */
+const proseOf = (text: string) =>
+  text.replaceAll(/^(```+)[^]*?^\1$/gm, '').replaceAll(/`[^`\n]*`/g, (code) => code.replaceAll(/[[\]#]/g, ''))
+
+/** The anchors of a page, as GitHub makes them of its headings. */
+function anchorsOf(text: string): Set<string> {
+  const anchors = new Set<string>()
+  for (const [, heading = ''] of proseOf(text).matchAll(/^#{1,6} +(.+)$/gm)) {
+    const words = heading.replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1').toLowerCase()
+    const slug = words
+      .replaceAll(/[^\p{L}\p{N}\s_-]/gu, '')
+      .trim()
+      .replaceAll(/\s/g, '-')
+    let anchor = slug
+    for (let again = 1; anchors.has(anchor); again += 1) anchor = `${slug}-${again}`
+    anchors.add(anchor)
+  }
+  return anchors
+}
+
+/** Links to files and anchors of ours; a page of the web is somebody else's. */
+function linksOf(text: string): string[] {
+  const links = [...proseOf(text).matchAll(/\[[^\]]*\]\(<?([^)\s>]+)>?\)/g)].map(([, target = '']) => target)
+  return links.filter((target) => !/^[a-z]+:/.test(target))
+}
+
+const pages = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'], { cwd: root, encoding: 'utf8' })
+  .trim()
+  .split('\n')
+
+describe('a link', () => {
+  it.each(pages)('of %s leads to a file and a heading that are there', async (page) => {
+    const lost = await Promise.all(
+      linksOf(await read(page)).map(async (link) => {
+        const [file = '', anchor] = link.split('#')
+        const target = file === '' ? page : path.join(path.dirname(page), file)
+        if (!(await fs.stat(path.join(root, target)).catch(() => undefined))) return [link]
+        return anchor === undefined || anchorsOf(await read(target)).has(anchor) ? [] : [link]
+      }),
+    )
+    expect(lost.flat()).toEqual([])
+  })
+
+  it('is found, and so is an anchor', async () => {
+    expect(linksOf(await read('docs/README.md')).length).toBeGreaterThan(30)
+    expect(anchorsOf('# A `B`, c: d\n## a b-c\n## a b-c\n```\n# none\n```\n')).toEqual(new Set(['a-b-c-d', 'a-b-c', 'a-b-c-1']))
+    expect(linksOf('[a](b.md#c) `[no](x)` [web](https://example.com) ![p](q.png)')).toEqual(['b.md#c', 'q.png'])
+  })
+})
+
+it('docs/README.md leads to every page, in steps that count up', async () => {
+  const index = await read('docs/README.md')
+  const links = linksOf(index)
+  const missing = pages
+    .filter((page) => page.startsWith('docs/') && page !== 'docs/README.md')
+    .filter((page) => !links.some((link) => link.split('#')[0] === path.basename(page)))
+  expect(missing).toEqual([])
+  const steps = [...index.matchAll(/^\*\*(\d+)\. /gm)].map(([, number]) => Number(number))
+  expect(steps).toEqual(steps.map((_, at) => at + 1))
+})
