@@ -59,6 +59,7 @@ const others = [
   'subscribing',
   'feeding',
   'large-indexes',
+  'ops/release',
   // Every page in both schemes, wide and on a phone.
   'browser/',
 ]
