@@ -17,6 +17,7 @@ import { issuesRoutes } from './issues-page.ts'
 import { keysRoutes } from './keys-page.ts'
 import { nowRoutes } from './now/now-page.ts'
 import { parkedRoutes } from './parked/parked-page.ts'
+import { sharedCounters } from './parts/counters.ts'
 import { failurePage } from './parts/failures.ts'
 import { linkPolicy } from './parts/media-links.ts'
 import type { ConsoleDeps } from './parts/shell.ts'
@@ -54,7 +55,7 @@ const pages = [
 export function internalRouter(deps: ReceiverDeps): Router {
   const { settings, clock, registry, db, logger, metrics } = deps
   const router = Router()
-  const console: ConsoleDeps = { ...deps, links: linkPolicy(settings) }
+  const console: ConsoleDeps = { ...deps, links: linkPolicy(settings), counters: sharedCounters(deps) }
   router.use(pageHeaders({ mediaSources: console.links.sources }))
   router.use(pageAssets(assets))
   const onRefused = (reason: string) => metrics.signInsRefused.inc({ reason })

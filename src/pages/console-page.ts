@@ -7,7 +7,13 @@ import { html } from 'hono/html'
 /** Escaped markup: what `html` tagged templates make. */
 export type Markup = ReturnType<typeof html>
 
-export type NavItem = { href: string; label: string; current?: boolean }
+export type NavItem = {
+  href: string
+  label: string
+  current?: boolean
+  /** How much waits behind it: `3` `open issues`. Not shown while it is 0 or not known; `name` is for scripts that keep it fresh. */
+  count?: { name: string; of: string; shown: string | undefined }
+}
 
 export type PageContent = {
   title: string
@@ -40,24 +46,22 @@ export function page({ title, product, nav, body, below, search, signOut = false
         <script src="/assets/htmx.min.js" defer></script>
         ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}
       </head>
-      <body>
+      <body class="${nav.length > 0 ? 'sided' : ''}">
         <a class="skip" href="#main">Skip to content</a>
         <header class="top">
           <a class="brand" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20" /> ${product}</a>
-          ${
-            nav.length > 0
-              ? html`<nav aria-label="Pages">
-                ${nav.map((item) => html`<a href="${item.href}" ${item.current ? html`aria-current="page"` : ''}>${item.label}</a>`)}
-              </nav>`
-              : ''
-          }
           ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Find any id" placeholder="Find any id" autocomplete="off" spellcheck="false" data-find /></form>`}
-          ${signOut ? html`<form method="post" action="/sign-out"><button class="quiet">Sign out</button></form>` : ''}
+          ${nav.length > 0 ? html`<nav aria-label="Pages">${nav.map(navItem)}</nav>` : ''}
+          ${signOut ? html`<form method="post" action="/sign-out" class="out"><button class="quiet">Sign out</button></form>` : ''}
         </header>
         <main id="main">${body}</main>
         ${below ?? ''}
       </body>
     </html>`
+}
+
+function navItem({ href, label, current, count }: NavItem): Markup {
+  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b><span> ${count.of}</span></span>`}</span>`
 }
 
 export function sendPage(res: Response, markup: Markup): void {

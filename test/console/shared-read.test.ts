@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, it } from 'vitest'
-import { sharedReads } from '../../src/console/now/shared-read.ts'
+import { sharedReads } from '../../src/console/parts/shared-read.ts'
 import { eventually } from '../support/eventually.ts'
 
 function counted(takesMs = 0) {

@@ -228,7 +228,8 @@ function insert(fresh) {
 
 // On a phone the navigation scrolls sideways: where we are has to be in sight.
 const here = one('.top nav [aria-current]')
-here?.parentElement.scrollTo({ left: here.offsetLeft - here.parentElement.offsetLeft - 40 })
+const places = here?.closest('nav')
+places?.scrollTo({ left: here.offsetLeft - places.offsetLeft - 40 })
 
 const parameters = new URLSearchParams(location.search)
 const opened = parameters.get('open')

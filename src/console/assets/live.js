@@ -48,6 +48,21 @@ document.addEventListener('htmx:error', (event) => {
   say('mediadock does not answer: what you see may be old. It is tried again by itself.')
 })
 
+// What stands beside the pages in the navigation says the same as this one.
+function count() {
+  if (!document.querySelector('#live')) return
+  const known = document.querySelector('[data-counts]')?.dataset.counts
+  // Figures that cannot be read: no counter is better than a wrong one.
+  const counts = known === undefined ? {} : JSON.parse(known)
+  for (const place of document.querySelectorAll('[data-count]')) {
+    const shown = counts[place.dataset.count] ?? '0'
+    place.hidden = shown === '0'
+    place.querySelector('b').textContent = shown
+  }
+}
+document.addEventListener('htmx:after:swap', count)
+count()
+
 // The server does not know which row is marked and which details are open.
 globalThis.htmx.registerExtension('keep-open', {
   htmx_before_morph_attr: (element, { attrName, newValue }) => {

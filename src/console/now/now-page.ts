@@ -8,11 +8,11 @@ import { readMinutes, type Minutes } from '../../receiver/queries/minutes.ts'
 import { giveUpCard } from '../parked/give-up-card.ts'
 import { tryRead, type ReadAttempt } from '../parts/failures.ts'
 import { problem, time } from '../parts/parts.ts'
-import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { sharedReads } from '../parts/shared-read.ts'
+import { countsShown, sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
 import { latest, problemList, tiles } from './now-parts.ts'
-import { sharedReads } from './shared-read.ts'
 
 /** All open tabs together ask Postgres no more often than this. */
 const freshMs = 1000
@@ -71,7 +71,7 @@ const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
 
 /** The part that is fetched again. */
 function livePart(now: Now, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
-  return html`<p class="as-of soft">As of ${time(now.at, 'seconds')} UTC</p>
+  return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
     ${problemList(now)} ${tiles(now)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at)} ${middle} ${latest(now, links)}`
 }
 

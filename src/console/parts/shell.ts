@@ -1,11 +1,16 @@
 import type { Response } from 'express'
 import { html } from 'hono/html'
-import { page, sendPage, type Markup } from '../../pages/console-page.ts'
+import { page, sendPage, type Markup, type NavItem } from '../../pages/console-page.ts'
 import type { ReceiverDeps } from '../../receiver/program.ts'
+import { maxCounted, type Counters } from '../../receiver/queries/counters.ts'
 import type { LinkPolicy } from './media-links.ts'
 
 /** What the pages of the console may use. */
-export type ConsoleDeps = ReceiverDeps & { links: LinkPolicy }
+export type ConsoleDeps = ReceiverDeps & {
+  links: LinkPolicy
+  /** What stands beside the pages in the navigation. */
+  counters: () => Promise<Counters | undefined>
+}
 
 export type ConsolePage = {
   title: string
@@ -19,40 +24,54 @@ export type ConsolePage = {
 
 const pages = [
   { href: '/', label: 'Now' },
-  { href: '/issues', label: 'Issues' },
+  { href: '/issues', label: 'Issues', counts: 'issues' },
   { href: '/deliveries', label: 'Deliveries' },
-  { href: '/requests', label: 'Requests' },
-  { href: '/parked', label: 'Parked & quarantine' },
+  { href: '/requests', label: 'Requests', counts: 'overdue' },
+  { href: '/parked', label: 'Parked & quarantine', counts: 'parked' },
   { href: '/reconciler', label: 'Reconciler' },
   { href: '/keys', label: 'Keys' },
   { href: '/subscriptions', label: 'Subscriptions' },
   { href: '/audit', label: 'Audit' },
 ] as const
 
+const counted = { issues: 'open issues', overdue: 'overdue', parked: 'parked or in the quarantine' } as const
+/** How many of each, in words: beyond what is counted, that it is more. */
+export function countsShown(counters: Counters): Record<keyof typeof counted, string> {
+  const shown = (count: number) => (count >= maxCounted ? `${maxCounted - 1}+` : String(count))
+  const { issues, overdue, parked, quarantined } = counters
+  return { issues: shown(issues), overdue: shown(overdue), parked: shown(parked + quarantined) }
+}
+
+function navOf(path: string, counters: Counters | undefined): NavItem[] {
+  const shown = counters === undefined ? undefined : countsShown(counters)
+  return pages.map(({ href, label, ...more }) => ({
+    href,
+    label,
+    current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`),
+    ...('counts' in more ? { count: { name: more.counts, of: counted[more.counts], shown: shown?.[more.counts] } } : {}),
+  }))
+}
+
 /** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
 export function sendConsolePage(
-  { settings }: ConsoleDeps,
+  { settings, counters }: ConsoleDeps,
   res: Response,
   { title, body, status = 200, charts = false, live = false }: ConsolePage,
 ): void {
   const { path } = res.req
-  const nav = pages.map(({ href, label }) => ({
-    href,
-    label,
-    current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`),
-  }))
-  const markup = page({
-    title,
-    product: 'mediadock',
-    nav,
-    body,
-    below: footer(),
-    search: '/search',
-    signOut: settings.internalToken !== undefined,
-    scripts: ['/assets/console.js', ...(charts ? ['/assets/chart.js'] : []), ...(live ? ['/assets/live.js'] : [])],
-    styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
-  })
-  sendPage(res.status(status), markup)
+  const framed = async () =>
+    page({
+      title,
+      product: 'mediadock',
+      nav: navOf(path, await counters()),
+      body,
+      below: footer(),
+      search: '/search',
+      signOut: settings.internalToken !== undefined,
+      scripts: ['/assets/console.js', ...(charts ? ['/assets/chart.js'] : []), ...(live ? ['/assets/live.js'] : [])],
+      styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
+    })
+  sendPage(res.status(status), framed())
 }
 
 const keys = [

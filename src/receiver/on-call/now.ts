@@ -1,6 +1,7 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { countParked } from '../landing/inbox.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
+import { countersIn, type Counters } from '../queries/counters.ts'
 import { readWithin } from '../queries/deadline.ts'
 import type { GiveUp } from '../queries/give-ups.ts'
 import { openIssues, type Issue } from '../queries/issues.ts'
@@ -26,6 +27,8 @@ export type Now = {
   backlog: Stats['backlog']
   keys: readonly KeyState[]
   give_ups: readonly GiveUp[]
+  /** As they stand beside each page. */
+  counters: Counters
   arrivals: ArrivalEntry[]
   results: Stats['results']
 }
@@ -51,6 +54,7 @@ export async function readNow(db: Database, options: ProblemsOptions): Promise<N
       backlog: numbers.reconciler.backlog,
       keys: numbers.keys,
       give_ups: numbers.giveUps,
+      counters: await countersIn(tx, options),
       arrivals: await newestArrivals(tx, newestArrivalRows),
       results: await latestResults(tx, newestResults),
     }

@@ -1,0 +1,40 @@
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import * as arriving from '../domain/arrivals-schema.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { isOverdue } from '../reconciling/due.ts'
+import { readWithin } from './deadline.ts'
+
+const d = columnsOf(schema.deliveries, 'd')
+const i = columnsOf(onCall.issues, 'i')
+const q = columnsOf(arriving.quarantine, 'q')
+
+/** How much waits for somebody; each is counted up to `maxCounted`, which stands for that many or more. */
+export type Counters = { issues: number; parked: number; quarantined: number; overdue: number }
+
+export const maxCounted = 1000
+
+type CountersOptions = { now: Date; stuckAfterSeconds: number }
+
+export function readCounters(db: Database, options: CountersOptions): Promise<Counters> {
+  return readWithin(db, (tx) => countersIn(tx, options))
+}
+
+/** Inside another read. Issues that are muted wait for nobody. */
+export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: CountersOptions): Promise<Counters> {
+  const muted = sql`coalesce(${i.muted_until} > ${now.toISOString()}::timestamptz, false)`
+  // In the order of their indexes: no statistics, however old, make a scan of the whole table of it.
+  const rows = await tx.execute<Counters>(sql`
+    select ${upTo(sql`mediadock.issues i where ${i.closed_at} is null and not ${muted}`)} as issues,
+      ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
+      ${upTo(sql`mediadock.quarantine q order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
+      ${upTo(sql`mediadock.requests r where ${isOverdue({ now, stuckAfterSeconds })}`)} as overdue`)
+  return one(rows, 'counting what waits for somebody')
+}
+
+function upTo(rows: SQL): SQL {
+  return sql`(select count(*)::int from (select from ${rows} limit ${maxCounted}) as counted)`
+}

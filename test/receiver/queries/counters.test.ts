@@ -1,0 +1,38 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { maxCounted, readCounters } from '../../../src/receiver/queries/counters.ts'
+import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+
+describe.each(testServers)('what waits for somebody, %s', (server) => {
+  let database: TestDatabase
+  let pool: Pool
+
+  beforeAll(async () => {
+    database = await createTestDatabase(server)
+    pool = createPool({ url: database.url, max: 1 })
+  })
+  afterAll(async () => {
+    await pool.close()
+    await database.drop()
+  })
+
+  const count = () => readCounters(pool.db, { now: new Date(), stuckAfterSeconds: 600 })
+
+  it('is nothing at first', async () => {
+    expect(await count()).toEqual({ issues: 0, parked: 0, quarantined: 0, overdue: 0 })
+  })
+
+  it('is what is open and not muted, parked, quarantined, or overdue, and no more than is counted of each', async () => {
+    const { sql } = database
+    await sql`insert into mediadock.issues (cause, severity, text, href, opened_at, seen_at, closed_at, muted_until) values
+      ('open', 'warning', '', '/', now(), now(), null, null), ('was muted', 'notice', '', '/', now(), now(), null, now() - interval '1 minute'),
+      ('muted', 'warning', '', '/', now(), now(), null, now() + interval '1 minute'), ('closed', 'critical', '', '/', now(), now(), now(), null)`
+    await sql`insert into mediadock.quarantine (arrived_at, reason, headers, body) select now(), 'no_matching_secret', '{}', '' from generate_series(1, 3)`
+    for (const ago of [3600, 60])
+      await sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - make_interval(secs => ${ago}))`
+    await sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, parked_reason)
+      select gen_random_uuid(), n::text, 'live', now(), now(), '{}', '', case when n > 10 then 'not_json' end from generate_series(1, ${maxCounted + 15}::int) as n`
+    expect(await count()).toEqual({ issues: 2, parked: maxCounted, quarantined: 3, overdue: 1 })
+  })
+})
