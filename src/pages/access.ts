@@ -200,7 +200,7 @@ function showSignIn(res: Response, { title }: Secured, problem: string | undefin
   sendPage(res.status(status), page({ title: 'Sign in', product: title, nav: [], body }))
 }
 
-function cookieOf(req: Request, name: string): string | undefined {
+export function cookieOf(req: Request, name: string): string | undefined {
   for (const pair of (req.headers.cookie ?? '').split(';')) {
     const at = pair.indexOf('=')
     // As it is: a session is base64url, which no browser encodes.

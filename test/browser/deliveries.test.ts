@@ -47,7 +47,7 @@ const shownIds = (page: Awaited<ReturnType<typeof open>>) =>
 
 describe('the list of deliveries', () => {
   it('shows each delivery with what became of it', async () => {
-    const page = await open('deliveries')
+    const page = await open('deliveries?columns=received,outcome,cause,webhook_id,request,model,key,skew,arrivals,state,answered_in')
     const row = page.locator(`[data-row="${known.landed}"]`)
     expect((await row.locator('td').allInnerTexts()).slice(2)).toEqual([
       'landed',
@@ -64,6 +64,37 @@ describe('the list of deliveries', () => {
     expect(await page.locator(`[data-row="${known.parked}"]`).innerText()).toMatch(/parked\s+not_json/)
     expect(await page.locator('tbody').innerText()).not.toContain('wh_forged')
     await shoot(page, 'deliveries')
+  })
+
+  it('has six columns, and others where they are chosen: in the address, and for this browser', async () => {
+    const page = await open('deliveries?state=parked', { javaScriptEnabled: false })
+    const heads = async () => (await page.locator('thead th').allInnerTexts()).slice(1)
+    const usual = ['Received', 'Outcome', 'Cause', 'Webhook id', 'Request', 'Key']
+    expect(await heads()).toEqual(usual)
+    await page.getByText('Columns', { exact: true }).first().click()
+    await page.getByRole('checkbox', { name: 'Webhook id' }).uncheck()
+    await page.getByRole('checkbox', { name: 'Skew' }).check()
+    await page.getByRole('button', { name: 'Show these' }).click()
+    await page.waitForURL('**/deliveries?state=parked&columns=outcome%2Ccause%2Crequest%2Ckey%2Cskew')
+    const chosen = ['Received', 'Outcome', 'Cause', 'Request', 'Key', 'Skew']
+    expect(await heads()).toEqual(chosen)
+    expect(await shownIds(page)).toEqual([known.parked])
+    await page.getByRole('link', { name: 'Clear all' }).click()
+    expect(new URL(page.url()).searchParams.get('columns')).toBe('outcome,cause,request,key,skew')
+    await page.goto(`${receiver.internalUrl}deliveries`)
+    expect(await heads()).toEqual(chosen)
+    // What the address says comes first, and another list has its own.
+    await page.goto(`${receiver.internalUrl}deliveries?columns=state`)
+    expect(await heads()).toEqual(['Received', 'State'])
+    await page.goto(`${receiver.internalUrl}deliveries?view=arrivals`)
+    expect(await page.locator('thead th').allInnerTexts()).toEqual(['Received', 'Outcome', 'Cause', 'Webhook id', 'Request', 'From'])
+    await page.goto(`${receiver.internalUrl}deliveries`)
+    await page.getByText('Columns', { exact: true }).first().click()
+    await page.getByRole('link', { name: 'The usual ones' }).click()
+    await page.waitForURL('**/deliveries')
+    expect(await heads()).toEqual(usual)
+    await page.goto(`${receiver.internalUrl}deliveries`)
+    expect(await heads()).toEqual(usual)
   })
 
   it.each([
@@ -91,7 +122,7 @@ describe('the list of deliveries', () => {
 
   it('keeps what is chosen in the address, without the fields that were left empty', async () => {
     const page = await open('deliveries')
-    await page.getByLabel('State').selectOption('parked')
+    await page.getByRole('combobox', { name: 'State' }).selectOption('parked')
     await page.waitForURL('**/deliveries?state=parked')
     await page.getByRole('link', { name: '24 h' }).click()
     await page.waitForURL(/since=\d{4}-/)
@@ -114,6 +145,8 @@ describe('the list of deliveries', () => {
     expect(answer.status()).toBe(400)
     const unknown = await open('deliveries?colour=red', { expectProblems: true })
     expect(await unknown.getByRole('alert').innerText()).toMatch(/colour: is not a parameter/)
+    const column = await open('deliveries?columns=received,colour', { expectProblems: true })
+    expect(await column.getByRole('alert').innerText()).toMatch(/columns: must be some of received, outcome, cause/)
   })
 
   it('says what it means that there is nothing', async () => {

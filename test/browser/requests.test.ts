@@ -8,7 +8,7 @@ import { eventually } from '../support/eventually.ts'
 import { sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { failed, okAudio } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectGoodLooks, openPage, shoot, type Look } from './support/console.ts'
+import { expectAccessible, expectGoodLooks, openPage, shoot, type Look } from './support/console.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
 let browser: Browser
@@ -85,7 +85,7 @@ const cellsOf = async (page: Opened, id: string) =>
 
 describe('the list of requests', () => {
   it('shows our state beside that at the provider, with its times', async () => {
-    const page = await open('requests')
+    const page = await open('requests?columns=here,provider,model,submitted,webhook,polled,landed,drift,media,cost')
     const clock = expect.stringMatching(/^(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d( ×\d)?$/)
     expect(await cellsOf(page, ids.pictures)).toEqual([
       ids.pictures.slice(0, 8),
@@ -105,6 +105,24 @@ describe('the list of requests', () => {
     expect(await cellsOf(page, ids.doubted)).toEqual(expect.arrayContaining(['FAILED contradiction']))
     expect(await cellsOf(page, ids.partly)).toEqual(expect.arrayContaining(['1 of ?']))
     await shoot(page, 'requests')
+  })
+
+  it('has six columns, unless others are chosen', async () => {
+    const page = await open('requests')
+    expect(await page.locator('thead th').allInnerTexts()).toEqual([
+      'Request',
+      'Here',
+      'At the provider',
+      'Model, key',
+      'Submitted',
+      'Media',
+    ])
+    await page.getByText('Columns', { exact: true }).first().click()
+    await page.getByRole('checkbox', { name: 'Drift' }).check()
+    await expectAccessible(page)
+    await page.getByRole('button', { name: 'Show these' }).click()
+    await page.waitForURL(/columns=/)
+    expect((await page.locator('thead th').allInnerTexts()).slice(-2)).toEqual(['Drift', 'Media'])
   })
 
   it('says how long a request is overdue, and what the last poll gave', async () => {

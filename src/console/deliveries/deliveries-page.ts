@@ -15,9 +15,10 @@ import {
   parseFilters,
 } from '../../receiver/queries/filters.ts'
 import { asOfNote } from '../parts/as-of.ts'
+import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
-import { pager, table, tabs } from '../parts/parts.ts'
+import { pager, table, tabs, type Row } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { parkReasons, refusalReasons } from '../parts/words.ts'
@@ -26,13 +27,18 @@ import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deli
 const path = '/deliveries'
 
 /** What the address has besides the filters and the page of the list. */
-const looks = ['view', 'open', 'tail']
+const looks = ['view', 'open', 'tail', 'columns']
 const paging = ['cursor', 'limit']
+
+const deliveryList: ColumnList = { name: 'deliveries', path, columns: deliveryColumns }
+const arrivalList: ColumnList = { name: 'arrivals', path, columns: arrivalColumns }
 
 export function deliveriesRoutes(console: ConsoleDeps): Router {
   const router = Router()
   router.get(path, async (req, res) => {
-    const { status, body } = queryOf(req)['view'] === 'arrivals' ? await arrivalsView(console, req) : await deliveriesView(console, req)
+    const isLog = queryOf(req)['view'] === 'arrivals'
+    if (rememberColumns(isLog ? arrivalList : deliveryList, req, res)) return
+    const { status, body } = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
     sendConsolePage(console, res, { title: 'Deliveries', status, body })
   })
   for (const exported of exportedFiles) {
@@ -59,9 +65,10 @@ const keyField = ({ keys }: ConsoleDeps): Field => ({ name: 'key_name', label: '
 async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, () => {
+  const read = await tryRead(console.logger, async () => {
     const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
-    return console.lists((db) => listDeliveries(db, wanted))
+    const shown = shownColumns(deliveryList, req)
+    return { shown, ...(await console.lists((db) => listDeliveries(db, wanted))) }
   })
   const fields: Field[] = [
     search,
@@ -76,16 +83,16 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
     ...ids,
     ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
   ]
-  const body = html`${head(query)} ${filterBar({ path, query, fields, now: console.clock(), problem: read.ok ? undefined : read.problem })}
+  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
     ${
       read.ok
-        ? html`${bulkBar(filters, read.value.listed.data.length)}
+        ? html`<div class="above-table">${bulkBar(filters, read.value.listed.data.length)} ${columnChooser(deliveryList, query, read.value.shown)}</div>
           <div class="card table-card">
             ${table({
               label: 'Deliveries',
               columns: [
                 { head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`, kind: 'select' },
-                ...deliveryColumns,
+                ...pick(deliveryColumns, read.value.shown),
               ],
               rows: read.value.listed.data.map((delivery) => {
                 const { id, cells } = deliveryRow(delivery)
@@ -93,7 +100,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
                   id: delivery.id,
                   cells: [
                     html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`,
-                    ...cells,
+                    ...pick(cells, read.value.shown),
                   ],
                 }
               }),
@@ -109,9 +116,10 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
 async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
   const query = queryOf(req)
   const filters = without(query, ...looks, ...paging)
-  const read = await tryRead(console.logger, () => {
+  const read = await tryRead(console.logger, async () => {
     const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
-    return console.lists((db) => listArrivals(db, wanted))
+    const shown = shownColumns(arrivalList, req)
+    return { shown, ...(await console.lists((db) => listArrivals(db, wanted))) }
   })
   const fields: Field[] = [
     search,
@@ -122,20 +130,24 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
     ...measures,
     ...ids,
   ]
-  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
+  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view', 'columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
     ${
       read.ok
-        ? html`<div class="bulk">
+        ? html`<div class="above-table"><div class="bulk">
             <button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>
             <span class="spacer"></span>${downloads('arrivals', filters)}
-          </div>
+          </div> ${columnChooser(arrivalList, query, read.value.shown)}</div>
           <div class="card table-card">
-            ${table({ label: 'Arrivals', columns: arrivalColumns, rows: read.value.listed.data.map(arrivalRow), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
+            ${table({ label: 'Arrivals', columns: pick(arrivalColumns, read.value.shown), rows: read.value.listed.data.map((arrival) => chosenCells(arrivalRow(arrival), read.value.shown)), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
           </div>
           ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
         : ''
     }`
   return { status: read.status, body }
+}
+
+function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
+  return { ...row, cells: pick(cells, shown) }
 }
 
 /** Going to the other tab takes along what both can filter by. */

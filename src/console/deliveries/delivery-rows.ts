@@ -2,23 +2,24 @@ import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 import type { ArrivalEntry } from '../../receiver/queries/arrivals.ts'
 import type { DeliveryEntry } from '../../receiver/queries/deliveries.ts'
-import { badge, code, foreign, number, shortId, time, type Column, type Row } from '../parts/parts.ts'
+import type { ListColumn } from '../parts/columns.ts'
+import { badge, code, foreign, number, shortId, time, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 // How deliveries and arrivals stand in a table, wherever one is shown.
 
-export const deliveryColumns: readonly Column[] = [
-  { head: 'Received' },
-  { head: 'Outcome' },
-  { head: 'Cause' },
-  { head: 'Webhook id' },
-  { head: 'Request' },
-  { head: 'Model', kind: 'minor' },
-  { head: 'Key', kind: 'minor' },
-  { head: 'Skew', kind: 'minor number' },
-  { head: 'Arrivals', kind: 'number' },
-  { head: 'State' },
-  { head: 'Answered in', kind: 'minor number' },
+export const deliveryColumns: readonly ListColumn[] = [
+  { name: 'received', head: 'Received', usual: true },
+  { name: 'outcome', head: 'Outcome', usual: true },
+  { name: 'cause', head: 'Cause', usual: true },
+  { name: 'webhook_id', head: 'Webhook id', usual: true },
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'model', head: 'Model', kind: 'minor' },
+  { name: 'key', head: 'Key', kind: 'minor', usual: true },
+  { name: 'skew', head: 'Skew', kind: 'minor number' },
+  { name: 'arrivals', head: 'Arrivals', kind: 'number' },
+  { name: 'state', head: 'State' },
+  { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
 ]
 
 export function deliveryRow(delivery: DeliveryEntry): Row {
@@ -47,17 +48,17 @@ function causeOf({ reason, flags }: DeliveryEntry): Markup {
   return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
 }
 
-export const arrivalColumns: readonly Column[] = [
-  { head: 'Received' },
-  { head: 'Outcome' },
-  { head: 'Cause' },
-  { head: 'Webhook id' },
-  { head: 'Request' },
-  { head: 'Key', kind: 'minor' },
-  { head: 'Skew', kind: 'minor number' },
-  { head: 'Status', kind: 'number' },
-  { head: 'From', kind: 'minor' },
-  { head: 'Answered in', kind: 'minor number' },
+export const arrivalColumns: readonly ListColumn[] = [
+  { name: 'received', head: 'Received', usual: true },
+  { name: 'outcome', head: 'Outcome', usual: true },
+  { name: 'cause', head: 'Cause', usual: true },
+  { name: 'webhook_id', head: 'Webhook id', usual: true },
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'key', head: 'Key', kind: 'minor' },
+  { name: 'skew', head: 'Skew', kind: 'minor number' },
+  { name: 'status', head: 'Status', kind: 'number' },
+  { name: 'from', head: 'From', kind: 'minor', usual: true },
+  { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
 ]
 
 /** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */

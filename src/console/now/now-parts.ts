@@ -7,6 +7,7 @@ import { slowAckMs } from '../../receiver/on-call/problems.ts'
 import type { Issue } from '../../receiver/queries/issues.ts'
 import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
+import { pick } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
@@ -162,8 +163,8 @@ function causeText(reason: string): string {
   return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
 }
 
-const columnsHere = ['Received', 'Outcome', 'Cause', 'Request', 'Key', 'Webhook id', 'From', 'Answered in']
-const places = columnsHere.map((head) => arrivalColumns.findIndex((column) => column.head === head))
+const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']
+const places = arrivalColumns.flatMap(({ name }, place) => (columnsHere.includes(name) ? [place] : []))
 
 /** The latest results with their pictures, and the latest arrivals. */
 export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>, links: LinkPolicy): Markup {
@@ -177,10 +178,10 @@ export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>,
       'Latest arrivals',
       html`${table({
         label: 'Latest arrivals',
-        columns: places.flatMap((place) => arrivalColumns[place] ?? []),
+        columns: pick(arrivalColumns, places),
         rows: arrivals.map((arrival) => {
           const { id, cells } = arrivalRow(arrival)
-          return { ...(id === undefined ? {} : { id }), cells: places.flatMap((place) => cells[place] ?? []) }
+          return { ...(id === undefined ? {} : { id }), cells: pick(cells, places) }
         }),
         empty: 'No webhook has arrived yet.',
       })}

@@ -22,11 +22,16 @@ const withoutOffset = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)?$
 
 /**
  * The parameters of a page as the filters' parser takes them: what a form sent
- * empty is left out, and of one that stands twice the last counts.
+ * empty is left out, and of one that stands twice the last counts; but
+ * `columns` are many, as the boxes of a form send them.
  */
 export function queryOf(req: Request): Record<string, string> {
   const given = Object.entries(req.query).flatMap(([name, value]) => {
-    const last: unknown = Array.isArray(value) ? value.at(-1) : value
+    const last: unknown = Array.isArray(value)
+      ? name === 'columns'
+        ? value.filter((one) => typeof one === 'string').join(',')
+        : value.at(-1)
+      : value
     const text = typeof last === 'string' ? last.trim() : ''
     return text === '' ? [] : [[name, name === 'since' || name === 'until' ? inUtc(text) : text] as const]
   })

@@ -5,11 +5,12 @@ import { parseFilters, requestListSchema } from '../../receiver/queries/filters.
 import { listRequests, type Request } from '../../receiver/queries/requests.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { asOfNote } from '../parts/as-of.ts'
+import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList, type ListColumn } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
-import { badge, foreign, number, pager, shortId, table, tabs, time, type Column } from '../parts/parts.ts'
+import { badge, foreign, number, pager, shortId, table, tabs, time } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } from './request-words.ts'
@@ -19,11 +20,13 @@ const path = '/requests'
 export function requestsRoutes(console: ConsoleDeps): Router {
   const { lists, clock, settings, logger, links, keys } = console
   return Router().get(path, async (req, res) => {
+    if (rememberColumns(list, req, res)) return
     const query = queryOf(req)
     const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
-    const read = await tryRead(logger, () => {
-      const wanted = parseFilters(requestListSchema, without(query, 'open'))
-      return lists((db) => listRequests(db, wanted, when))
+    const read = await tryRead(logger, async () => {
+      const wanted = parseFilters(requestListSchema, without(query, 'open', 'columns'))
+      const shown = shownColumns(list, req)
+      return { shown, ...(await lists((db) => listRequests(db, wanted, when))) }
     })
     const fields: Field[] = [
       { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
@@ -36,11 +39,12 @@ export function requestsRoutes(console: ConsoleDeps): Router {
         <h1>Requests</h1>
         <span class="soft">Every tracked request and what became of it, newest first.</span>
       </div>
-      ${views(query)} ${filterBar({ path, query, fields, now: when.now, problem: read.ok ? undefined : read.problem })}
+      ${views(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
       ${
         read.ok
-          ? html`<div class="card table-card">
-              ${table({ label: 'Requests', columns, rows: read.value.listed.data.map((request) => ({ id: request.id, cells: cellsOf(request, { when, links }) })), empty: emptyRequests(query) })}
+          ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
+            <div class="card table-card">
+              ${table({ label: 'Requests', columns: pick(columns, read.value.shown), rows: read.value.listed.data.map((request) => ({ id: request.id, cells: pick(cellsOf(request, { when, links }), read.value.shown) })), empty: emptyRequests(query) })}
             </div>
             ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
           : ''
@@ -67,19 +71,21 @@ function views(query: Query): Markup {
   )
 }
 
-const columns: readonly Column[] = [
-  { head: 'Request' },
-  { head: 'Here' },
-  { head: 'At the provider' },
-  { head: 'Model, key', kind: 'minor' },
-  { head: 'Submitted', kind: 'minor' },
-  { head: 'Webhook', kind: 'minor' },
-  { head: 'Polled, next', kind: 'minor' },
-  { head: 'Landed' },
-  { head: 'Drift', kind: 'number' },
-  { head: 'Media' },
-  { head: 'Cost', kind: 'minor number' },
+const columns: readonly ListColumn[] = [
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'here', head: 'Here', usual: true },
+  { name: 'provider', head: 'At the provider', usual: true },
+  { name: 'model', head: 'Model, key', kind: 'minor', usual: true },
+  { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true },
+  { name: 'webhook', head: 'Webhook', kind: 'minor' },
+  { name: 'polled', head: 'Polled, next', kind: 'minor' },
+  { name: 'landed', head: 'Landed' },
+  { name: 'drift', head: 'Drift', kind: 'number' },
+  { name: 'media', head: 'Media', usual: true },
+  { name: 'cost', head: 'Cost', kind: 'minor number' },
 ]
+
+const list: ColumnList = { name: 'requests', path, columns }
 
 function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
   const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
@@ -125,7 +131,7 @@ function nextPollCell(request: Request, when: When): Markup {
 }
 
 function emptyRequests(query: Query): Markup {
-  if (Object.keys(without(query, 'cursor', 'open')).length === 0)
+  if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
     return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
   if (query['overdue'] === 'true') return html`Nothing is overdue: each tracked request has ended, or is younger than STUCK_AFTER_SECONDS.`
   return html`No request matches these filters. Nobody may track it: look whether a webhook of it is among the <a href="${linkTo('/deliveries', { view: 'arrivals', q: query['q'] })}">arrivals</a>.`
