@@ -11,7 +11,7 @@ import { issueListSchema, listIssues, type Issue } from '../receiver/queries/iss
 import { audited } from '../receiver/upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { badge, duration, foreign, number, pager, table, tabs, time, type Row, type Tone } from './parts/parts.ts'
+import { badge, duration, foreign, moment, number, pager, table, tabs, time, type Row, type Tone } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { sparkline } from './parts/sparkline.ts'
 import { linkWith, queryOf, without, type Query } from './parts/url.ts'
@@ -97,7 +97,7 @@ function issueRow(issue: Issue, now: Date): Row {
       html`${badge(severity, state === 'open' ? tones[severity] : '')} ${state === 'open' ? '' : badge(state, state === 'closed' ? 'good' : '')}`,
       html`<div class="detail issue-text"><a href="${href}"><bdi>${text}</bdi></a>
         <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${foreign(one, 40)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
-      html`${time(opened_at)}${worsened_at === null ? '' : html`<div class="soft">worse ${time(worsened_at, 'clock')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
+      html`${moment(opened_at)}${worsened_at === null ? '' : html`<div class="soft">worse ${time(worsened_at, 'clock')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
       duration(Math.max(0, until.getTime() - Date.parse(opened_at))),
       html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">at most ${number(peak)}</span>`} ${sparkline(issue)}`,
       state === 'closed' ? '' : muteForm(issue),

@@ -6,7 +6,7 @@ import { readingOptions } from '../receiver/on-call/reading.ts'
 import { readKeys, type KeyState } from '../receiver/queries/keys.ts'
 import { checkQuarantine } from '../receiver/queries/quarantined.ts'
 import { addedSecretHint } from './parked/verify-pages.ts'
-import { badge, card, duration, foreign, number, problem, table, time, type Row } from './parts/parts.ts'
+import { badge, card, duration, foreign, moment, number, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo } from './parts/url.ts'
 
@@ -108,7 +108,7 @@ function keyRow(
         : html`<span class="mono" title="The first 8 hex digits of SHA-256 of the signing secret">${fingerprint}</span>`,
       last_match_at === null
         ? html`<span class="soft">never</span>`
-        : html`<span title="First match ${first_match_at ?? ''}">${time(last_match_at)}</span>`,
+        : html`<span title="First match ${first_match_at ?? ''}">${moment(last_match_at)}</span>`,
       number(matches),
       callable ? html`${number(calls)} <span class="soft">of ${number(limit)}</span>` : unused,
       !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),

@@ -22,7 +22,7 @@ import { runTriggers } from '../receiver/reconciling/reconcile-runs.ts'
 import { audited } from '../receiver/upkeep/audit.ts'
 import { tryRead } from './parts/failures.ts'
 import { filterBar } from './parts/filter-bar.ts'
-import { action, badge, duration, foreign, notice, number, pager, problem, table, time, type Row } from './parts/parts.ts'
+import { action, badge, duration, foreign, moment, notice, number, pager, problem, table, time, type Row } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from './parts/url.ts'
 import { counts, failure, noAnswer, outcomeOf, path, requests, runWords, silence } from './reconciler-words.ts'
@@ -172,7 +172,7 @@ function runRow(run: ReconcileRunRow, query: Query): Row {
   return {
     id: String(id),
     cells: [
-      html`<a href="${linkTo(path, { ...query, awaited: undefined, open: String(id) })}">${time(started_at)}</a>`,
+      html`<a href="${linkTo(path, { ...query, awaited: undefined, open: String(id) })}">${moment(started_at)}</a>`,
       trigger === 'manual' ? 'by hand' : 'clock',
       idle
         ? html`${badge('idle', '')} <span class="soft">${number(idle_runs)} ${idle_runs === 1 ? 'run' : 'runs'}, until ${time(ended_at)}</span>`

@@ -6,7 +6,7 @@ import { find, findFiltersSchema, type Found } from '../receiver/queries/find.ts
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deliveries/delivery-rows.ts'
 import { asOfNote } from './parts/as-of.ts'
 import { tryRead } from './parts/failures.ts'
-import { badge, card, code, emptyState, foreign, problem, shortId, table, time } from './parts/parts.ts'
+import { badge, card, code, emptyState, foreign, moment, problem, shortId, table } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
 import { linkTo, queryOf } from './parts/url.ts'
 
@@ -64,8 +64,8 @@ function requestsTable(label: string, requests: Found['requests']): Markup {
         html`${badge(status)} ${overdue ? badge('overdue') : ''}`,
         foreign(model, 28),
         foreign(key_name, 20),
-        time(tracked_at),
-        time(landed_at),
+        moment(tracked_at),
+        moment(landed_at),
       ],
     })),
     empty: '',
@@ -83,7 +83,7 @@ function submitsTable(submits: Found['submits']): Markup {
         badge(state, state === 'submitted' ? 'good' : 'warn'),
         shortId('request', request_id),
         foreign(model, 28),
-        time(created_at),
+        moment(created_at),
       ],
     })),
     empty: '',
@@ -97,7 +97,7 @@ function quarantinedTable(quarantined: Found['quarantined']): Markup {
     rows: quarantined.map(({ id, arrived_at, reason, webhook_id, request_id }) => ({
       id: String(id),
       cells: [
-        html`<a href="/parked/quarantine/${id}">${time(arrived_at, 'precise')}</a>`,
+        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
         code(reason),
         html`<span class="mono">${foreign(webhook_id, 40)}</span>`,
         html`<span class="mono">${foreign(request_id, 40)}</span>`,

@@ -76,13 +76,13 @@ function factsOf({
 }: DeliveryDetail): Markup {
   return facts([
     ['Received', time(received_at, 'precise')],
-    ['Delivery id', html`<span class="mono">${id}</span>`],
-    ['Webhook id', html`<span class="mono">${foreign(webhook_id, 255)}</span>`],
+    ['Delivery id', html`<span class="mono" data-copy="${id}">${id}</span>`],
+    ['Webhook id', html`<span class="mono" data-copy="${webhook_id}">${foreign(webhook_id, 255)}</span>`],
     [
       'Request',
       request_id === null
         ? html`<span class="soft">it names none</span>`
-        : html`<a class="mono" href="/requests/${request_id}">${request_id}</a>`,
+        : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
     ],
     ['Says', status === null ? html`<span class="soft">nothing recognizable</span>` : badge(status, status === 'OK' ? 'good' : 'bad')],
     ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
@@ -114,12 +114,12 @@ function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
 }
 
 function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
-  return table({
+  return html`<div data-exact>${table({
     label: 'Arrivals',
     columns: arrivalColumns,
     rows: arrival_log.map((arrival) => ({ cells: arrivalRow(arrival).cells })),
     empty: 'The log has none of its arrivals: it is written a moment after the answer, and pruned after RETENTION_DAYS.',
-  })
+  })}</div>`
 }
 
 function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {

@@ -3,7 +3,7 @@ import type { Markup } from '../../pages/console-page.ts'
 import type { ArrivalEntry } from '../../receiver/queries/arrivals.ts'
 import type { DeliveryEntry } from '../../receiver/queries/deliveries.ts'
 import type { ListColumn } from '../parts/columns.ts'
-import { badge, code, foreign, number, shortId, time, type Row } from '../parts/parts.ts'
+import { badge, code, foreign, moment, number, shortId, type Row } from '../parts/parts.ts'
 import { linkTo } from '../parts/url.ts'
 
 // How deliveries and arrivals stand in a table, wherever one is shown.
@@ -27,10 +27,10 @@ export function deliveryRow(delivery: DeliveryEntry): Row {
   return {
     id,
     cells: [
-      html`<a href="/deliveries/${id}">${time(received_at)}</a>`,
+      html`<a href="/deliveries/${id}">${moment(received_at)}</a>`,
       badge(outcome),
       causeOf(delivery),
-      html`<span class="mono">${foreign(webhook_id, 18)}</span>`,
+      html`<span class="mono" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</span>`,
       shortId('request', request_id),
       foreign(model, 28),
       foreign(key_name, 20),
@@ -81,12 +81,12 @@ export function arrivalRow({
   return {
     id: String(id),
     cells: [
-      html`${stored ? html`<a href="/deliveries/${delivery_id}">${time(arrived_at, 'precise')}</a>` : time(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
       badge(outcome),
       reason === null ? html`<span class="soft">—</span>` : code(reason),
       webhook_id === null
         ? html`<span class="soft">—</span>`
-        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}">${foreign(webhook_id, 18)}</a>`,
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</a>`,
       shortId('request', request_id),
       foreign(key_name, 20),
       number(skew_seconds, { unit: 's' }),

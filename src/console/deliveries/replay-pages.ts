@@ -16,16 +16,17 @@ import { changesView } from '../parts/diff.ts'
 import {
   badge,
   confirmation,
-  type Action,
   duration,
   facts,
   foreign,
+  moment,
   notice,
   number,
   problem,
   shortId,
   table,
   time,
+  type Action,
   type Tone,
 } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
@@ -208,7 +209,7 @@ function replaysTable(all: readonly ReplayJob[]): Markup {
     rows: all.map(({ id, startedAt, state, replayed, failed, changed, count, actor }) => ({
       id,
       cells: [
-        html`<a href="/deliveries/replays/${id}">${time(startedAt)}</a>`,
+        html`<a href="/deliveries/replays/${id}">${moment(startedAt)}</a>`,
         badge(state, failed > 0 && state === 'done' ? 'bad' : ends[state]),
         `${number(replayed)} of ${number(count)}`,
         number(changed),

@@ -9,7 +9,7 @@ import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import { pick } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { badge, card, duration, emptyState, foreign, number, shortId, table, time, type Tone } from '../parts/parts.ts'
+import { badge, card, duration, emptyState, foreign, moment, number, shortId, table, time, type Tone } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
 /** What to press, by the kind of problem: its first word, or the whole cause. */
@@ -198,7 +198,7 @@ function resultCard(result: Result, links: LinkPolicy): Markup {
     <div class="about">
       <span>${shortId('request', request_id)} ${badge(status)}</span>
       <span class="soft">${foreign(model, 40)}</span>
-      <span class="soft">${time(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · not complete yet'}</span>
+      <span class="soft">${moment(landed_at, 'seconds')}${media_items > 1 ? html` · ${media_items} items` : ''}${media_complete || media.length === 0 ? '' : ' · not complete yet'}</span>
     </div>
   </article>`
 }

@@ -5,7 +5,7 @@ import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../receiver
 import { readParkedCauses, readQuarantineCauses, type Cause } from '../../receiver/queries/causes.ts'
 import { listGiveUps } from '../../receiver/queries/give-ups.ts'
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
-import { card, emptyState, number, time } from '../parts/parts.ts'
+import { card, emptyState, moment, number } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without } from '../parts/url.ts'
 import { giveUpCard } from './give-up-card.ts'
@@ -70,7 +70,7 @@ function causeItem(place: CausePlace, { reason, count, first_seen, last_seen }: 
       <p>${words.means}</p>
       <p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
     </div>
-    <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${time(first_seen)} <span class="soft">last seen</span> ${time(last_seen)}</div>
+    <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
     <div class="inline">${causeAction(place, reason, check)}</div>
   </li>`
 }

@@ -11,7 +11,7 @@ import { checkQuarantine } from '../../receiver/queries/quarantined.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar } from '../parts/filter-bar.ts'
-import { card, code, facts, foreign, number, pager, size, table, time } from '../parts/parts.ts'
+import { card, code, facts, foreign, moment, number, pager, size, table, time } from '../parts/parts.ts'
 import type { ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, without, type Query } from '../parts/url.ts'
 import { meaningOf } from '../parts/words.ts'
@@ -66,7 +66,7 @@ function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup
     rows: data.map(({ id, arrived_at, reason, webhook_id, bytes, body_preview }) => ({
       id: String(id),
       cells: [
-        html`<a href="/parked/quarantine/${id}">${time(arrived_at, 'precise')}</a>`,
+        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
         html`<span class="mono">${foreign(webhook_id, 24)}</span>`,
         ...(query['reason'] === undefined ? [code(reason)] : []),
         size(bytes),

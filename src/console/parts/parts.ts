@@ -6,21 +6,28 @@ import { meaningOf } from './words.ts'
 
 /** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
 
+type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
+
 /** A moment in UTC; `precise` shows milliseconds too, `clock` and `seconds` only the time of day. The whole of it is in the title. */
-export function time(at: string | Date | null | undefined, shown: 'usual' | 'precise' | 'clock' | 'seconds' = 'usual'): Markup {
+export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
   if (at === null || at === undefined) return html`<span class="soft">—</span>`
   const iso = typeof at === 'string' ? at : at.toISOString()
   const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
-  return html`<time datetime="${iso}" title="${iso}">${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
+  return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
+}
+
+/** A moment in a list: assets/times.js says how long ago it is, but within [data-exact] and for who wants it exact. */
+export function moment(at: string | Date | null | undefined, shown: Shown = 'usual'): Markup {
+  return time(at, shown, html`data-ago`)
 }
 
 export type IdKind = 'request' | 'delivery'
 
-/** An id by its first 8 characters, the whole in the title, as a link to its page. */
+/** An id by its first 8 characters, the whole in the title and to be copied, as a link to its page. */
 export function shortId(kind: IdKind, id: string | null | undefined): Markup {
   if (id === null || id === undefined) return html`<span class="soft">—</span>`
   const path = kind === 'request' ? '/requests/' : '/deliveries/'
-  return html`<a class="mono" href="${path}${id}" title="${id}">${id.slice(0, 8)}</a>`
+  return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
 }
 
 /** Text that others sent, in a line with our own: it cannot turn the line around nor hide in it, and is cut for display. */

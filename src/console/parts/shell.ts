@@ -54,7 +54,7 @@ function navOf(path: string, counters: Counters | undefined): NavItem[] {
 
 /** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
 export function sendConsolePage(
-  { settings, counters }: ConsoleDeps,
+  { settings, counters, clock }: ConsoleDeps,
   res: Response,
   { title, body, status = 200, charts = false, live = false }: ConsolePage,
 ): void {
@@ -65,10 +65,16 @@ export function sendConsolePage(
       product: 'mediadock',
       nav: navOf(path, await counters()),
       body,
-      below: footer(),
+      below: footer(clock()),
       search: '/search',
       signOut: settings.internalToken !== undefined,
-      scripts: ['/assets/console.js', ...(charts ? ['/assets/chart.js'] : []), ...(live ? ['/assets/live.js'] : [])],
+      scripts: [
+        '/assets/console.js',
+        '/assets/times.js',
+        '/assets/copy.js',
+        ...(charts ? ['/assets/chart.js'] : []),
+        ...(live ? ['/assets/live.js'] : []),
+      ],
       styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
     })
   sendPage(res.status(status), framed())
@@ -86,9 +92,10 @@ const keys = [
   ['?', 'This help'],
 ] as const
 
-function footer(): Markup {
+function footer(now: Date): Markup {
   return html`<footer class="foot">
-      <span>All times are UTC.</span>
+      <span data-now="${now.toISOString()}">All times are UTC.</span>
+      <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
       <a href="/docs">API documentation</a>
       <button type="button" class="link" data-copy-link>Copy link</button>
       <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>

@@ -157,7 +157,7 @@ function bothSides(request: RequestDetail, when: When): Markup {
 
 function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message }: RequestDetail): Markup {
   return facts([
-    ['Request id', html`<span class="mono">${id}</span>`],
+    ['Request id', html`<span class="mono" data-copy="${id}">${id}</span>`],
     ['Model', foreign(model, 200)],
     [
       'Key',
@@ -193,12 +193,12 @@ function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
   const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
   return card(
     'Deliveries',
-    html`${table({
+    html`<div data-exact>${table({
       label: 'Deliveries of it',
       columns: deliveryColumns,
       rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
       empty: html`No webhook of it was accepted. Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
-    })}${replay}`,
+    })}</div>${replay}`,
   )
 }
 

@@ -10,7 +10,7 @@ import { tryRead } from '../parts/failures.ts'
 import { filterBar, type Field } from '../parts/filter-bar.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
 import { thumbnail } from '../parts/media.ts'
-import { badge, foreign, number, pager, shortId, table, tabs, time } from '../parts/parts.ts'
+import { badge, foreign, moment, number, pager, shortId, table, tabs } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
 import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } from './request-words.ts'
@@ -97,7 +97,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
     html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
     html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>`,
     html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
-    time(submitted),
+    moment(submitted),
     later(webhook_at, submitted),
     html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`,
     later(landed_at, submitted),
@@ -109,7 +109,7 @@ function cellsOf(request: Request, { when, links }: { when: When; links: LinkPol
 
 /** Of the same day as the submit, the time of day says enough. */
 function later(at: string | null, submitted: string): Markup {
-  return time(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
+  return moment(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
 }
 
 function driftCell(request: Request): Markup {

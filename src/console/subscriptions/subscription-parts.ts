@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 import { maxCountedBacklog, type Subscription } from '../../receiver/queries/subscriptions.ts'
-import { action, badge, card, duration, foreign, number, table, time, type Row, type Tone } from '../parts/parts.ts'
+import { action, badge, card, duration, foreign, moment, number, table, time, type Row, type Tone } from '../parts/parts.ts'
 
 const tones: Record<Subscription['state'], Tone> = { active: 'good', failing: 'warn', paused: '', stopped: 'bad' }
 
@@ -34,7 +34,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
       }${one.stopped_at === null ? '' : html`<div class="soft">${time(one.stopped_at)}</div>`}`,
       `${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}`,
       age,
-      time(last_accepted_at),
+      moment(last_accepted_at),
       last_error === null
         ? html`<span class="soft">—</span>`
         : html`<div class="detail">${foreign(last_error, 160)}${failing_since === null ? '' : html`<div class="soft">${number(failures)} times since ${time(failing_since)}${state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''}</div>`}</div>`,
