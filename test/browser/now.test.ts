@@ -109,7 +109,7 @@ describe('what is wrong', () => {
     for (const href of await links.evaluateAll((all) => all.map((link) => link.getAttribute('href') ?? ''))) {
       expect((await fetch(new URL(href, receiver.internalUrl))).status, href).toBe(200)
     }
-    expect(await wrong(page).locator('b').count()).toBe(0)
+    expect(await wrong(page).locator('.problems b').count()).toBe(0)
     expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
   })
 
@@ -145,8 +145,10 @@ describe('what is wrong', () => {
     onTestFinished(() => behind.stop())
     const page = await openPage(browser, behind.internalUrl, { expectProblems: true })
     proxy.swallowAfter(0)
-    await page.getByRole('alert').waitFor()
-    expect(await page.getByRole('alert').innerText()).toContain('Postgres does not answer')
+    // Its charts may find out first.
+    const alert = wrong(page).getByRole('alert')
+    await alert.waitFor()
+    expect(await alert.innerText()).toContain('Postgres does not answer')
     expect(await page.locator('#charts').count()).toBe(1)
     await expectAccessible(page)
     proxy.passOn()
@@ -259,11 +261,37 @@ describe('the live part', () => {
   })
 })
 
+describe('the way of a webhook', () => {
+  it('stands there in four stages with their last hour, above the chart of what came: all in one look', async () => {
+    const gone = { 'refused/no_matching_secret': 2, unavailable: 1 }
+    await minutes({ ago: 30, arrivals: { accepted: 7, 'parked/not_json': 1, ...gone }, overdue: 4 }, { ago: 29 })
+    const page = await open()
+    const names = ['Received', 'Verified', 'Landed', 'Complete']
+    const stages = names.map((name) => page.getByRole('region', { name, exact: true }))
+    await page.getByText('Nothing is wrong').waitFor()
+    // The receiver itself writes of the minute before this one.
+    const lines = await Promise.all(stages.map((stage) => stage.getByRole('img').getAttribute('aria-label')))
+    expect(lines.map((line) => line?.replaceAll('\u00a0', ' '))).toEqual([
+      expect.stringMatching(/^Arrivals a minute: from 11 to (10|0) in (59|60) min, at most 11$/),
+      expect.stringMatching(/^Authentic arrivals a minute: from 8 to (10|0) in (59|60) min, at most 10$/),
+      expect.stringMatching(/^Results landed a minute: from 8 to (8|0) in (59|60) min, at most 8$/),
+      expect.stringMatching(/^Overdue requests: from 4 to 0 in (59|60) min, at most 4$/),
+    ])
+    await page.locator('.plot canvas').first().waitFor()
+    const plot = await page.locator('.plot').first().boundingBox()
+    expect((plot?.y ?? 0) + (plot?.height ?? 0)).toBeLessThanOrEqual(800)
+    expect(await page.locator('*').count()).toBeLessThan(600)
+  })
+})
+
+const allCharts = (page: Page) => page.getByText('Charts of landing, the inbox and the acknowledgement').click()
+
 describe('the charts', () => {
   it('are drawn in a browser whose language is none, as Chromium has it in the C locale', async () => {
     // Where no minute is known yet, the charts are only fetched for again after a while.
     await minutes({ ago: 1 })
     const page = await open('', { language: 'en-US@posix' })
+    await allCharts(page)
     await page.locator('.plot canvas').nth(3).waitFor()
   })
 
@@ -271,11 +299,16 @@ describe('the charts', () => {
     await minutes({ ago: 2, arrivals: { accepted: 7, 'refused/no_matching_secret': 2, 'refused/malformed_header': 1 } }, { ago: 5 })
     await eventually(async () => (await database.sql`select from mediadock.process_starts`).length > 0)
     const page = await open()
+    // Of what nobody has opened there is nothing in the page.
+    await page.locator('.plot canvas').first().waitFor()
+    expect(await page.locator('figure details td').count()).toBe(0)
+    await allCharts(page)
     await page.locator('.plot canvas').nth(3).waitFor()
     const figure = (label: string) => page.locator('figure', { hasText: label })
     const row = async (label: string, nth: number) => {
       const details = figure(label).locator('details')
       if ((await details.getAttribute('open')) === null) await details.locator('summary').click()
+      await details.locator('tbody tr').nth(nth).waitFor()
       return (await details.locator('tbody tr').nth(nth).locator('td.number').allInnerTexts()).join(' ')
     }
     expect(await row('Arrivals by outcome', 0)).toBe('10 0')

@@ -155,7 +155,37 @@ function drawAll() {
     draw(element)
     if (!known) resize.observe(element)
   }
+  for (const details of document.querySelectorAll('[data-chart-table][open]')) tabulate(details)
 }
+
+const tabulated = new WeakMap()
+
+/** The figures of a chart as a table, once somebody wants it: a row of each time for every chart would be most of the page. */
+function tabulate(details) {
+  const { chart } = details.closest('figure').querySelector('[data-chart]').dataset
+  if (tabulated.get(details) === chart) return
+  tabulated.set(details, chart)
+  const { at, series } = JSON.parse(chart)
+  const make = (name, ...content) => {
+    const element = document.createElement(name)
+    element.append(...content)
+    return element
+  }
+  const figure = (name, content) => Object.assign(make(name, content), { className: 'number' })
+  const heads = [make('th', 'From'), ...series.map(({ label }) => figure('th', label))]
+  for (const head of heads) head.scope = 'col'
+  const rows = at.flatMap((second, row) => {
+    if (series.every(({ values }) => values[row] === null)) return []
+    const iso = new Date(second * 1000).toISOString()
+    const time = Object.assign(make('time', `${iso.slice(0, 10)} ${iso.slice(11, 19)}`), { dateTime: iso, title: iso })
+    return [make('tr', make('td', time), ...series.map(({ values }) => figure('td', String(values[row] ?? '—'))))]
+  })
+  const table = make('table', make('thead', make('tr', ...heads)), make('tbody', ...rows))
+  details.querySelector('.scroll').replaceChildren(table)
+}
+
+/** The event does not bubble. */
+document.addEventListener('toggle', ({ target }) => target.matches('[data-chart-table][open]') && tabulate(target), true)
 
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => [...drawn.keys()].forEach(draw))
 // Parts of a page that are fetched again bring their charts with them.

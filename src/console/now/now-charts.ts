@@ -58,7 +58,7 @@ function bound(name: string, label: string, query: Query): Markup {
   return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="2026-01-31 03:00" autocomplete="off" spellcheck="false" /></label>`
 }
 
-/** The four charts of one time, with the starts of processes on each. */
+/** The charts of one time, with the starts of processes on each: what came, and behind a line how it was dealt with. */
 export function charts({ since, until, step_minutes, minutes, process_starts }: Minutes): Markup {
   if (minutes.length === 0)
     return emptyState(html`No figures of ${time(since)} to ${time(until)}: no receiver ran then, or they were pruned.`)
@@ -70,10 +70,11 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
   const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
   const worst = step_minutes === 1 ? '' : `, the worst minute of ${step_minutes}`
   const step = step_minutes * 60
+  const figures = linkTo('/api/minutes', { since, until })
   const line = (label: string, unit: string, path: string, series: Chart['series']) =>
-    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series, leads: { path, step } })
-  return html`<div class="charts">
-      ${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points), leads: { path: '/deliveries?view=arrivals', by: 'outcome', step } })}
+    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series, figures, leads: { path, step } })
+  return html`${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points), figures, leads: { path: '/deliveries?view=arrivals', by: 'outcome', step } })}
+    <details class="more-charts"><summary>Charts of landing, the inbox and the acknowledgement</summary><div class="charts">
       ${line('Landing, from arrival to result', 's', '/deliveries', [
         { label: 'half within', tone: 'accent', values: of((point) => point.landing_p50_seconds, 2) },
         { label: '95 % within', tone: 'warn', values: of((point) => point.landing_p95_seconds, 2) },
@@ -83,7 +84,7 @@ export function charts({ since, until, step_minutes, minutes, process_starts }: 
         { label: 'half within', tone: 'accent', values: of((point) => point.ack_p50_ms, 1) },
         { label: '95 % within', tone: 'warn', values: of((point) => point.ack_p95_ms, 1) },
       ])}
-    </div>
+    </div></details>
     <p class="soft chart-note">${time(since)} to ${time(until)}. ${startsNote(process_starts)}</p>`
 }
 
@@ -99,7 +100,8 @@ function byOutcome(points: readonly Place[]): Chart['series'] {
   return all.filter(({ label, values }) => label === 'accepted' || values.some((value) => value !== null && value > 0))
 }
 
-function countOf({ arrivals }: MinutePoint, outcome: string): number {
+/** Arrivals of an outcome in a minute, whatever the cause. */
+export function countOf({ arrivals }: MinutePoint, outcome: string): number {
   return Object.entries(arrivals).reduce((sum, [what, n]) => sum + (what === outcome || what.startsWith(`${outcome}/`) ? n : 0), 0)
 }
 
@@ -113,7 +115,7 @@ function startsNote(starts: Minutes['process_starts']): Markup | string {
 type Place = readonly [second: number, point: MinutePoint | undefined]
 
 /** A place for every step, so that a time without figures is a gap and the axis shows the whole range. */
-function gridOf({ since, until, step_minutes, minutes }: Pick<Minutes, 'since' | 'until' | 'step_minutes' | 'minutes'>): Place[] {
+export function gridOf({ since, until, step_minutes, minutes }: Pick<Minutes, 'since' | 'until' | 'step_minutes' | 'minutes'>): Place[] {
   const step = step_minutes * 60
   const known = new Map(minutes.map((point) => [Date.parse(point.minute) / 1000, point]))
   const first = Math.ceil(Date.parse(since) / 1000 / step) * step

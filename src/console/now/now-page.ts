@@ -5,6 +5,7 @@ import { readNow, type Now } from '../../receiver/on-call/now.ts'
 import { readingOptions } from '../../receiver/on-call/reading.ts'
 import { parseFilters } from '../../receiver/queries/filters.ts'
 import { readMinutes, type Minutes } from '../../receiver/queries/minutes.ts'
+import { withDeadline } from '../../runtime/deadline.ts'
 import { giveUpCard } from '../parked/give-up-card.ts'
 import { tryRead, type ReadAttempt } from '../parts/failures.ts'
 import { problem, time } from '../parts/parts.ts'
@@ -12,20 +13,37 @@ import { sharedReads } from '../parts/shared-read.ts'
 import { countsShown, sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
 import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
-import { latest, problemList, tiles } from './now-parts.ts'
+import { latest, problemList } from './now-parts.ts'
+import { stages } from './stages.ts'
 
 /** All open tabs together ask Postgres no more often than this. */
 const freshMs = 1000
 const chartsFreshMs = 5000
+/** Of whole minutes. */
+const hourFreshMs = 20_000
+const hourMs = 3_600_000
+/** The figures wait no longer for the lines beside them. */
+const hourPatienceMs = 200
+
+/** What the live part shows. */
+type Live = { now: Now; hour: Minutes | undefined }
 
 /** The first page: what is wrong, what comes in and what became of it. It fetches itself again while somebody looks. */
 export function nowRoutes(console: ConsoleDeps): Router {
   const { db, clock, logger } = console
-  const reads = sharedReads<Now>(freshMs)
+  const reads = sharedReads<Live>(freshMs)
+  const hourReads = sharedReads<Minutes>(hourFreshMs)
   const chartReads = sharedReads<Minutes>(chartsFreshMs)
-  const live = once((now: Now) => livePart(now, console))
+  const live = once((read: Live) => livePart(read, console))
   const drawn = once(charts)
-  const readLive = () => tryRead(logger, () => reads('now', () => readNow(db, readingOptions(console))))
+  const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - hourMs).toISOString() }, clock())
+  const read = async (): Promise<Live> => {
+    // Whatever keeps it from us is said by the charts, which read the same.
+    const line = withDeadline(hourReads('hour', readHour), hourPatienceMs, 'reading the last hour').catch(() => undefined)
+    const now = await readNow(db, readingOptions(console))
+    return { now, hour: await line }
+  }
+  const readLive = () => tryRead(logger, () => reads('now', read))
   const readCharts = (query: Query) =>
     tryRead(logger, () => {
       const times = parseFilters(chartTimesSchema, without(query, 'live', 'open'))
@@ -49,7 +67,7 @@ export function nowRoutes(console: ConsoleDeps): Router {
     })
 }
 
-type View = { now: ReadAttempt<Now>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
+type View = { now: ReadAttempt<Live>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
 
 function nowPage({ now, minutes, query, console }: View): Markup {
   const live = query['live'] !== 'off'
@@ -70,12 +88,12 @@ const unreadable =
 const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
 
 /** The part that is fetched again. */
-function livePart(now: Now, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
+function livePart({ now, hour }: Live, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
   return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
-    ${problemList(now)} ${tiles(now)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at)} ${middle} ${latest(now, links)}`
+    ${problemList(now)} ${stages(now, hour)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at)} ${middle} ${latest(now, links)}`
 }
 
-function failedPart(now: Extract<ReadAttempt<Now>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
+function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
   return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
 }
 

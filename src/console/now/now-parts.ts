@@ -1,15 +1,12 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
-import { causeWords } from '../../receiver/on-call/cause-words.ts'
 import type { Now } from '../../receiver/on-call/now.ts'
 import type { Problem } from '../../receiver/on-call/problem.ts'
-import { slowAckMs } from '../../receiver/on-call/problems.ts'
 import type { Issue } from '../../receiver/queries/issues.ts'
-import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import { pick } from '../parts/columns.ts'
 import type { LinkPolicy } from '../parts/media-links.ts'
-import { badge, card, duration, emptyState, foreign, moment, number, shortId, table, time, type Tone } from '../parts/parts.ts'
+import { badge, card, duration, emptyState, foreign, moment, shortId, table, time } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 
 /** What to press, by the kind of problem: its first word, or the whole cause. */
@@ -42,10 +39,11 @@ export function problemList({ at, problems, issues, calm_since }: Pick<Now, 'at'
   if (wrong === undefined || wrong.length === 0) {
     return html`<section class="calm" aria-label="What is wrong"><p role="status"><b>${problems.length === 0 ? 'Nothing is wrong' : 'Nothing else is wrong'}</b>${calm_since === undefined ? '.' : html`, and nothing has been since ${time(calm_since)}.`}</p>${known}</section>`
   }
-  const shown = Math.max(shownProblems, wrong.filter(({ severity }) => severity === 'critical').length)
+  const critical = wrong.filter(({ severity }) => severity === 'critical').length
+  const shown = Math.max(shownProblems, critical)
   const more = (count: number) => `${count === 1 ? 'One more' : `${count} more`}, none of them critical`
   return html`<section class="wrong" aria-label="What is wrong">
-    <p class="unseen" role="status">${wrong.length === 1 ? 'One thing is wrong.' : `${wrong.length} things are wrong.`}</p>
+    <p class="state" role="status"><b>${wrong.length === 1 ? 'One thing is wrong' : `${wrong.length} things are wrong`}</b>${critical === 0 ? ', none of them critical.' : wrong.length === critical ? ', and critical.' : `, ${critical} of them critical.`}</p>
     <ol class="problems">${wrong.slice(0, shown).map(item)}</ol>
     ${behindLine(wrong.slice(shown), item, more)} ${known}
   </section>`
@@ -63,104 +61,6 @@ function problemItem({ severity, text, cause, href }: Problem, issue: Issue | un
       ? ''
       : html` <span class="age" title="Since ${issue.opened_at}">for ${duration(Math.max(1000, now.getTime() - Date.parse(issue.opened_at)))}</span>`
   return html`<li class="${severity}" data-cause="${cause}"><span class="severity">${severity}</span> <span class="text"><bdi>${text}</bdi>${age}${issue === undefined ? '' : html` ${sparkline(issue)}`}</span> <a class="button" href="${href}">${act}</a></li>`
-}
-
-export type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
-
-export function tiles(now: Now): Markup {
-  return html`<div class="tiles now">${tilesOf(now).map(
-    ({ label, value, href, note = '', tone = '' }) =>
-      html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`,
-  )}</div>`
-}
-
-function tilesOf({ problems, recent, pending, oldest_seconds, parked, overdue, backlog, keys }: Now): Tile[] {
-  const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
-  const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
-  const [refused, unavailable] = [of('refused'), of('unavailable')]
-  const log = '/deliveries?view=arrivals'
-  return [
-    {
-      label: `Arrivals in ${recent.minutes} min`,
-      value: number(recent.arrivals),
-      href: log,
-      note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again`,
-    },
-    {
-      label: 'Acknowledged, 95 % within',
-      value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
-      href: log,
-      note: recent.ack_p95_ms === null ? 'none in this time' : 'the provider waits 10 s',
-      tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
-    },
-    {
-      label: 'Oldest unprocessed',
-      value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
-      href: '/deliveries?state=pending',
-      note: pending === 0 ? 'everything is processed' : `${number(pending)} waiting`,
-      tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
-    },
-    {
-      label: `Refused in ${recent.minutes} min`,
-      value: number(sum(refused)),
-      href: '/parked',
-      note: causesOf(refused),
-      // Strangers are refused all day long: what is wrong says whether these are.
-      tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice') ? 'bad' : '',
-    },
-    ...(unavailable.length === 0
-      ? []
-      : [
-          {
-            label: `Not acknowledged in ${recent.minutes} min`,
-            value: number(sum(unavailable)),
-            href: `${log}&outcome=unavailable`,
-            note: html`${causesOf(unavailable)}<span class="line">answered 503: they come again</span>`,
-            tone: 'bad' as const,
-          },
-        ]),
-    {
-      label: 'Parked',
-      value: number(parked),
-      href: '/parked',
-      note: parked === 0 ? 'every body was usable' : 'need you',
-      tone: parked > 0 ? 'warn' : '',
-    },
-    {
-      label: 'Overdue requests',
-      value: number(overdue),
-      href: '/requests?overdue=true',
-      note: backlog.due === 0 ? 'nothing to poll' : `${number(backlog.due)} to poll, about ${number(backlog.minutes)} min`,
-      tone: overdue > 0 ? 'warn' : '',
-    },
-    quotaTile(keys),
-  ]
-}
-
-const shownKeys = 3
-
-/** The keys with the least left first. */
-function quotaTile(keys: Now['keys']): Tile {
-  const calling = keys.filter(({ configured, retired }) => configured && !retired).toSorted((a, b) => a.quota_left - b.quota_left)
-  const [least, ...others] = calling
-  if (least === undefined) return { label: 'Quota left', value: '—', href: '/keys', note: 'no key makes calls' }
-  const name = (key: string) => foreign(key, 18)
-  return {
-    label: 'Quota left this minute',
-    value: number(least.quota_left),
-    href: '/keys',
-    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} keys more</span>` : ''}`,
-    tone: least.quota_left === 0 ? 'warn' : '',
-  }
-}
-
-function causesOf(some: Now['recent']['by_outcome']): Markup | string {
-  if (some.length === 0) return 'none'
-  return html`${some.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`
-}
-
-function causeText(reason: string): string {
-  return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
 }
 
 const columnsHere = ['received', 'outcome', 'cause', 'request', 'key', 'answered_in']

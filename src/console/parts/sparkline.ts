@@ -7,12 +7,12 @@ const [width, height, margin] = [96, 22, 2]
 export type Samples = { samples: readonly (number | null)[]; sample_seconds: number }
 
 /** How many there were over time, as a small line from 0 to the most, and in words; nothing while there are not two counts. */
-export function sparkline({ samples, sample_seconds: seconds }: Samples): Markup {
+export function sparkline({ samples, sample_seconds: seconds }: Samples, label?: string): Markup {
   const counts = samples.filter((count) => count !== null)
   const [first, last] = [counts[0], counts.at(-1)]
   if (first === undefined || last === undefined || counts.length < 2) return html``
   const most = Math.max(...counts)
-  const words = `From ${first} to ${last} in ${duration(samples.length * seconds * 1000)}, at most ${most}`
+  const words = `${label === undefined ? 'From' : `${label}: from`} ${first} to ${last} in ${duration(samples.length * seconds * 1000)}, at most ${most}`
   return html`<svg class="sparkline" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${words}"><title>${words}</title><path d="${lineOf(samples, most)}"></path></svg>`
 }
 

@@ -33,8 +33,8 @@ export type Now = {
   results: Stats['results']
 }
 
-const newestArrivalRows = 15
-const newestResults = 12
+const newestArrivalRows = 10
+const newestResults = 6
 
 /** What the console's first page shows, on one connection: it is fetched every few seconds, so nothing is read twice. */
 export async function readNow(db: Database, options: ProblemsOptions): Promise<Now> {
