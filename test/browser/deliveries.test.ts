@@ -336,13 +336,15 @@ describe('arrivals', () => {
 
 describe('trouble', () => {
   it('says in words that a query took too long, with the form kept to narrow it', async () => {
-    const locked = Promise.withResolvers<void>()
+    const [locked, seen] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     const holding = database.sql.begin(async (sql) => {
       await sql`lock table mediadock.attempts in access exclusive mode`
-      await locked.promise
+      locked.resolve()
+      await seen.promise
     })
+    await locked.promise
     const page = await open('deliveries?key_name=live', { expectProblems: true })
-    locked.resolve()
+    seen.resolve()
     await holding
     expect(await page.getByRole('alert').innerText()).toMatch(/took longer than 5 s and was stopped: narrow it/)
     expect(await page.getByRole('combobox', { name: 'Key' }).inputValue()).toBe('live')
