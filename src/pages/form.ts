@@ -1,17 +1,21 @@
 import { urlencoded, type Request, type RequestHandler } from 'express'
 import { HttpError } from '../runtime/http/http.ts'
 
-const parse = urlencoded({ extended: false, limit: '64kb' })
-
 /** The body of a form. What cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
-export const readForm: RequestHandler = (req, res, next) => {
-  parse(req, res, (error?: unknown) =>
-    next(
-      error === undefined
-        ? undefined
-        : new HttpError(400, 'invalid_form', 'the form cannot be read: go back, reload the page and try again'),
-    ),
-  )
+export const readForm = formReader('64kb')
+
+/** The same for forms that hold more than a few words. */
+export function formReader(limit: string): RequestHandler {
+  const parse = urlencoded({ extended: false, limit })
+  return (req, res, next) => {
+    parse(req, res, (error?: unknown) =>
+      next(
+        error === undefined
+          ? undefined
+          : new HttpError(400, 'invalid_form', 'the form cannot be read: go back, reload the page and try again'),
+      ),
+    )
+  }
 }
 
 /** The fields of a form, without those that were left empty. */

@@ -101,8 +101,9 @@ async function startListening({ settings, logger, db, asking, prepared }: Parts 
   const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
   const statusReader = createStatusReader(asking.db)
   const wake = { onQueued: background.onQueued }
-  const api = createApi({ db, settings, clock, random, resolve, logger, identify, statusReader, ...wake })
-  const consoleHandler = createConsole({ db, secretKey: settings.secretKey, clock, settings, logger })
+  const submitting = { db, settings, clock, random, resolve, logger, statusReader, ...wake }
+  const api = createApi({ ...submitting, identify })
+  const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey })
   const listeners: Listener[] = []
   try {
     const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }

@@ -8,11 +8,10 @@ import type { Caller } from '../accounts/identify.ts'
 import type { Scope } from '../accounts/keys.ts'
 import { applyRateLimit } from '../accounts/rate-limit.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
-import { validateInput } from '../catalog/input.ts'
-import { priceOf } from '../catalog/pricing.ts'
 import { strikes } from '../domain/faults.ts'
 import { cancelRequest } from '../queue/requests.ts'
 import type { ProviderSettings } from '../settings.ts'
+import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit, type SubmitDeps } from '../submit/submit.ts'
 import { readAccount } from './account.ts'
@@ -113,10 +112,10 @@ const showModel: Handler = (req, res, caller) => {
 
 const estimate: Handler = async (req, res, caller) => {
   const slug = param(req, 'model')
-  const model = findActiveModel(caller, slug)
-  if (model === undefined) throw unknownModel(slug)
+  // Before its body is read: of a model that is not there nobody has to hear what is wrong with the input.
+  if (findActiveModel(caller, slug) === undefined) throw unknownModel(slug)
   const body = await readBody(req, res, estimateBodySchema)
-  res.json({ credits: Number(priceOf(model, validateInput(model, body.input))) })
+  res.json({ credits: estimateCredits(caller, slug, body.input) })
 }
 
 function createGeneration(deps: ApiDeps): Handler {

@@ -4,7 +4,7 @@ import type { Markup } from '../../pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
-import { deliveryTable, requestTable } from './activity-pages.ts'
+import { deliveryTable, entryTable, requestTable } from './activity-pages.ts'
 import { accountLink, action, badge, confirmation, table, time } from './parts.ts'
 import type { AccountRow, EntryRow, RequestRow } from './reads.ts'
 
@@ -79,20 +79,6 @@ function keyTable(keys: readonly KeyListing[]): Markup {
       </tr>`,
   )
   return table('API keys', ['Name', 'Environment', 'Key', 'Scopes', 'Faults', 'Created (UTC)', ''], rows, 'No key yet.')
-}
-
-function entryTable(entries: readonly EntryRow[]): Markup {
-  const rows = entries.map(
-    ({ kind, book, amount, request_id, created_at }) =>
-      html`<tr>
-        <td>${time(created_at)}</td>
-        <td>${kind}</td>
-        <td>${book}</td>
-        <td class="number">${amount}</td>
-        <td class="mono">${request_id === null ? '' : html`<a href="/requests/${request_id}">${request_id.slice(0, 8)}</a>`}</td>
-      </tr>`,
-  )
-  return table('Ledger', ['Time (UTC)', 'Movement', 'Book', 'Credits', 'Request'], rows, 'No credits have moved yet.')
 }
 
 function newKeyForm(account: string): Markup {

@@ -9,8 +9,9 @@ import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments } from '../domain/schema.ts'
 import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
+import type { SubmitDeps } from '../submit/submit.ts'
 
-export type ConsoleDeps = commands.CommandDeps & { settings: ProviderSettings; logger: Logger }
+export type ConsoleDeps = commands.CommandDeps & SubmitDeps & { settings: ProviderSettings; logger: Logger }
 
 const scopeSchema = z.enum(scopes)
 const newKeySchema = z.object({

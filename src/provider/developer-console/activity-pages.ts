@@ -1,16 +1,11 @@
 import { html } from 'hono/html'
-import { z } from 'zod'
 import type { Markup } from '../../pages/console-page.ts'
-import { formatOrCut } from '../../runtime/json-text.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import type { DeliveryDetail, DeliveryListing } from '../webhooks/delivery-history.ts'
-import { accountLink, action, badge, confirmation, requestLink, table, time } from './parts.ts'
-import type { RequestDetail, RequestRow } from './reads.ts'
-
-/** Of anything long that stands on a page. */
-const shownCharacters = 64 * 1024
+import { accountLink, action, badge, confirmation, requestLink, shownCharacters, table, time } from './parts.ts'
+import type { EntryRow, RequestRow } from './reads.ts'
 
 export function requestsPage(requests: readonly RequestRow[], filter: { account: string; status: string }): Markup {
   return html`<h1>Requests</h1>
@@ -48,54 +43,7 @@ export function requestTable(requests: readonly RequestRow[]): Markup {
   return table('Requests', heads, rows, 'No request.')
 }
 
-const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
-
-export function requestPage(request: RequestDetail, deliveries: readonly DeliveryListing[]): Markup {
-  const { id, account, model, status, cost, attempts, error_code, error_message, webhook_url, input, output, logs } = request
-  return html`<h1>Request <span class="mono">${id}</span></h1>
-    <section class="card">
-      <dl class="facts">
-        <dt>Status</dt>
-        <dd>${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}</dd>
-        <dt>Account</dt>
-        <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
-        <dt>Model</dt>
-        <dd>${model}</dd>
-        <dt>Price</dt>
-        <dd>${cost} credits</dd>
-        <dt>Runs</dt>
-        <dd>${attempts}</dd>
-        <dt>Submitted, ended</dt>
-        <dd>${time(request.created_at)}, ${time(request.completed_at)}</dd>
-        <dt>Webhook</dt>
-        <dd>${webhook_url ?? 'none'}</dd>
-      </dl>
-      ${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
-    </section>
-    <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
-    <section class="card"><h2>Input</h2><pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre></section>
-    ${output === null ? '' : mediaCard(output)}
-    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
-    <section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`
-}
-
-const linked = z.object({ url: z.url({ protocol: /^https?$/ }) })
-const outputSchema = z.object({ images: z.array(linked).optional(), video: linked.optional(), audio: linked.optional() })
-const shownMedia = 12
-
-/** The pictures, video or sound that it made, to be seen and heard. */
-function mediaCard(output: string): Markup | '' {
-  const parsed = outputSchema.safeParse(JSON.parse(output))
-  if (!parsed.success) return ''
-  const { images = [], video, audio } = parsed.data
-  const more = images.length > shownMedia ? html`<p class="soft">${images.length - shownMedia} more are not shown.</p>` : ''
-  return html`<section class="card"><h2>Media</h2>
-    <div class="results">
-      ${images.slice(0, shownMedia).map(({ url }, at) => html`<a class="result" href="${url}"><img src="${url}" alt="Picture ${at + 1} of this request" loading="lazy" /></a>`)}
-      ${video === undefined ? '' : html`<video src="${video.url}" controls preload="metadata" aria-label="Video of this request"></video>`}
-      ${audio === undefined ? '' : html`<audio src="${audio.url}" controls preload="metadata" aria-label="Sound of this request"></audio>`}
-    </div>${more}</section>`
-}
+export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
 
 export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
   return html`<h1>Webhook deliveries</h1>
@@ -142,6 +90,20 @@ export function deliveryPage({ delivery, body, attempts }: DeliveryDetail): Mark
     <section class="card"><h2>Body</h2><pre tabindex="0">${body.slice(0, shownCharacters)}</pre></section>`
 }
 
+export function entryTable(entries: readonly EntryRow[], empty = 'No credits have moved yet.'): Markup {
+  const rows = entries.map(
+    ({ kind, book, amount, request_id, created_at }) =>
+      html`<tr>
+        <td>${time(created_at)}</td>
+        <td>${kind}</td>
+        <td>${book}</td>
+        <td class="number">${amount}</td>
+        <td class="mono">${request_id === null ? '' : html`<a href="/requests/${request_id}">${request_id.slice(0, 8)}</a>`}</td>
+      </tr>`,
+  )
+  return table('Ledger', ['Time (UTC)', 'Movement', 'Book', 'Credits', 'Request'], rows, empty)
+}
+
 export function modelsPage(models: readonly ModelListing[]): Markup {
   const toggle = (slug: string, environment: string, enabled: boolean) =>
     html`<td><div class="inline">
@@ -151,7 +113,7 @@ export function modelsPage(models: readonly ModelListing[]): Markup {
   const rows = models.map(
     ({ slug, type, name, live, sandbox }) =>
       html`<tr>
-        <td class="mono">${slug}</td>
+        <td class="mono"><a href="/models/${slug}">${slug}</a></td>
         <td>${name}</td>
         <td>${type}</td>
         ${toggle(slug, 'live', live)}${toggle(slug, 'sandbox', sandbox)}

@@ -1,7 +1,14 @@
+import type { Request, Response } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
 
 /** Pieces that several pages of the developer console share. */
+
+/** Of anything long that stands on a page. */
+export const shownCharacters = 64 * 1024
+
+/** Answers with a page in the frame of this console. */
+export type Show = (req: Request, res: Response, title: string, body: Markup) => void
 
 export function table(label: string, heads: readonly string[], rows: readonly Markup[], empty: string): Markup {
   if (rows.length === 0) return html`<p class="empty">${empty}</p>`

@@ -62,9 +62,34 @@ export async function listEntries(db: Database, account: string, before: number 
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
+/** What a request reserved and what became of it, as the book of reserves has it: found by the two indexes that keep each of them single. */
+export async function listEntriesOf(db: Database, requestId: string): Promise<EntryRow[]> {
+  const columns = list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')
+  const mine = sql`${ledgerEntries.request_id} = ${requestId} and ${ledgerEntries.book} = 'reserved'`
+  const rows = answered(
+    await db.execute<EntryRow>(sql`
+    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} = 'reserve'
+    union all
+    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} <> 'reserve'
+    order by id`),
+    'listing the entries of a request',
+  )
+  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+}
+
 export type RequestRow = RowOf<
   typeof schema.requests,
-  'id' | 'environment' | 'model' | 'status' | 'progress' | 'cost' | 'attempts' | 'webhook_url' | 'created_at' | 'completed_at'
+  | 'id'
+  | 'api_key_id'
+  | 'environment'
+  | 'model'
+  | 'status'
+  | 'progress'
+  | 'cost'
+  | 'attempts'
+  | 'webhook_url'
+  | 'created_at'
+  | 'completed_at'
 > & { account: string; key_name: string }
 
 export type RequestFilter = { account?: string | undefined; status?: RequestStatus | undefined; limit: number }
@@ -72,6 +97,7 @@ export type RequestFilter = { account?: string | undefined; status?: RequestStat
 const requestColumns = sql`
   ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
     r,
+    'api_key_id',
     'environment',
     'model',
     'status',

@@ -1,3 +1,4 @@
+import path from 'node:path'
 import express, { type ErrorRequestHandler, type Express, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
@@ -9,11 +10,14 @@ import { requestStatusSchema } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import { sessions } from '../domain/sessions-schema.ts'
 import * as commands from '../operating/commands.ts'
-import { listDeliveries, listDeliveriesOf, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
+import { listDeliveries, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, idOf, refuseNul } from './actions.ts'
-import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestPage, requestsPage, switchOffPage } from './activity-pages.ts'
-import { listAccounts, listEntries, listRequests, readBalance, readRequest } from './reads.ts'
+import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestsPage, switchOffPage } from './activity-pages.ts'
+import { showModels } from './model-routes.ts'
+import type { Show } from './parts.ts'
+import { listAccounts, listEntries, listRequests, readBalance } from './reads.ts'
+import { showRequest } from './request-page.ts'
 
 const rowsShown = 100
 const product = 'Provider'
@@ -26,7 +30,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.disable('x-powered-by').disable('etag').set('trust proxy', settings.trustProxy).set('query parser', 'simple')
   app.use(requestLogger(logger))
   app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
-  app.use(pageAssets())
+  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets')] }))
   app.use(
     guardAccess({
       token: settings.consoleToken,
@@ -39,12 +43,19 @@ export function createConsole(deps: ConsoleDeps): Express {
     }),
   )
   const show = (req: Request, res: Response, title: string, body: Markup) => {
-    const nav = Object.entries(pages).map(([href, label]) => ({ href, label, current: href === req.path }))
+    const nav = Object.entries(pages).map(([href, label]) => ({
+      href,
+      label,
+      current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
+    }))
     const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a></footer>`
-    sendPage(res, page({ title, product, nav, body, below, signOut: settings.consoleToken !== undefined }))
+    const styles = ['/assets/developer-console.css']
+    sendPage(res, page({ title, product, nav, body, below, styles, signOut: settings.consoleToken !== undefined }))
   }
   app.use(refuseNul)
   showAccounts(app, deps, show)
+  showModels(app, deps, show)
+  showRequest(app, deps, show)
   showActivity(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
   app.use(notFound)
@@ -52,8 +63,6 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(errorHandler(logger))
   return app
 }
-
-export type Show = (req: Request, res: Response, title: string, body: Markup) => void
 
 function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db } = deps
@@ -100,11 +109,6 @@ function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): voi
     const filter = filterSchema.parse(req.query)
     const requests = await listRequests(db, { account: filter.account || undefined, status: filter.status || undefined, limit: rowsShown })
     show(req, res, 'Requests', requestsPage(requests, filter))
-  })
-  app.get('/requests/:id', async (req, res) => {
-    const request = await readRequest(db, idOf(req))
-    if (request === undefined) throw new HttpError(404, 'not_found', 'there is no such request')
-    show(req, res, 'Request', requestPage(request, await listDeliveriesOf(db, request.id)))
   })
   app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
   app.get('/deliveries/:id', async (req, res) => {
