@@ -36,6 +36,9 @@ it('from a model to its price, its run and its picture, each pressed once', asyn
   expect(await page.evaluate('window.stays')).toBe(true)
   expect(await page.locator('[hx-get]').count()).toBe(0)
   await expectGoodLooks(page, 'developer-request')
+  await page.getByRole('link', { name: 'Requests', exact: true }).click()
+  await page.getByRole('img', { name: 'image' }).waitFor()
+  await expectGoodLooks(page, 'developer-requests')
   const rows = await provider.database.sql`select status, cost from provider.requests where account_id = 'studio'`
   expect(rows).toEqual([{ status: 'COMPLETED', cost: '4' }])
 }, 90_000)

@@ -4,9 +4,11 @@ import type { Markup } from '../../pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
-import { deliveryTable, entryTable, requestTable } from './activity-pages.ts'
+import { deliveryTable, entryTable } from './activity-pages.ts'
 import { accountLink, action, badge, confirmation, table, time } from './parts.ts'
-import type { AccountRow, EntryRow, RequestRow } from './reads.ts'
+import type { AccountRow, EntryRow } from './reads.ts'
+import type { ListedRequest } from './request-search.ts'
+import { requestTable } from './requests-page.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
   const rows = accounts.map(
@@ -35,11 +37,12 @@ export type AccountView = {
   entries: readonly EntryRow[]
   /** The last entry's id, when there are older ones. */
   olderThan: string | undefined
-  requests: readonly RequestRow[]
+  requests: readonly ListedRequest[]
   deliveries: readonly DeliveryListing[]
+  now: Date
 }
 
-export function accountPage({ account, available, keys, entries, olderThan, requests, deliveries }: AccountView): Markup {
+export function accountPage({ account, available, keys, entries, olderThan, requests, deliveries, now }: AccountView): Markup {
   const here = `/accounts/${encodeURIComponent(account)}`
   return html`<h1>${account}</h1>
     <div class="tiles">
@@ -54,7 +57,7 @@ export function accountPage({ account, available, keys, entries, olderThan, requ
         <button>Grant</button>
       </form>
     </section>
-    <section class="card"><h2>Requests</h2>${requestTable(requests)}</section>
+    <section class="card"><h2>Requests</h2>${requestTable(requests, now)}</section>
     <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
     <section class="card">
       <h2>Ledger</h2>

@@ -1,49 +1,10 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../pages/console-page.ts'
-import { requestStatuses } from '../../wire/schemas.ts'
 import type { LedgerCheck } from '../accounts/ledger.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import type { DeliveryDetail, DeliveryListing } from '../webhooks/delivery-history.ts'
 import { accountLink, action, badge, confirmation, requestLink, shownCharacters, table, time } from './parts.ts'
-import type { EntryRow, RequestRow } from './reads.ts'
-
-export function requestsPage(requests: readonly RequestRow[], filter: { account: string; status: string }): Markup {
-  return html`<h1>Requests</h1>
-    <form class="inline" method="get" action="/requests">
-      <label>Account <input name="account" value="${filter.account}" /></label>
-      <label>
-        Status
-        <select name="status">
-          <option value="">any</option>
-          ${requestStatuses.map((status) => html`<option ${status === filter.status ? html`selected` : ''}>${status}</option>`)}
-        </select>
-      </label>
-      <label><button>Show</button></label>
-    </form>
-    <section class="card">${requestTable(requests)}</section>`
-}
-
-export function requestTable(requests: readonly RequestRow[]): Markup {
-  const rows = requests.map(
-    ({ id, account, key_name, environment, model, status, progress, cost, created_at, completed_at }) =>
-      html`<tr>
-        <td>${requestLink(id)}</td>
-        <td>${accountLink(account)}</td>
-        <td>${key_name}</td>
-        <td>${environment}</td>
-        <td>${model}</td>
-        <td>${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}</td>
-        <td class="number">${cost}</td>
-        <td>${time(created_at)}</td>
-        <td>${time(completed_at)}</td>
-        <td>${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : ''}</td>
-      </tr>`,
-  )
-  const heads = ['Request', 'Account', 'Key', 'Environment', 'Model', 'Status', 'Cost', 'Submitted (UTC)', 'Ended', '']
-  return table('Requests', heads, rows, 'No request.')
-}
-
-export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
+import type { EntryRow } from './reads.ts'
 
 export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
   return html`<h1>Webhook deliveries</h1>

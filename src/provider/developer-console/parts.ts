@@ -43,6 +43,21 @@ export function time(instant: string | null): Markup {
   return instant === null ? html`—` : html`<time datetime="${instant}">${instant.slice(0, 19).replace('T', ' ')}</time>`
 }
 
+const spans = [
+  ['d', 86_400],
+  ['h', 3600],
+  ['min', 60],
+] as const
+
+/** How long ago; the moment itself is its title. */
+export function age(instant: string, now: Date): Markup {
+  const seconds = Math.max(0, Math.floor((now.getTime() - new Date(instant).getTime()) / 1000))
+  const [unit, length] = spans.find(([, span]) => seconds >= span) ?? ['s', 1]
+  return html`<time datetime="${instant}" title="${instant}">${Math.floor(seconds / length)} ${unit} ago</time>`
+}
+
+export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
+
 /** A form of one button: every action is a POST. */
 export function action(path: string, label: string, tone: 'quiet' | 'danger' = 'quiet', fields: Record<string, string> = {}): Markup {
   return html`<form method="post" action="${path}">

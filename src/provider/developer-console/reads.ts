@@ -3,7 +3,6 @@ import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import type { RequestStatus } from '../../wire/schemas.ts'
 import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -92,9 +91,7 @@ export type RequestRow = RowOf<
   | 'completed_at'
 > & { account: string; key_name: string }
 
-export type RequestFilter = { account?: string | undefined; status?: RequestStatus | undefined; limit: number }
-
-const requestColumns = sql`
+export const requestColumns = sql`
   ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
     r,
     'api_key_id',
@@ -109,24 +106,6 @@ const requestColumns = sql`
     'completed_at',
   )}`
 
-/** Newest first. Over all accounts it merges the latest of each, which the index by account has in order. */
-export async function listRequests(db: Database, { account, status, limit }: RequestFilter): Promise<RequestRow[]> {
-  const rows = answered(
-    await db.execute<RequestRow>(sql`
-    select ${requestColumns}
-    from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
-    cross join lateral (
-      select * from provider.requests
-      where ${requests.account_id} = a.id and (${status ?? null}::text is null or ${requests.status} = ${status ?? null})
-      order by ${requests.created_at} desc, ${requests.id} desc limit ${limit}::int
-    ) r
-    left join provider.api_keys k on ${k.id} = ${r.api_key_id}
-    order by ${r.created_at} desc, ${r.id} desc limit ${limit}::int`),
-    'listing requests',
-  )
-  return rows.map(withTimes)
-}
-
 export type RequestDetail = RequestRow &
   RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
 
@@ -140,6 +119,6 @@ export async function readRequest(db: Database, id: string): Promise<RequestDeta
   return row && withTimes(row)
 }
 
-function withTimes<T extends { created_at: string; completed_at: string | null }>(row: T): T {
+export function withTimes<T extends { created_at: string; completed_at: string | null }>(row: T): T {
   return { ...row, created_at: iso(row.created_at), completed_at: row.completed_at && iso(row.completed_at) }
 }

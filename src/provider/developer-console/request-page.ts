@@ -8,8 +8,8 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
 import { idOf } from './actions.ts'
-import { deliveryTable, entryTable, isUnfinished } from './activity-pages.ts'
-import { accountLink, action, badge, shownCharacters, type Show, time } from './parts.ts'
+import { deliveryTable, entryTable } from './activity-pages.ts'
+import { accountLink, action, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
 /** A page that is left open ends by asking no more: half an hour of every two seconds. */

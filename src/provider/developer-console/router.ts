@@ -6,18 +6,19 @@ import { guardAccess } from '../../pages/access.ts'
 import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../pages/console-page.ts'
 import { errorHandler, HttpError, notFound } from '../../runtime/http/http.ts'
 import { requestLogger } from '../../runtime/http/request-log.ts'
-import { requestStatusSchema } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import { sessions } from '../domain/sessions-schema.ts'
 import * as commands from '../operating/commands.ts'
 import { listDeliveries, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, idOf, refuseNul } from './actions.ts'
-import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, requestsPage, switchOffPage } from './activity-pages.ts'
+import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
 import { showModels } from './model-routes.ts'
 import type { Show } from './parts.ts'
-import { listAccounts, listEntries, listRequests, readBalance } from './reads.ts'
+import { listAccounts, listEntries, readBalance } from './reads.ts'
 import { showRequest } from './request-page.ts'
+import { searchRequests } from './request-search.ts'
+import { showRequests } from './requests-page.ts'
 
 const rowsShown = 100
 const product = 'Provider'
@@ -55,6 +56,7 @@ export function createConsole(deps: ConsoleDeps): Express {
   app.use(refuseNul)
   showAccounts(app, deps, show)
   showModels(app, deps, show)
+  showRequests(app, deps, show)
   showRequest(app, deps, show)
   showActivity(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
@@ -75,11 +77,16 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const entries = await listEntries(db, account, before, rowsShown)
     const [keys, requests, deliveries] = await Promise.all([
       commands.listKeys(deps, { account }),
-      listRequests(db, { account, limit: 20 }),
+      searchRequests(db, { account, limit: 20 }),
       listDeliveries(db, { account, limit: 20 }),
     ])
     const olderThan = entries.length === rowsShown ? entries.at(-1)?.id : undefined
-    show(req, res, account, accountPage({ account, available, keys, entries, olderThan, requests, deliveries }))
+    show(
+      req,
+      res,
+      account,
+      accountPage({ account, available, keys, entries, olderThan, requests: requests.rows, deliveries, now: deps.clock() }),
+    )
   })
   app.get('/keys/:id/faults', async (req, res) => {
     const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
@@ -102,14 +109,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))
 }
 
-const filterSchema = z.object({ account: z.string().catch(''), status: requestStatusSchema.or(z.literal('')).catch('') })
-
 function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): void {
-  app.get('/requests', async (req, res) => {
-    const filter = filterSchema.parse(req.query)
-    const requests = await listRequests(db, { account: filter.account || undefined, status: filter.status || undefined, limit: rowsShown })
-    show(req, res, 'Requests', requestsPage(requests, filter))
-  })
   app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
   app.get('/deliveries/:id', async (req, res) => {
     const detail = await showDelivery(db, idOf(req))

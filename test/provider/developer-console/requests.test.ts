@@ -1,0 +1,78 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
+
+let provider: TestProvider
+beforeAll(async () => {
+  provider = await startTestProvider()
+  for (const account of ['many', 'few']) await provider.createKey({ account })
+})
+afterAll(() => provider.stop())
+
+const get = (path: string) => call(provider.consoleUrl, 'GET', path, { headers: { accept: 'text/html' } })
+const idsIn = (page: string) => [...page.matchAll(/href="\/requests\/([0-9a-f-]{36})"/g)].map(([, id]) => id)
+const olderIn = (page: string) => /href="(\/requests\?[^"]+)" rel="next"/.exec(page)?.[1]?.replaceAll('&amp;', '&')
+
+/** `count` requests of one account, one a second, some of them at the same microsecond as their neighbours. */
+const fill = (account: string, count: number, failedEvery: number) => provider.database.sql`
+  insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+  select gen_random_uuid(), ${account}, (select id from provider.api_keys where account_id = ${account}), 'sandbox',
+    case when n % 2 = 0 then 'aurora-image' else 'lyra-audio' end, '{}', 4,
+    case when n % ${failedEvery}::int = 0 then 'FAILED' else 'COMPLETED' end, now() - make_interval(secs => n / 3) - interval '1.000007 s'
+  from generate_series(1, ${count}::int) n`
+
+async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages: number }> {
+  const ids: (string | undefined)[] = []
+  let pages = 0
+  for (let path: string | undefined = from; path !== undefined; pages += 1) {
+    const { status, body } = await get(path)
+    expect(status).toBe(200)
+    ids.push(...idsIn(body))
+    path = olderIn(body)
+  }
+  return { ids, pages }
+}
+
+describe('the list of requests', () => {
+  it('is walked to its end by Older, newest first, each request once', async () => {
+    await fill('many', 130, 10)
+    await fill('few', 20, 10)
+    const { ids, pages } = await walk('/requests')
+    const all = await provider.database.sql`select id from provider.requests order by created_at desc, id desc`
+    expect(ids).toEqual(all.map(({ id }) => id))
+    expect(pages).toBe(3)
+    expect((await walk('/requests?account=few&model=lyra-audio')).ids).toHaveLength(10)
+    expect((await walk('/requests?environment=live')).ids).toEqual([])
+    expect((await walk('/requests?status=FAILED&environment=sandbox')).ids).toHaveLength(15)
+  })
+
+  it('looks for what is rare in so many at a time, and finds all of it', async () => {
+    await fill('many', 45_000, 9000)
+    await provider.database.sql`analyze provider.requests`
+    const { ids, pages } = await walk('/requests?status=FAILED')
+    const all = await provider.database.sql`select id from provider.requests where status = 'FAILED' order by created_at desc, id desc`
+    expect(ids).toEqual(all.map(({ id }) => id))
+    expect(pages).toBeGreaterThan(3)
+  })
+
+  it('finds a request by its id and by its Idempotency-Key', async () => {
+    const key = await provider.createKey({ account: 'sought' })
+    const submitted = async (idempotencyKey: string) =>
+      provider.call('POST', '/v1/models/aurora-image', {
+        key: key.api_key,
+        headers: { 'idempotency-key': idempotencyKey },
+        body: { input: { prompt: 'x' } },
+      })
+    const idempotencyKey = randomUUID()
+    const { body } = await submitted(idempotencyKey)
+    await submitted(randomUUID())
+    for (const q of [body.request_id, idempotencyKey, ` ${idempotencyKey.toUpperCase()} `]) {
+      const page = await get(`/requests?${new URLSearchParams({ q }).toString()}`)
+      expect(idsIn(page.body)).toEqual([body.request_id])
+      expect(page.body).toMatch(/<img class="thumbnail" src="http[^"]+\.webp" alt="image"/)
+      expect(page.body).toMatch(/>\d+ s ago</)
+    }
+    expect(idsIn((await get(`/requests?q=${randomUUID()}`)).body)).toEqual([])
+    expect(idsIn((await get('/requests?q=nothing')).body)).toEqual([])
+  })
+})
