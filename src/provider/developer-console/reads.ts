@@ -49,13 +49,13 @@ export async function readBalance(db: Database, account: string): Promise<string
 
 export type EntryRow = RowOf<typeof schema.ledgerEntries, 'id' | 'book' | 'kind' | 'amount' | 'request_id' | 'created_at'>
 
-/** The ledger of one account, newest first; `before` is the last id of the page before. */
+/** The ledger of one account, newest first, as its index has it (nulls last, or it is not used); `before` is the last id of the page before. */
 export async function listEntries(db: Database, account: string, before: number | undefined, limit: number): Promise<EntryRow[]> {
   const rows = answered(
     await db.execute<EntryRow>(sql`
     select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
     where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
-    order by ${ledgerEntries.id} desc limit ${limit}::int`),
+    order by ${ledgerEntries.id} desc nulls last limit ${limit}::int`),
     'listing entries of the ledger',
   )
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))

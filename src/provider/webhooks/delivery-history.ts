@@ -24,14 +24,14 @@ export type AttemptListing = RowOf<
 
 const listed = sql`${d.id}, ${d.request_id}, ${d.account_id} as account, ${list(d, 'url', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}`
 
-/** Newest first, of one account or of all; the latest of each account are merged, as the index has them. */
+/** Newest first, of one account or of all; the latest of each account are merged, as the index has them (nulls last, or it is not used). */
 export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
   const rows = answered(
     await db.execute<DeliveryListing>(sql`
     select ${listed}
     from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
     cross join lateral (
-      select * from provider.deliveries where ${deliveries.account_id} = a.id order by ${deliveries.created_at} desc, ${deliveries.id} desc limit ${limit}::int
+      select * from provider.deliveries where ${deliveries.account_id} = a.id order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit ${limit}::int
     ) d
     order by ${d.created_at} desc, ${d.id} desc limit ${limit}::int`),
     'listing deliveries',
