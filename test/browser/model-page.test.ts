@@ -42,3 +42,10 @@ it('from a model to its price, its run and its picture, each pressed once', asyn
   const rows = await provider.database.sql`select status, cost from provider.requests where account_id = 'studio'`
   expect(rows).toEqual([{ status: 'COMPLETED', cost: '4' }])
 }, 90_000)
+
+it('the code that verifies a webhook is found from the deliveries', async () => {
+  const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
+  await page.getByRole('link', { name: 'How to verify a webhook' }).click()
+  await page.getByRole('heading', { name: 'Python' }).waitFor()
+  await expectGoodLooks(page, 'developer-verifying')
+})

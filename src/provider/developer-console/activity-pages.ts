@@ -8,6 +8,7 @@ import type { EntryRow } from './reads.ts'
 
 export function deliveriesPage(deliveries: readonly DeliveryListing[]): Markup {
   return html`<h1>Webhook deliveries</h1>
+    <p><a href="/deliveries/verifying">How to verify a webhook</a>, in TypeScript, Python and Go</p>
     <section class="card">${deliveryTable(deliveries)}</section>`
 }
 

@@ -19,6 +19,7 @@ import { listAccounts, listEntries, readBalance } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { searchRequests } from './request-search.ts'
 import { showRequests } from './requests-page.ts'
+import { verifyingPage } from './verifying-page.ts'
 
 const rowsShown = 100
 const product = 'Provider'
@@ -111,6 +112,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
 
 function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): void {
   app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
+  app.get('/deliveries/verifying', (req, res) => show(req, res, 'Verifying a webhook', verifyingPage()))
   app.get('/deliveries/:id', async (req, res) => {
     const detail = await showDelivery(db, idOf(req))
     if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
