@@ -32,8 +32,8 @@ import { failed, okAudio, okImage, okVideo, type Sample } from '../../support/we
 
 const keys = keysOf(liveKey, sandboxKey)
 const environments = environmentsOf(keys)
-const rounds = long ? 1000 : 80
-const batchRounds = long ? 100 : 40
+const rounds = long ? 1000 : 60
+const batchRounds = long ? 100 : 30
 const abreast = 5
 
 let database: TestDatabase
