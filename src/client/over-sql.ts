@@ -8,7 +8,9 @@ export type SqlDriver =
   | { unsafe: (text: string, params: number[]) => PromiseLike<readonly object[]> }
   | { query: (text: string, params: number[]) => PromiseLike<{ rows: readonly object[] }> }
 
-const pageRows = 200
+const pageRows = 100
+/** A result has no more: said to Postgres, which else takes it for thousands where it knows nothing of the table, and compiles each page for longer than it reads. */
+const maxMedia = 100
 const pageBytes = 2 * 1024 * 1024
 const pauseMs = 100
 /** Neither driver ends a statement by itself when the server is frozen. */
@@ -25,7 +27,8 @@ const statement = `
     from page f
     left join lateral (select to_jsonb(one) as result from (select * from mediadock.results where request_id = f.request_id limit 1) one) r on true
     left join lateral (
-      select jsonb_agg(to_jsonb(item) - 'request_id' order by kind, position) as media from mediadock.media item where request_id = f.request_id
+      select jsonb_agg(to_jsonb(item) - 'request_id' order by kind, position) as media
+      from (select * from mediadock.media where request_id = f.request_id order by kind, position limit ${maxMedia}) item
     ) m on true
   ),
   head as (select coalesce(max(position), 0) as head from mediadock.feed)
