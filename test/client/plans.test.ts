@@ -13,7 +13,7 @@ describe.each(testServers)('a page of the feed by SQL (%s)', (server) => {
       create temporary table ids as select gen_random_uuid() as id, n from generate_series(1, ${rows}) n;
       insert into mediadock.requests (request_id, status, media_complete, landed_at, source) select id, 'COMPLETED', true, now(), 'webhook' from ids;
       insert into mediadock.media (request_id, kind, position, url)
-        select id, 'image', item, 'https://media.test/' || n from ids, generate_series(0, 1) item;
+        select id, 'image', item, 'https://media.test/' || n || repeat('x', 900) from ids, generate_series(0, 1) item;
       insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) select n, now(), id, 1, true from ids;
       ${statistics === 'fresh' ? 'analyze mediadock.requests, mediadock.media, mediadock.feed_entries' : ''}`)
     const asked: { text: string; params: number[] }[] = []
