@@ -1,10 +1,14 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { withDeadline } from '../../../src/runtime/deadline.ts'
+import { isOutage } from '../../../src/runtime/postgres/errors.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { explainPostgres } from '../../../src/runtime/postgres/words.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
 import { promote, withStandby } from '../../support/standby.ts'
 import { startCuttingProxy } from '../support/cutting-proxy.ts'
+import { startPostgresProxy } from '../support/postgres-proxy.ts'
+import { startRefusingPooler } from '../support/refusing-pooler.ts'
 
 function poolOver(hosts: readonly string[], attributes: string, max = 10): Pool {
   const [first = '', ...more] = hosts
@@ -39,9 +43,16 @@ describeOnPackaged('several hosts', () => {
 
   it('of which none is what is wanted, or none is there, fail the statement and say so', async () => {
     const server = await withPackagedPostgres()
-    await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'standby')), 10_000, 'it')).rejects.toThrow(
-      /no host of 127\.0\.0\.1,127\.0\.0\.1 is standby/,
+    const failure: unknown = await withDeadline(isStandby(poolOver([server.url, server.url], 'standby')), 10_000, 'it').catch(
+      (error: unknown) => error,
     )
+    const hosts = `127.0.0.1:${server.port},127.0.0.1:${server.port}`
+    expect(failure).toMatchObject({ message: `TARGET_SESSION_ATTRS: no host of ${hosts} is standby` })
+    // As a failover: it passes, and is told and waited for like any other outage.
+    expect([isOutage(failure), explainPostgres(failure)]).toMatchObject([
+      true,
+      { passing: true, words: expect.stringContaining('failover') },
+    ])
     await server.stop()
     await expect(withDeadline(isStandby(poolOver([server.url, server.url], 'read-write')), 10_000, 'it')).rejects.toMatchObject({
       code: 'ECONNREFUSED',
@@ -53,6 +64,15 @@ describeOnPackaged('several hosts', () => {
     const mute = await startCuttingProxy(server.url)
     mute.cutAfter({ after: 0, how: 'end' })
     expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
+  }, 60_000)
+
+  it('behind poolers are asked what they are now, and all their settings are left out where one is refused', async () => {
+    const server = await withPackagedPostgres()
+    const pooler = await startPostgresProxy(server.url)
+    pooler.rememberStandby()
+    expect(await isStandby(poolOver([pooler.url], 'read-write', 1))).toBe(false)
+    const pool = poolOver([await startRefusingPooler(server.url, 4)], 'read-write', 4)
+    expect(await Promise.all(Array.from({ length: 8 }, () => isStandby(pool)))).toEqual(Array.from({ length: 8 }, () => false))
   }, 60_000)
 
   it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {

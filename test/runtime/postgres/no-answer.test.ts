@@ -8,6 +8,7 @@ import * as idempotency from '../../../src/provider/submit/idempotency.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
+import { countParked, depth } from '../../../src/receiver/landing/depth.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
 import { land, landExplained } from '../../../src/receiver/landing/land.ts'
 import { landingOfResult } from '../../../src/receiver/landing/landing.ts'
@@ -54,8 +55,8 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { lane: 'direct', limit: 1, maxBytes: 1, now })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
-  ['counting what is pending is not "none"', (db) => inbox.depth(db, now)],
-  ['counting what is parked is not "none"', (db) => inbox.countParked(db)],
+  ['counting what is pending is not "none"', (db) => depth(db, now)],
+  ['counting what is parked is not "none"', (db) => countParked(db)],
   ['a landing is not "raced"', (db) => land(db, [landing], at)],
   ['an explained landing', (db) => landExplained(db, landing, { ...at, dryRun: false })],
   [

@@ -4,8 +4,10 @@ import { startRelay } from './relay.ts'
 export async function startPostgresProxy(url: string) {
   let letThrough = Infinity
   let isPooler = false
+  let metStandby = false
   const relay = await startRelay(url, ({ client }) => (chunk) => {
     if (isPooler) renameProcess(chunk)
+    if (metStandby) tellOfStandby(chunk)
     const passed = chunk.subarray(0, letThrough)
     letThrough -= passed.length
     if (passed.length > 0) client.write(passed)
@@ -23,6 +25,10 @@ export async function startPostgresProxy(url: string) {
     actAsPooler: () => {
       isPooler = true
     },
+    /** Goes on saying that the server is a standby, as poolers do that first met it as one. */
+    rememberStandby: () => {
+      metStandby = true
+    },
     passOn: () => {
       letThrough = Infinity
     },
@@ -35,4 +41,10 @@ const backendKeyData = Buffer.from([0x4b, 0, 0, 0, 12])
 function renameProcess(chunk: Buffer): void {
   const at = chunk.indexOf(backendKeyData)
   if (at !== -1) chunk.writeInt32BE(chunk.readInt32BE(at + backendKeyData.length) + 1, at + backendKeyData.length)
+}
+
+function tellOfStandby(chunk: Buffer): void {
+  const name = 'in_hot_standby\0'
+  const at = chunk.indexOf(`${name}off\0`)
+  if (at !== -1) chunk.write('on\0\0', at + name.length, 'latin1')
 }
