@@ -6,7 +6,7 @@ export class DeadlineError extends Error {
 /** Rejects with a DeadlineError when `work` takes longer than `ms`; the work itself goes on. */
 export async function withDeadline<T>(work: Promise<T>, ms: number, what: string): Promise<T> {
   const { promise: expired, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new DeadlineError(`${what} took longer than ${ms} ms`)), ms)
+  const timer = setTimeout(() => reject(new DeadlineError(`${what} took longer than ${Math.round(ms)} ms`)), ms)
   try {
     return await Promise.race([work, expired])
   } finally {

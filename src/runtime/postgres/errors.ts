@@ -13,7 +13,8 @@ const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 /** Whether Postgres refused a row, so that it would refuse it again; anything else may go well the next time. */
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)
-  return refusal !== undefined && !aboutTheServer.test(refusal.code)
+  // A reader that holds up all notices of the server: no row can land until it is gone.
+  return refusal !== undefined && !aboutTheServer.test(refusal.code) && refusal.routine !== 'PreCommit_Notify'
 }
 
 /** Whether a value, a constraint or a limit refused it: the row itself, whatever triggers and grants there are. */
@@ -40,7 +41,8 @@ export function metALock(error: unknown): boolean {
  * What Postgres or the way to it says when nothing is wrong with the statement: 08 connection, 53 resources,
  * 55P03 and 57014 waited too long, 57P shutdown, 25006 read-only, and the codes of sockets, of DNS and of the driver.
  */
-const outageCodes = /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+)$/
+const outageCodes =
+  /^(?:08...|53...|55P03|57014|57P0.|25006|ECONN\w+|EHOST\w+|ENET\w+|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|CONNECT_TIMEOUT|CONNECTION_\w+|TARGET_SESSION_ATTRS)$/
 
 /** Whether the database could not be reached or could not answer at this moment. */
 export function isOutage(error: unknown): boolean {

@@ -81,6 +81,12 @@ export function explainPostgres(error: unknown): PostgresFailure | undefined {
       words: `signing in to Postgres${placeOf(cause)} fails (${code}): correct the user or the password in the database URL`,
       passing: false,
     }
+  // Each of several hosts was asked, and the last of them says that it is another one, mostly a standby.
+  if (code === 'TARGET_SESSION_ATTRS')
+    return {
+      words: `${cause.message}: a failover that is under way ends this by itself; otherwise look which of them takes writes`,
+      passing: true,
+    }
   const reason = network[code]
   if (reason === undefined) return undefined
   return {

@@ -1,4 +1,5 @@
 import { sql as statement } from 'drizzle-orm'
+import postgres from 'postgres'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import {
   databaseCodeOf,
@@ -85,6 +86,12 @@ describe('isAboutTheRow', () => {
       new Error('22000'),
       { code: '22000' },
       Object.assign(new Error('broken'), { code: 'EPIPE' }),
+      // The queue of notices is full: no row can be written that has one.
+      Object.assign(new postgres.PostgresError('too many notifications'), {
+        code: '54000',
+        severity: 'ERROR',
+        routine: 'PreCommit_Notify',
+      }),
     ]) {
       expect(isAboutTheRow(other)).toBe(false)
     }
