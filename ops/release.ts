@@ -6,7 +6,8 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 
 // `npm run release -- <version>`: from a clean main to a commit with its tag, and below release/ what belongs to it.
-// Nothing is pushed: it ends with what is left to do. What fails before the commit leaves the tree as it was.
+// Nothing is pushed: it ends with what is left to do. What fails, or is interrupted, leaves the tree as it was, and whatever
+// somebody else did in it meanwhile: that is never taken back, and never released.
 
 const root = path.resolve(import.meta.dirname, '..')
 const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim@sha256:…] [--dry-run [--skip-tests]]'
@@ -20,6 +21,9 @@ const mentions: readonly [string, RegExp][] = [
   ['deploy/kubernetes/kustomization.yaml', /(?<=newTag: )\S+/],
   ['deploy/kubernetes/migrate.yaml', /(?<=\/mediadock:)\S+/],
 ]
+
+/** All that a release writes of what is committed. */
+const written = ['package.json', 'package-lock.json', ...mentions.map(([file]) => file)]
 
 class ReleaseError extends Error {
   override name = 'ReleaseError'
@@ -49,11 +53,20 @@ const answer = (program: string, args: readonly string[], cwd = root) =>
 const git = (...args: string[]) => answer('git', args)
 const succeeds = (program: string, args: readonly string[]) => spawnSync(program, args, { cwd: root }).status === 0
 
+/** Whatever the settings of git leave out. */
+const changes = () => git('status', '--porcelain', '--untracked-files=normal')
+
+/** Where the tree stands, and all that is not committed in it. */
+const treeNow = () =>
+  [git('rev-parse', 'HEAD'), git('rev-parse', '--abbrev-ref', 'HEAD'), changes(), git('diff', '--binary', 'HEAD')].join('\n')
+
 /** What has to be true before; it changes nothing, and a dry run looks as well. */
 function expectReady({ version }: Options): void {
   const branch = git('rev-parse', '--abbrev-ref', 'HEAD')
   if (branch !== 'main') throw new ReleaseError(`a release is made on main, and this is ${branch}`)
-  const changed = git('status', '--porcelain')
+  if (!succeeds('git', ['var', 'GIT_COMMITTER_IDENT']))
+    throw new ReleaseError('git does not know who commits: set user.name and user.email')
+  const changed = changes()
   if (changed !== '') throw new ReleaseError(`the tree is not clean: commit or remove\n${changed}`)
   if (git('tag', '--list', `v${version}`) !== '') throw new ReleaseError(`v${version} is there already: a version is released once`)
   const changelog = fs.readFileSync(path.join(root, 'CHANGELOG.md'), 'utf8')
@@ -135,14 +148,33 @@ function writeSums(folder: string): void {
   fs.writeFileSync(path.join(folder, 'SHA256SUMS'), sums.join(''))
 }
 
+/** Both or none of them. */
+function commitAndTag(version: string): void {
+  const before = git('rev-parse', 'HEAD')
+  if (changes() !== '') git('commit', '--message', `Release ${version}`, '--', ...written)
+  try {
+    git('tag', '--annotate', `v${version}`, '--message', `mediadock ${version}`)
+  } catch (error) {
+    git('reset', '--soft', before)
+    throw error
+  }
+}
+
 function release(options: Options): void {
   const { version, isDry, skipsTests } = options
   expectReady(options)
+  let tree = ''
   const folder = path.join(root, 'release', version)
   let image = ''
   const steps: readonly [string, () => void][] = [
     // First, so that all that follows is done with it.
-    [`set the version to ${version}`, () => setVersion(version)],
+    [
+      `set the version to ${version}`,
+      () => {
+        setVersion(version)
+        tree = treeNow()
+      },
+    ],
     ['npm ci', () => run('npm', ['ci'])],
     ['npm run check', () => run('npm', ['run', 'check'])],
     ...(skipsTests ? [] : [['npm test', () => run('npm', ['test'])] satisfies [string, () => void]]),
@@ -152,25 +184,32 @@ function release(options: Options): void {
     [`pack release/${version}/mediadock-${version}.tgz`, () => run('npm', ['pack', '--pack-destination', folder])],
     ['write the sums of both', () => writeSums(folder)],
     ['build the image', () => void (image = buildImage(options))],
+    ['look whether the tree is what was tested', () => expectSame(tree)],
+    [`commit, tag v${version}`, () => commitAndTag(version)],
   ]
   if (isDry) {
     for (const [what] of steps) say(`would: ${what}`)
     if (skipsTests) say('would not, as asked: npm test')
-    return say(`would: commit, tag v${version}; nothing was changed`)
+    return say('would: end there; nothing was changed')
   }
+  // A terminal's Ctrl-C ends the step that runs, and so the release: not before it has cleaned up behind itself.
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   try {
     for (const [what, step] of steps) {
       say(`\n== ${what}`)
       step()
     }
   } catch (error) {
-    // It was clean: what has changed is ours.
-    git('restore', '--staged', '--worktree', '.')
+    git('restore', '--staged', '--worktree', '--', ...written)
+    fs.rmSync(folder, { recursive: true, force: true })
     throw error
   }
-  if (git('status', '--porcelain', '--untracked-files=no') !== '') git('commit', '--all', '--message', `Release ${version}`)
-  git('tag', '--annotate', `v${version}`, '--message', `mediadock ${version}`)
   sayWhatIsLeft(version, image)
+}
+
+/** A file that somebody has edited since, or a commit that came, was not tested, or is not in the package. */
+function expectSame(tree: string): void {
+  if (treeNow() !== tree) throw new ReleaseError(`the tree has changed since the tests began: release again\n${changes()}`)
 }
 
 function emptied(folder: string): void {

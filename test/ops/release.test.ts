@@ -3,7 +3,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import packageJson from '../../package.json' with { type: 'json' }
 import { long } from '../chaos/length.ts'
@@ -66,11 +66,14 @@ describe('npm run release, in a copy of this checkout', () => {
   const git = async (...args: string[]) => (await run('git', args, { cwd: copy, env })).stdout.trim()
   const write = (file: string, text: string) => fs.writeFile(path.join(copy, file), text)
   const read = (file: string) => fs.readFile(path.join(copy, file), 'utf8')
-  const release = (...args: string[]) =>
-    run(process.execPath, ['ops/release.ts', ...args], { cwd: copy, env, maxBuffer: 64 * 1024 * 1024 }).then(
+  const release = (...args: (string | { env: NodeJS.ProcessEnv })[]) => {
+    const words = args.filter((arg) => typeof arg === 'string')
+    const { env: given = env } = args.find((arg) => typeof arg !== 'string') ?? {}
+    return run(process.execPath, ['ops/release.ts', ...words], { cwd: copy, env: given, maxBuffer: 64 * 1024 * 1024 }).then(
       ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
       ({ code, stdout, stderr }: { code: number; stdout: string; stderr: string }) => ({ code, stdout, stderr }),
     )
+  }
 
   beforeAll(async () => {
     copy = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-release-'))
@@ -120,6 +123,11 @@ describe('npm run release, in a copy of this checkout', () => {
     expect(dry).toMatchObject({ code: 0, stderr: '' })
     const said = dry.stdout.trim().split('\n')
     expect(said.every((line) => line.startsWith('would: '))).toBe(true)
+    expect(said.slice(-3)).toEqual([
+      'would: look whether the tree is what was tested',
+      `would: commit, tag v${version}`,
+      'would: end there; nothing was changed',
+    ])
     for (const step of ['npm ci', 'npm run check', 'npm test', 'npm audit --omit=dev', 'build the image'])
       expect(said).toContain(`would: ${step}`)
     expect((await release(version, '--dry-run', '--skip-tests')).stdout.split('\n')).not.toContain('would: npm test')
@@ -133,6 +141,59 @@ describe('npm run release, in a copy of this checkout', () => {
     expect(await release(version)).toMatchObject({ code: 1, stderr: expect.stringContaining('Command failed: npm ci') })
     expect([await git('status', '--porcelain'), await git('tag')]).toEqual(['', ''])
     await git('reset', '--quiet', '--hard', 'HEAD~1')
+  })
+
+  it('releases nothing but what was tested, takes back what is its own alone, and tags what it commits', async () => {
+    // Whatever it would install and test: what happens meanwhile is what this is about.
+    const bin = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-release-npm-'))
+    onTestFinished(() => fs.rm(bin, { recursive: true, force: true }))
+    const npm = `#!/bin/sh
+      case "$1" in
+        version) exec sed -i 's/^  "version": ".*"/  "version": "'$2'"/' package.json package-lock.json ;;
+        test) eval "$MEANWHILE" ;;
+        audit) echo '{"metadata":{"vulnerabilities":{}}}' ;;
+        sbom) echo '{}' ;;
+      esac`
+    await fs.writeFile(path.join(bin, 'npm'), npm, { mode: 0o755 })
+    const withMeanwhile = (meanwhile: string) => ({ ...env, PATH: `${bin}:${process.env['PATH']}`, MEANWHILE: meanwhile })
+    const before = await git('rev-parse', 'HEAD')
+    const left = async () => [await git('rev-parse', 'HEAD'), await git('tag'), await git('status', '--porcelain', '--ignored')]
+
+    const edited = await release(version, { env: withMeanwhile('echo "// untested" >> src/main.ts') })
+    expect(edited).toMatchObject({ code: 2, stderr: expect.stringContaining('has changed since the tests began') })
+    expect(await left()).toEqual([before, '', 'M src/main.ts'])
+    expect((await release(version, { env: withMeanwhile('false') })).stderr).toContain('is not clean')
+    await git('checkout', '--quiet', 'src/main.ts')
+
+    const failed = await release(version, { env: withMeanwhile('echo "// mine" >> src/main.ts; false') })
+    expect(failed).toMatchObject({ code: 1, stderr: expect.stringContaining('Command failed: npm test') })
+    expect(await left()).toEqual([before, '', 'M src/main.ts'])
+    await git('checkout', '--quiet', 'src/main.ts')
+
+    const committed = await release(version, { env: withMeanwhile('git commit --quiet --allow-empty --message other -- CHANGELOG.md') })
+    expect(committed).toMatchObject({ code: 2, stderr: expect.stringContaining('has changed since the tests began') })
+    await git('reset', '--quiet', '--hard', before)
+
+    await git('config', 'tag.gpgSign', 'true')
+    await git('config', 'gpg.program', 'false')
+    expect(await release(version, { env: withMeanwhile('true') })).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining('unable to sign'),
+    })
+    expect(await left()).toEqual([before, '', ''])
+    await git('config', '--unset', 'tag.gpgSign')
+
+    const interrupted = await release(version, { env: withMeanwhile('kill -INT $PPID; kill -INT $$; sleep 5') })
+    expect(interrupted).toMatchObject({ code: 1, stderr: expect.stringContaining('Command failed: npm test') })
+    expect(await left()).toEqual([before, '', ''])
+
+    const { stdout } = await release(version, { env: withMeanwhile('true') })
+    expect(stdout).toContain('git push origin main v9.8.7')
+    expect(await git('rev-parse', 'v9.8.7^{commit}', 'HEAD~1')).toBe(`${await git('rev-parse', 'HEAD')}\n${before}`)
+    expect(JSON.parse(await read('package.json'))).toMatchObject({ version })
+    await git('tag', '--delete', 'v9.8.7')
+    await git('reset', '--quiet', '--hard', before)
+    await fs.rm(path.join(copy, 'release'), { recursive: true })
   })
 
   // It installs everything anew.
