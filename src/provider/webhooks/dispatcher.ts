@@ -7,7 +7,8 @@ import { sign } from '../../wire/signature.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
 import { strikes } from '../domain/faults.ts'
 import { createFairLanes } from './fair-lanes.ts'
-import { claimDue, type ClaimedDelivery, findDueLanes, firstLane, type Lane } from './outbox-claims.ts'
+import { createLaneWalk } from './lane-walk.ts'
+import { claimDue, type ClaimedDelivery, findDueLanes } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 
 /** Lanes that one statement looks at: some hundredths of a second. */
@@ -43,10 +44,9 @@ export type Dispatcher = {
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
   const lanes = createFairLanes()
+  const walk = createLaneWalk({ find: (after) => findDueLanes(deps.db, { after, dueBy, limit: lanesPerPage }), lanes })
   const running = new Set<Promise<void>>()
   let dueBy = new Date(0)
-  let tickIsNew = false
-  let lookFrom: Lane | undefined
   let draining = false
   let pumping: Promise<void> | undefined
   let again = false
@@ -64,24 +64,13 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
     running.add(attempt)
   }
 
-  // A page at a time, so that what is found starts before all is seen; a walk that has begun goes on to its end.
-  const look = async () => {
-    if (lookFrom === undefined && tickIsNew) {
-      tickIsNew = false
-      lookFrom = firstLane
-    }
-    if (lookFrom === undefined || !lanes.hasRoom()) return
-    const { due, next } = await findDueLanes(deps.db, { after: lookFrom, dueBy, limit: lanesPerPage })
-    lanes.remember(due)
-    lookFrom = next
-    again ||= next !== undefined || tickIsNew
-  }
-
   const claimOnce = async () => {
     if (draining) return
-    await look()
+    // A page at a time, so that what is found starts before all is seen.
+    if (await walk.look()) again = true
     const chosen = lanes.choose()
     if (chosen.length === 0) return
+    for (const lane of chosen) if (walk.isCut(lane.accountId)) lanes.forget(lane)
     const leaseUntil = new Date(deps.clock().getTime() + deps.timeoutMs + leaseMarginMs)
     const request = { token: randomUUID(), dueBy, leaseUntil, lanes: chosen }
     const claimed = await claimDue(deps.db, request).catch((error: unknown) => {
@@ -117,7 +106,7 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
   return {
     runOnce: async () => {
       dueBy = deps.clock()
-      tickIsNew = true
+      walk.begin()
       await failAbandoned(deps.db, dueBy)
       await pump()
       return { more: false }

@@ -6,14 +6,18 @@ export const attemptsPerHost = 16
 const perLane = 8
 /** An account may hold a third of what is free: a quarter of all while it is alone, less the more are waiting. */
 const shareOfFree = 1 / 3
-/** Lanes that are remembered to be due; the search for them goes on when there is room again. */
+/** Lanes that are remembered to be due, in all and of one account; the search for them goes on when there is room again. */
 const maxRemembered = 50_000
+const maxOfAccount = 1000
 
 export type Chosen = Lane & { count: number }
 
 export type FairLanes = {
   hasRoom: () => boolean
-  remember: (lanes: readonly Lane[]) => void
+  /** Enough for more of this account's lanes to be looked for. */
+  hasRoomOf: (accountId: string) => boolean
+  /** False, and it is not remembered, where the account has as many as it may. */
+  remember: (lane: Lane) => boolean
   /**
    * What may start now: one of each account in turn, and of each account one for
    * each of its hosts in turn. The places are taken until they are given back.
@@ -65,13 +69,15 @@ export function createFairLanes(): FairLanes {
 
   return {
     hasRoom: () => remembered < maxRemembered,
-    remember: (lanes) => {
-      for (const { accountId, host } of lanes) {
-        const hosts = due.get(accountId) ?? new Set()
-        if (!hosts.has(host)) remembered += 1
-        hosts.add(host)
-        due.set(accountId, hosts)
-      }
+    hasRoomOf: (accountId) => (due.get(accountId)?.size ?? 0) <= maxOfAccount / 2,
+    remember: ({ accountId, host }) => {
+      const hosts = due.get(accountId) ?? new Set()
+      if (hosts.has(host)) return true
+      if (hosts.size >= maxOfAccount) return false
+      remembered += 1
+      hosts.add(host)
+      due.set(accountId, hosts)
+      return true
     },
     choose: () => {
       const chosen = new Map<string, Chosen>()

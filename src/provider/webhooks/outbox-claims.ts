@@ -12,6 +12,9 @@ const d = columnsOf(schema.deliveries, 'd')
 /** The deliveries of one account to one host. */
 export type Lane = { accountId: string; host: string }
 
+/** After a lane in the walk over all of them, or, without a host, after all lanes of an account. */
+export type LanePlace = { accountId: string; host: string | undefined }
+
 /** Where the walk over all lanes begins. */
 export const firstLane: Lane = { accountId: '', host: '' }
 
@@ -27,11 +30,18 @@ export type LanePage = {
  * most `limit` of them. One probe of the index for each lane, however much waits
  * in it.
  */
-export async function findDueLanes(db: Database, { after, dueBy, limit }: { after: Lane; dueBy: Date; limit: number }): Promise<LanePage> {
+export async function findDueLanes(
+  db: Database,
+  { after, dueBy, limit }: { after: LanePlace; dueBy: Date; limit: number },
+): Promise<LanePage> {
+  const isAfter =
+    after.host === undefined
+      ? sql`${deliveries.account_id} > ${after.accountId}`
+      : sql`(${deliveries.account_id}, ${deliveries.host}) > (${after.accountId}, ${after.host})`
   const rows = await db.execute<RowOf<typeof schema.deliveries, 'account_id' | 'host'> & { due: boolean; n: number }>(sql`
     with recursive lanes as (
       (select ${list(deliveries, 'account_id', 'host', 'due_at')}, 1 as n from provider.deliveries
-       where ${deliveries.state} = 'pending' and (${deliveries.account_id}, ${deliveries.host}) > (${after.accountId}, ${after.host})
+       where ${deliveries.state} = 'pending' and ${isAfter}
        order by ${list(deliveries, 'account_id', 'host', 'due_at')} limit 1)
       union all
       select next.account_id, next.host, next.due_at, lanes.n + 1

@@ -3,9 +3,10 @@ import http from 'node:http'
 import net from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
-import { listDeliveries, resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
+import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
+import { searchDeliveries } from '../../../src/provider/webhooks/delivery-search.ts'
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
-import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
+import { claimDue, findDueLanes, type LanePlace } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { createLogger } from '../../../src/runtime/logger.ts'
 import { verify } from '../../../src/wire/signature.ts'
@@ -70,6 +71,20 @@ const settled = (id: string, attempts: number) =>
       join provider.delivery_attempts a on a.delivery_id = d.id and a.number = ${attempts} where d.id = ${id}`
     return row
   })
+
+describe('the walk over lanes', () => {
+  it('goes on after a host, or after all hosts of an account', async () => {
+    for (const host of ['x', 'y', 'z']) await deliver(`https://${host}.example/`)
+    await database.sql`update provider.deliveries set account_id = 'b' where host = 'z.example'`
+    const find = async (after: LanePlace) => (await findDueLanes(provider.deps.db, { after, dueBy: now, limit: 10 })).due
+    const [ofY, ofZ] = [
+      { accountId: 'a', host: 'y.example' },
+      { accountId: 'b', host: 'z.example' },
+    ]
+    expect(await find({ accountId: 'a', host: 'x.example' })).toEqual([ofY, ofZ])
+    expect(await find({ accountId: 'a', host: undefined })).toEqual([ofZ])
+  })
+})
 
 describe('a delivery', () => {
   it("is tried six times with the spec's pauses, the same id and bytes, and a fresh t", async () => {
@@ -198,7 +213,7 @@ describe('a resend', () => {
       [6, false, 500],
       [7, true, 200],
     ])
-    expect(await listDeliveries(provider.deps.db, { account: 'a', limit: 10 })).toMatchObject([{ id, state: 'delivered' }])
+    expect((await searchDeliveries(provider.deps.db, { account: 'a', limit: 10 })).rows).toMatchObject([{ id, standing: 'delivered' }])
   })
 
   it('is refused for a delivery that is on its way, and for an unknown one', async () => {
