@@ -27,7 +27,8 @@ export type ApiDeps = SubmitDeps & {
   identify: Identify
 }
 
-type Handler = (req: Request, res: Response, caller: Caller) => void | Promise<void>
+/** `signal` aborts when the answer has been given up. */
+type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
 /** The API listener: /v1 as the spec says, media; health is answered before it (runtime/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
@@ -55,7 +56,7 @@ function v1(deps: ApiDeps): Router {
   const available = createAvailability(deps.logger)
   const as = (handler: Handler, scope?: Scope): RequestHandler => {
     const answer = withCaller(deps, handler, scope)
-    return (req, res) => available(() => answer(req, res))
+    return (req, res) => available((signal) => answer(req, res, signal))
   }
   const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
   const nothing = as((req, res) => void notFound(req, res, () => {}))
@@ -66,7 +67,7 @@ function v1(deps: ApiDeps): Router {
   router.post('/models/:model', as(createGeneration(deps), 'generate'))
   router.get('/models/:model', as(showModel)).all('/models/:model', only('GET', 'HEAD', 'POST'))
   router.get('/requests/:id/status', as(showStatus(deps))).all('/requests/:id/status', only('GET', 'HEAD'))
-  router.post('/requests/:id/cancel', as(cancel(deps)))
+  router.post('/requests/:id/cancel', as(cancel(deps), deps.settings.cancelEndpoint ? 'generate' : undefined))
   if (deps.settings.cancelEndpoint) router.all('/requests/:id/cancel', only('POST'))
   router.get('/requests/:id', as(showResult(deps))).all('/requests/:id', only('GET', 'HEAD'))
   router.get(
@@ -80,9 +81,9 @@ function v1(deps: ApiDeps): Router {
 
 /** Identifies, counts against the rate limits, checks the scope; only then comes the route (spec, Authentication). */
 function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
-  return async (req: Request, res: Response): Promise<void> => {
+  return async (req: Request, res: Response, signal: AbortSignal): Promise<void> => {
     res.set('Cache-Control', 'no-store')
-    const apiKey = readApiKey(req.headers)
+    const apiKey = readApiKey(req)
     const identified = apiKey === undefined ? null : await deps.identify(apiKey)
     if (identified === null) throw invalidApiKey()
     proveConnection(req.socket)
@@ -91,7 +92,7 @@ function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
     if (scope && !caller.scopes.includes(scope)) {
       throw new HttpError(403, 'insufficient_scope', `this API key does not have the scope ${scope}`)
     }
-    await handler(req, res, caller)
+    await handler(req, res, caller, signal)
   }
 }
 
@@ -119,10 +120,11 @@ const estimate: Handler = async (req, res, caller) => {
 }
 
 function createGeneration(deps: ApiDeps): Handler {
-  return async (req, res, caller) => {
+  return async (req, res, caller, signal) => {
     const body = await readBody(req, res, submitBodySchema)
+    signal.throwIfAborted()
     const idempotencyKey = readIdempotencyKey(req.get('idempotency-key'))
-    res.json(await submit(deps, { caller, slug: param(req, 'model'), body, idempotencyKey }))
+    res.json(await submit(deps, { caller, slug: param(req, 'model'), body, idempotencyKey, signal }))
   }
 }
 
@@ -142,10 +144,11 @@ function showResult(deps: ApiDeps): Handler {
 
 /** Off by default: the public contract has no cancel (spec, Cancel; CONTRACT, cancel). */
 function cancel(deps: ApiDeps): Handler {
-  return async (req, res, caller) => {
+  return async (req, res, caller, signal) => {
     if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})
     const lookup = lookupOf(req)
     const { request_id: id } = await readStatus(deps, caller, lookup)
+    signal.throwIfAborted()
     if (!(await cancelRequest(deps.db, id, true, deps.clock()))) {
       throw new HttpError(409, 'not_cancelable', 'only a request that is IN_QUEUE can be canceled')
     }

@@ -8,16 +8,22 @@ const maxInFlight = 2000
 const deadlineMs = 10_000
 const retryAfterSeconds = 5
 
-/** Runs the work behind an answer under a bound and a deadline; what is not the caller's fault is 503 with Retry-After. */
+/**
+ * Runs the work behind an answer under a bound and a deadline; what is not the
+ * caller's fault is 503 with Retry-After. The signal aborts with the deadline:
+ * work that goes on must not write what was answered 503.
+ */
 export function createAvailability(logger: Logger) {
   let inFlight = 0
-  return async function available(work: () => Promise<void>): Promise<void> {
+  return async function available(work: (signal: AbortSignal) => Promise<void>): Promise<void> {
     if (inFlight >= maxInFlight) throw unavailable('too many requests are being answered at this moment')
     inFlight += 1
-    const running = work().finally(() => (inFlight -= 1))
+    const late = new AbortController()
+    const running = work(late.signal).finally(() => (inFlight -= 1))
     try {
       await withDeadline(running, deadlineMs, 'the answer')
     } catch (error) {
+      late.abort(error)
       if (!(error instanceof DeadlineError || isOutage(error))) throw error
       logger.warn({ err: error }, 'answered 503: the database did not answer')
       throw unavailable('the service cannot be reached at this moment')

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { HttpError } from '../../runtime/http/http.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -108,6 +108,8 @@ export async function pruneExpiredKeys(db: Database, limit: number, now: Date): 
   return rows.length
 }
 
-function cutoff(now: Date): string {
-  return new Date(now.getTime() - retentionMs).toISOString()
+/** By the earlier of two clocks: a key that one process forgets, because its host's has run ahead, would charge a retry again. */
+function cutoff(now: Date): SQL {
+  const age = sql`${retentionMs / 1000}::int * interval '1 second'`
+  return sql`(least(${now.toISOString()}::timestamptz, now()) - ${age})`
 }

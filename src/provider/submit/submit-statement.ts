@@ -1,8 +1,8 @@
 import postgres from 'postgres'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../runtime/postgres/errors.ts'
+import { clientOf, type Database, databaseOn } from '../../runtime/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { reserveEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
@@ -41,7 +41,7 @@ export type SubmitOutcome =
   /** Another submit with the same key was written since it was looked up. */
   | { kind: 'key_taken' }
 
-/** In Postgres, and shorter than the caller waits: what was answered 503 is not written later. */
+/** In Postgres, and shorter than the caller waits: what has waited for its account for so long is not written. */
 const lockTimeoutMs = 8000
 
 /**
@@ -55,16 +55,36 @@ const lockTimeoutMs = 8000
  *   job by one place for each account that is waiting.
  * - A key that was taken meanwhile violates the primary key of
  *   idempotency_keys, which undoes all of it.
+ *
+ * Nothing is sent for a caller who was given up (`signal`) while a connection
+ * was waited for.
  */
-export async function writeSubmission(db: Database, submission: Submission, now: Date): Promise<SubmitOutcome> {
+export async function writeSubmission(db: Database, submission: Submission, now: Date, signal?: AbortSignal): Promise<SubmitOutcome> {
   try {
-    const rows = await db.execute<{ mine: boolean; written: boolean }>(statement(submission, now.toISOString()))
+    const rows = await runInTime(db, statement(submission, now.toISOString()), signal)
     const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)
     if (!mine) return { kind: 'in_progress' }
     return { kind: written ? 'accepted' : 'insufficient_credits' }
   } catch (error) {
     if (isKeyTaken(error)) return { kind: 'key_taken' }
     throw error
+  }
+}
+
+/** On a connection that is waited for first: a statement that the driver has queued is run however late. */
+async function runInTime(db: Database, query: SQL, signal: AbortSignal | undefined) {
+  const connection = await clientOf(db).reserve()
+  let usable = true
+  if (signal?.aborted) connection.release()
+  signal?.throwIfAborted()
+  try {
+    return await databaseOn(connection).execute<{ mine: boolean; written: boolean }>(query)
+  } catch (error) {
+    // A lost connection goes back to the pool by itself, to be opened again.
+    usable = !isConnectionLost(error) && !isNoAnswer(error)
+    throw error
+  } finally {
+    if (usable) connection.release()
   }
 }
 

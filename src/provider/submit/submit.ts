@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
+import { withDeadline } from '../../runtime/deadline.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Resolve } from '../../runtime/outward/resolver.ts'
@@ -31,13 +32,22 @@ export type SubmitDeps = {
   onQueued: (environment: Environment) => void
 }
 
-export type SubmitRequest = { caller: Caller; slug: string; body: SubmitBody; idempotencyKey: string | undefined }
+export type SubmitRequest = {
+  caller: Caller
+  slug: string
+  body: SubmitBody
+  idempotencyKey: string | undefined
+  /** Nothing is written once it has aborted: the caller has been told to try again. */
+  signal?: AbortSignal
+}
 
 const maxRaces = 5
+/** Of the caller's ten seconds; the request stands by then, and is not refused for it. */
+const positionMs = 5000
 
 /** `POST /v1/models/{model}` (spec, submit). */
 export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<Submitted> {
-  const { caller, slug, body, idempotencyKey } = request
+  const { caller, slug, body, idempotencyKey, signal } = request
   const fingerprint = fingerprintOf({ model: slug, input: body.input, webhookUrl: body.webhook_url })
   const idempotency = idempotencyKey === undefined ? undefined : { key: idempotencyKey, fingerprint }
   // A retry gets its first answer, even when the model has been switched off since.
@@ -52,7 +62,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 
   for (let race = 1; race <= maxRaces; race += 1) {
     const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
-    const outcome = await writeSubmission(deps.db, submission, deps.clock())
+    const outcome = await writeSubmission(deps.db, submission, deps.clock(), signal)
     switch (outcome.kind) {
       case 'accepted':
         return accepted(deps, submission)
@@ -75,16 +85,27 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 
 /** The position is read when the request stands in the queue; the worker is woken after that, so that it is seldom gone already. */
 async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
-  const { requestId, accountId, environment, cost, idempotency } = submission
+  const { requestId, environment, cost } = submission
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
-  try {
-    const status = await deps.statusReader({ requestId, accountId, environment, withLogs: false })
-    const position = status?.queue_position ?? 0
-    if (idempotency) await rememberPosition(deps.db, { accountId, environment, key: idempotency.key }, position)
-    return answer(deps, requestId, { cost, queued: true, position })
-  } finally {
-    deps.onQueued(environment)
-  }
+  const position = await withDeadline(positionOf(deps, submission), positionMs, 'reading the position in the queue').catch(
+    (error: unknown) => {
+      // Its credits are reserved: an answer with a position that is not known is better than none.
+      deps.logger.warn({ err: error, request_id: requestId }, 'submitted without a word of its position')
+      return 0
+    },
+  )
+  deps.onQueued(environment)
+  return answer(deps, requestId, { cost, queued: true, position })
+}
+
+async function positionOf(
+  { db, statusReader }: SubmitDeps,
+  { requestId, accountId, environment, idempotency }: Submission,
+): Promise<number> {
+  const status = await statusReader({ requestId, accountId, environment, withLogs: false })
+  const position = status?.queue_position ?? 0
+  if (idempotency) await rememberPosition(db, { accountId, environment, key: idempotency.key }, position)
+  return position
 }
 
 type Checked = { input: Input; webhookUrl: string | undefined; idempotency: Submission['idempotency'] }

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { createAvailability } from '../../../src/provider/api/availability.ts'
 import { HttpError } from '../../../src/runtime/http/http.ts'
 import { NoAnswerError } from '../../../src/runtime/postgres/errors.ts'
@@ -32,6 +32,27 @@ it('answers 503 at once beyond 2,000 at the same time, and goes on as soon as on
   await Promise.all([available(one), failureOf(available(failing))])
   held.forEach(({ resolve }) => resolve())
   await Promise.allSettled(running)
+})
+
+it('tells the work that goes on that its answer has been given up', async () => {
+  vi.useFakeTimers()
+  onTestFinished(() => void vi.useRealTimers())
+  const available = createAvailability(watchedLogger().logger)
+  const body = Promise.withResolvers<void>()
+  let written = 0
+  const submit = () =>
+    available(async (signal) => {
+      await body.promise
+      signal.throwIfAborted()
+      written += 1
+    })
+  const late = failureOf(submit())
+  await vi.advanceTimersByTimeAsync(10_000)
+  expect(await late).toMatchObject(unavailable)
+  const inTime = submit()
+  body.resolve()
+  await inTime
+  expect(written).toBe(1)
 })
 
 it('takes what is the fault of Postgres for 503, and nothing else', async () => {

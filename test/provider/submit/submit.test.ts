@@ -1,5 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { submit as submitTo, type SubmitDeps } from '../../../src/provider/submit/submit.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
@@ -271,5 +274,68 @@ describe('visibility', () => {
     expect((await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body.status).toBe(
       'COMPLETED',
     )
+  })
+})
+
+describe('a submit', () => {
+  const late = () => new Error('its answer was given up')
+
+  /** In this process, with parts of it changed. */
+  async function submitting(changes: Partial<SubmitDeps>, signal: AbortSignal) {
+    const { id: keyId, account: accountId } = await provider.createKey({ environment: 'live' })
+    await provider.grant(accountId, 10)
+    const deps: SubmitDeps = {
+      db: provider.deps.db,
+      settings: provider.settings,
+      clock: () => new Date(),
+      random: () => 0.5,
+      resolve: async () => ['8.8.8.8'],
+      statusReader: async () => null,
+      logger: createLogger('silent'),
+      onQueued: () => {},
+      ...changes,
+    }
+    const caller = { keyId, accountId, environment: 'live' as const, scopes: ['generate' as const], faults: null, activations: {} }
+    const body = { input: { prompt: 'x' }, webhook_url: 'https://hooks.example/x' }
+    const submitted = submitTo(deps, { caller, slug: 'aurora-image', body, idempotencyKey: undefined, signal })
+    const written = async () => (await provider.database.sql`select id from provider.requests where account_id = ${accountId}`).length
+    return { submitted, written }
+  }
+
+  it('is not written when its answer was given up while webhook_url was looked up', async () => {
+    const controller = new AbortController()
+    const resolve = async () => {
+      controller.abort(late())
+      return ['8.8.8.8']
+    }
+    const { submitted, written } = await submitting({ resolve }, controller.signal)
+    await expect(submitted).rejects.toThrow('given up')
+    expect(await written()).toBe(0)
+  })
+
+  it('is not written when its answer was given up while it waited for a connection', async () => {
+    const pool = createPool({ url: provider.database.url, max: 1 })
+    onTestFinished(() => pool.close())
+    const held = await pool.client.reserve()
+    const controller = new AbortController()
+    const { submitted, written } = await submitting({ db: pool.db }, controller.signal)
+    const failure = submitted.catch((error: unknown) => error)
+    // Long after it began to wait.
+    await provider.database.sql`select pg_sleep(0.1)`
+    controller.abort(late())
+    held.release()
+    expect(await failure).toMatchObject({ message: expect.stringContaining('given up') })
+    expect(await written()).toBe(0)
+    // The connection that it did not use is there for the next.
+    expect(await pool.client`select 1`).toHaveLength(1)
+  })
+
+  it('that stands is answered with position 0 where the position cannot be read', async () => {
+    const statusReader = async () => {
+      throw new Error('no connection')
+    }
+    const { submitted, written } = await submitting({ statusReader }, new AbortController().signal)
+    expect(await submitted).toMatchObject({ status: 'IN_QUEUE', queue_position: 0, cost: 4 })
+    expect(await written()).toBe(1)
   })
 })
