@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { HttpError } from '../../runtime/http/http.ts'
 import { createNaturalBatch } from '../../runtime/natural-batch.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
@@ -15,7 +15,8 @@ const maxKeyLength = 200
  * Undefined when there is none, when two credentials disagree, or when it cannot
  * be one of ours: that costs Postgres nothing.
  */
-export function readApiKey(headers: IncomingHttpHeaders): string | undefined {
+export function readApiKey({ headers, rawHeaders }: Pick<IncomingMessage, 'headers' | 'rawHeaders'>): string | undefined {
+  if (disagreesOnAuthorization(rawHeaders)) return undefined
   const authorization = headers.authorization
   const fromAuthorization = authorization === undefined ? undefined : (authorizationPattern.exec(authorization)?.[1] ?? '')
   const custom = headers['x-api-key']
@@ -23,6 +24,19 @@ export function readApiKey(headers: IncomingHttpHeaders): string | undefined {
   if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
   const key = fromAuthorization ?? fromCustom
   return key !== undefined && key.length <= maxKeyLength && isKeyShaped(key) ? key : undefined
+}
+
+/** Node keeps the first of several and says nothing of the others. */
+function disagreesOnAuthorization(rawHeaders: readonly string[]): boolean {
+  let first: string | undefined
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? ''
+    if (name.length !== 13 || name.toLowerCase() !== 'authorization') continue
+    const value = rawHeaders[at + 1] ?? ''
+    if (first !== undefined && first !== value) return true
+    first = value
+  }
+  return false
 }
 
 export function invalidApiKey(): HttpError {

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import http from 'node:http'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { revokeKey } from '../../../src/provider/operating/commands.ts'
 import { errorEnvelopeSchema } from '../../../src/wire/schemas.ts'
@@ -38,6 +40,20 @@ describe('credentials', () => {
     const answer = await account(headers())
     expect(answer).toMatchObject({ status: 401, body: { error: { type: 'invalid_request_error', code: 'invalid_api_key' } } })
     expect([...answer.headers.keys()].filter((name) => name.startsWith('ratelimit'))).toEqual([])
+  })
+
+  it('refuses two Authorization headers that disagree, and takes two that are the same', async () => {
+    const both = async (first: string, second: string) => {
+      const { hostname, port } = new URL(provider.url)
+      const headers = ['host', `${hostname}:${port}`, 'connection', 'close', 'authorization', first, 'Authorization', second]
+      const [answer] = await once(http.get({ hostname, port, path: '/v1/account', headers }), 'response')
+      answer.resume()
+      return answer.statusCode
+    }
+    const good = `Bearer ${key.api_key}`
+    expect(await both(good, good)).toBe(200)
+    expect(await both(good, 'Bearer service_test_other')).toBe(401)
+    expect(await both('Bearer service_test_other', good)).toBe(401)
   })
 
   it('refuses a revoked key from the next request on', async () => {
