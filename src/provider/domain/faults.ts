@@ -32,3 +32,11 @@ export type Faults = z.infer<typeof faultsSchema>
 export function strikes(shareOfAll: number | undefined, random: () => number): boolean {
   return shareOfAll !== undefined && random() < shareOfAll
 }
+
+/** How a request ends badly, if it does: one draw, since both are shares of the same requests. Where they are more than all, `failed` goes first. */
+export function badEndingOf(faults: Faults | null, random: () => number): 'failed' | 'canceled' | undefined {
+  const { failed = 0, canceled = 0 } = faults ?? {}
+  const drawn = random()
+  if (drawn < failed) return 'failed'
+  return drawn < failed + canceled ? 'canceled' : undefined
+}

@@ -17,7 +17,7 @@ export type EngineHost = {
   close: () => void
 }
 
-type Run = { report: Report; resolve: (output: Output) => void; reject: (error: Error) => void }
+type Run = { by: ChildProcess; report: Report; resolve: (output: Output) => void; reject: (error: Error) => void }
 
 /** Runs engines in a process of their own, started when first needed and again after it has died. */
 export function createEngineHost({ settings, logger }: { settings: EngineSettings | undefined; logger: Logger }): EngineHost {
@@ -53,12 +53,28 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
       windowsHide: true,
     })
     started.on('message', onMessage)
-    started.on('error', (error) => logger.error({ err: error }, 'the engine process does not take orders'))
+    let lost = 0
+    const end = (how: string) => {
+      if (child === started) child = undefined
+      for (const [id, run] of runs) {
+        if (run.by !== started) continue
+        runs.delete(id)
+        lost += 1
+        run.reject(new Error(`the engine process ended (${how})`))
+      }
+    }
+    started.on('error', (error) => {
+      logger.error({ err: error }, 'the engine process does not take orders')
+      // One that could not be started never exits.
+      if (started.pid === undefined) end(error.message)
+    })
+    started.once('disconnect', () => {
+      end('its channel is closed')
+      started.kill('SIGKILL')
+    })
     started.once('exit', (code, signal) => {
-      if (child !== started) return
-      child = undefined
-      if (runs.size > 0) logger.error({ code, signal, generations: runs.size }, 'the engine process has died with generations')
-      for (const run of runs.values()) run.reject(new Error(`the engine process ended (${signal ?? code})`))
+      end(String(signal ?? code))
+      if (lost > 0) logger.error({ code, signal, generations: lost }, 'the engine process has died with generations')
     })
     tell(started, { kind: 'settings', settings })
     return started
@@ -66,7 +82,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
 
   const run: EngineHost['run'] = async (engine, job, report, signal) => {
     signal.throwIfAborted()
-    const to = (child ??= start())
+    const to = child?.connected ? child : (child = start())
     const id = ++lastRun
     const { promise, resolve, reject } = Promise.withResolvers<Output>()
     const abort = () => {
@@ -74,7 +90,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
       // Engines stop soon after; nobody waits for them.
       reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
     }
-    runs.set(id, { report, resolve, reject })
+    runs.set(id, { by: to, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
     tell(to, { kind: 'run', run: id, engine, job: { ...job, input: { ...job.input } } })
     try {

@@ -43,11 +43,24 @@ function imageCount({ input }: SandboxPlace): number {
   return typeof count === 'number' ? Math.min(Math.max(1, Math.trunc(count)), sampleImages.length) : 1
 }
 
-const loaded = new Map<string, Promise<Buffer>>()
+const load = createLoader((file) => fs.readFile(file))
+
+/** Reads each file once; what could not be read is read again by whoever asks next. */
+export function createLoader(read: (file: string) => Promise<Buffer>): (file: string) => Promise<Buffer> {
+  const loaded = new Map<string, Promise<Buffer>>()
+  return async (file) => {
+    const bytes = loaded.get(file) ?? read(file)
+    loaded.set(file, bytes)
+    try {
+      return await bytes
+    } catch (error) {
+      if (loaded.get(file) === bytes) loaded.delete(file)
+      throw error
+    }
+  }
+}
 
 async function storeSample({ mediaDir, mediaUrl }: SandboxPlace, name: string, extension: MediaExtension): Promise<string> {
   const file = path.join(samplesDir, `${name}.${extension}`)
-  const bytes = loaded.get(file) ?? fs.readFile(file)
-  loaded.set(file, bytes)
-  return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, await bytes)
+  return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, await load(file))
 }

@@ -4,7 +4,7 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { findModel } from '../catalog/catalog.ts'
-import { strikes } from '../domain/faults.ts'
+import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
 import { EngineError } from '../engines/engine.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
@@ -35,10 +35,13 @@ export type JobDeps = {
 /** Runs one claimed request to its end, or lets go of it. `cut` aborts when the process must end. */
 export async function runJob(deps: JobDeps, claimed: ClaimedRequest, cut: AbortSignal): Promise<void> {
   const progress = createJobProgress(deps, claimed)
-  const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs)])
+  const signal = AbortSignal.any([cut, progress.lost, AbortSignal.timeout(jobTimeoutMs + waitMsOf(claimed))])
   try {
     const ending = await endingOf(deps, claimed, progress.report, signal)
-    await progress.close()
+    await progress.close().catch((error: unknown) => {
+      // What it ends with matters more than the last line of its logs.
+      deps.logger.warn({ err: error, request_id: claimed.id }, 'the last progress of a generation was not written')
+    })
     if (ending.kind === 'retry') return await retry(deps, claimed, ending.pauseMs)
     await finish(deps, claimed, ending)
   } catch (error) {
@@ -89,6 +92,11 @@ async function generate(
   return engines.run(engineNameOf(model), { requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
 }
 
+/** So long a rehearsal waits for nothing but its fault; that is no part of its deadline. */
+function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
+  return (faults?.slow_seconds ?? 0) * 1000
+}
+
 /** A sandbox request whose key has faults set: slow, or a bad end. */
 async function rehearse(
   { mediaDir, mediaUrl, random }: JobDeps,
@@ -97,13 +105,14 @@ async function rehearse(
   signal: AbortSignal,
 ): Promise<Ending> {
   await report(0, 'rehearsing in the sandbox')
-  const stepMs = ((faults?.slow_seconds ?? 0) * 1000) / 10
+  const stepMs = waitMsOf({ faults }) / 10
   for (let step = 1; step <= 10 && stepMs > 0; step += 1) {
     await delay(stepMs, undefined, { signal })
     await report(step * 10)
   }
-  if (strikes(faults?.failed, random)) return failed('the generation failed: a fault that is set for this sandbox key')
-  if (strikes(faults?.canceled, random)) return { kind: 'canceled' }
+  const bad = badEndingOf(faults, random)
+  if (bad === 'failed') return failed('the generation failed: a fault that is set for this sandbox key')
+  if (bad === 'canceled') return { kind: 'canceled' }
   const model = findModel(slug)
   if (model === undefined) return failed('the model is no longer offered')
   return { kind: 'completed', output: await sandboxOutput(model.type, { mediaDir, mediaUrl, model: slug, input }) }

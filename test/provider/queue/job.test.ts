@@ -1,14 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { pino } from 'pino'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
 import { engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
 import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
 import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
-import { runJob } from '../../../src/provider/queue/job.ts'
+import { type JobDeps, runJob } from '../../../src/provider/queue/job.ts'
 import { claimRequests } from '../../../src/provider/queue/requests.ts'
-import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
+import { type Submission, writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
 import { type Answer, picture, sendJson, startImagesService } from '../engines/images-service.ts'
@@ -17,8 +18,10 @@ const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
 
+type Changes = Partial<Pick<Submission, 'environment' | 'faults'>> & { random?: () => number; engines?: JobDeps['engines'] }
+
 /** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
-async function requestOf(answer: Answer) {
+async function requestOf(answer: Answer, { environment = 'live', faults = null, random = () => 0.5, engines: own }: Changes = {}) {
   const database = await withTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   onTestFinished(close)
@@ -32,20 +35,20 @@ async function requestOf(answer: Answer) {
   const engines = createEngineHost({ settings, logger })
   onTestFinished(engines.close)
 
-  const keyId = (await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).id
+  const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
   await grantCredits(deps, { account: 'a', credits: 10 })
   const id = randomUUID()
-  const common = { requestId: id, accountId: 'a', keyId, environment: 'live' as const, model: 'aurora-image', cost: '4' }
+  const common = { requestId: id, accountId: 'a', keyId, environment, model: 'aurora-image', cost: '4' }
   const input = { prompt: 'a bay', num_images: 1, aspect_ratio: '1:1', resolution: '1k', output_format: 'png' }
-  const rest = { webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
+  const rest = { webhookUrl: undefined, faults, idempotency: undefined, completed: undefined }
   await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
 
   const job = {
     db: deps.db,
-    engines,
+    engines: own ?? engines,
     logger,
     leaseMs: 10_000,
-    random: () => 0.5,
+    random,
     engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model, settings),
     mediaDir: await temporaryFolder(),
     mediaUrl: 'http://127.0.0.1/media',
@@ -54,15 +57,19 @@ async function requestOf(answer: Answer) {
   const run = async () => {
     now += pauseMs
     const at = new Date(now)
-    const claim = { environment: 'live' as const, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
+    const claim = { environment, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
     for (const claimed of await claimRequests(deps.db, claim))
       await runJob({ ...job, clock: () => at }, claimed, new AbortController().signal)
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     const [account] = await database.sql`select available from provider.accounts`
     return { ...row, balance: Number(account?.['available']) }
   }
-  return { run, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
+  return { run, db: deps.db, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
 }
+
+/** One request of a sandbox key that has these faults. */
+const rehearsalOf = (faults: Faults, drawn: number) =>
+  requestOf(() => expect.fail('no service is asked'), { environment: 'sandbox', faults, random: () => drawn })
 
 it('tries again when the service was busy, and writes down why', async () => {
   let calls = 0
@@ -89,4 +96,34 @@ it('fails at once what another attempt would not mend', async () => {
   const { run, log } = await requestOf(({ response }) => sendJson(response, { error: 'no bays, says the whisperer' }, 400))
   expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the image service refused this input', balance: 10 })
   expect(log()).toContain('says the whisperer')
+})
+
+it('keeps what was made when the connection breaks as the last progress is written', async () => {
+  const engines: JobDeps['engines'] = {
+    run: async (_engine, _job, report) => {
+      // The first is written at once, the second when the generation has ended.
+      await report(10, 'begins')
+      await report(90, 'ends')
+      vi.spyOn(db, 'execute').mockRejectedValueOnce(Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' }))
+      return { images: [{ url: 'http://127.0.0.1/media/1.png', width: 1, height: 1 }] }
+    },
+  }
+  const { run, db, log } = await requestOf(() => expect.fail('no service is asked'), { engines })
+  expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
+  expect(log()).toContain('CONNECTION_CLOSED')
+})
+
+it('does not count what a fault makes it wait to the 15 minutes of a generation', async () => {
+  const timeout = AbortSignal.timeout.bind(AbortSignal)
+  const timeouts = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(ms - 15 * 60_000 + 300))
+  onTestFinished(() => timeouts.mockRestore())
+  const { run } = await rehearsalOf({ slow_seconds: 0.4 }, 0.5)
+  expect(await run()).toMatchObject({ status: 'COMPLETED' })
+})
+
+it('takes the shares that fail and that are canceled of the same requests: half and half are all', () => {
+  const endings = (failed: number, canceled: number) => [0, 0.49, 0.5, 0.99].map((drawn) => badEndingOf({ failed, canceled }, () => drawn))
+  expect(endings(0.5, 0.5)).toEqual(['failed', 'failed', 'canceled', 'canceled'])
+  expect(endings(0, 0.5)).toEqual(['canceled', 'canceled', undefined, undefined])
+  expect(endings(1, 1)).toEqual(['failed', 'failed', 'failed', 'failed'])
 })
