@@ -24,7 +24,7 @@ const actions: Record<string, Action> = {
     return printFacts({ ...created, scopes: created.scopes.join(',') })
   },
   'keys list': async (deps, _words, { account, json }) => {
-    const keys = await provider.listKeys(deps, { account })
+    const keys = await allKeys(deps, account)
     if (json) return printJson(keys)
     return printTable(
       ['id', 'account', 'name', 'environment', 'scopes', 'key', 'state'],
@@ -126,6 +126,15 @@ async function withProvider(
       await close()
     }
   })
+}
+
+async function allKeys(deps: CommandDeps, account: string | undefined): Promise<Awaited<ReturnType<typeof provider.listKeys>>> {
+  const all: Awaited<ReturnType<typeof provider.listKeys>> = []
+  for (;;) {
+    const page = await provider.listKeys(deps, { account, before: all.at(-1)?.id })
+    all.push(...page)
+    if (page.length < provider.keysAPage) return all
+  }
 }
 
 async function switchModel(

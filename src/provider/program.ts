@@ -103,7 +103,7 @@ async function startListening({ settings, logger, db, asking, prepared }: Parts 
   const wake = { onQueued: background.onQueued }
   const submitting = { db, settings, clock, random, resolve, logger, statusReader, ...wake }
   const api = createApi({ ...submitting, identify })
-  const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey })
+  const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey, onDue: background.onDue })
   const listeners: Listener[] = []
   try {
     const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
@@ -150,10 +150,12 @@ function startBackground({ settings, logger, db, prepared: after }: Parts, signa
   const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)
 
   const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, after, logger, signal })
+  // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
+  const tickMs = settings.dispatchIntervalMs * 0.8
+  const dispatcherLoop = startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: tickMs, after, logger, signal })
   const loops = [
     workerLoop,
-    // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
-    startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: settings.dispatchIntervalMs * 0.8, after, logger, signal }),
+    dispatcherLoop,
     startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, after, logger, signal }),
   ]
   const ended = async () => {
@@ -165,5 +167,5 @@ function startBackground({ settings, logger, db, prepared: after }: Parts, signa
     worker.note(environment)
     workerLoop.wake()
   }
-  return { onQueued, ended, abandon: engines.close }
+  return { onQueued, onDue: dispatcherLoop.wake, ended, abandon: engines.close }
 }

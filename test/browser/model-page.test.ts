@@ -1,18 +1,24 @@
-import type { Browser } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { long } from '../chaos/length.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
+import { startWebhookCatcher } from '../provider/support/webhook-catcher.ts'
 import { launchBrowser } from '../support/browser.ts'
-import { expectGoodLooks, openPage } from './support/console.ts'
+import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone } from './support/console.ts'
+import { wideViewport } from './support/lent-pages.ts'
 
 let browser: Browser
 let provider: TestProvider
+let catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
 beforeAll(async () => {
   browser = await launchBrowser()
-  provider = await startTestProvider()
+  catcher = await startWebhookCatcher((_one, res) => void res.writeHead(503).end('<h1>away</h1> for a while'))
+  provider = await startTestProvider({ webhookAllow: [catcher.origin] })
 }, 120_000)
 afterAll(async () => {
   await browser.close()
   await provider.stop()
+  await catcher.close()
 })
 
 it('from a model to its price, its run and its picture, each pressed once', async () => {
@@ -43,9 +49,50 @@ it('from a model to its price, its run and its picture, each pressed once', asyn
   expect(rows).toEqual([{ status: 'COMPLETED', cost: '4' }])
 }, 90_000)
 
+/** Wide, and within a phone; long: in all. */
+async function glance(page: Page, name: string): Promise<void> {
+  if (long || process.env['SHOTS'] !== undefined) return expectGoodLooks(page, name)
+  await expectAccessible(page)
+  await page.setViewportSize(phone)
+  await expectNoOverflow(page)
+  await page.setViewportSize(wideViewport)
+}
+
+it('a test is sent with one press, and its page says what came back', async () => {
+  await provider.createKey({ account: 'studio', name: 'hooks' })
+  const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
+  await page.getByRole('link', { name: 'Send a test…' }).click()
+  await page.getByLabel('URL').fill(`${catcher.origin}/hook`)
+  await glance(page, 'developer-test')
+  await page.getByRole('button', { name: 'Send a test' }).click()
+  await page.waitForURL(/deliveries\/[0-9a-f]{8}-/)
+  await page.getByRole('status').getByText('Answered 503: the receiver failed.').waitFor()
+  await page.reload()
+  await glance(page, 'developer-delivery')
+  expect(catcher.caught).toHaveLength(1)
+  await page.getByRole('link', { name: 'Deliveries', exact: true }).click()
+  await page.getByRole('img', { name: 'answer: 503' }).waitFor()
+  await glance(page, 'developer-deliveries')
+  await page.getByRole('link', { name: 'Usage', exact: true }).click()
+  await page.getByText('As a table').click()
+  await expectGoodLooks(page, 'developer-usage')
+}, 60_000)
+
 it('the code that verifies a webhook is found from the deliveries', async () => {
   const page = await openPage(browser, `${provider.consoleUrl}/deliveries`)
   await page.getByRole('link', { name: 'How to verify a webhook' }).click()
   await page.getByRole('heading', { name: 'Python' }).waitFor()
   await expectGoodLooks(page, 'developer-verifying')
+})
+
+it('an account with its keys and the models fit a phone', async () => {
+  await provider.createKey({ account: 'studio', name: 'a key with quite a long name, as people give them', environment: 'sandbox' })
+  const page = await openPage(browser, provider.consoleUrl)
+  await glance(page, 'developer-accounts')
+  await page.getByRole('link', { name: 'studio', exact: true }).click()
+  await page.getByRole('heading', { name: 'Ledger' }).waitFor()
+  await glance(page, 'developer-account')
+  await page.getByRole('link', { name: 'Models', exact: true }).click()
+  await page.getByRole('heading', { name: 'Models' }).waitFor()
+  await glance(page, 'developer-models')
 })

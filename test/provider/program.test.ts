@@ -167,6 +167,21 @@ describe('the engine process', () => {
     expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
   })
 
+  it('that cannot be started fails its generations, and the next one tries again', async () => {
+    const { execPath } = process
+    const host = createEngineHost({ settings: undefined, logger })
+    onTestFinished(() => {
+      process.execPath = execPath
+      host.close()
+    })
+    const run = () => host.run('no-engine', job('/nowhere'), async () => {}, AbortSignal.timeout(5000))
+    process.execPath = '/nowhere/node'
+    const failures = await Promise.allSettled([run(), run()])
+    for (const failure of failures) expect(failure).toMatchObject({ reason: { message: expect.stringContaining('ENOENT') } })
+    process.execPath = execPath
+    await expect(run()).rejects.toThrow('no engine is installed')
+  })
+
   it('gets of the cores what the API and Postgres leave over', async () => {
     const { settings } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })

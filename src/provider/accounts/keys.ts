@@ -11,6 +11,7 @@ import { seal, sha256, unseal } from '../domain/secret-box.ts'
 import { openAccount } from './ledger.ts'
 
 const apiKeys = columnsOf(schema.apiKeys)
+const k = columnsOf(schema.apiKeys, 'k')
 
 export const scopes = ['generate', 'read'] as const
 export type Scope = (typeof scopes)[number]
@@ -81,17 +82,36 @@ export type KeyListing = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environme
   hint: string
 }
 
-/** Newest first; of one account, or of all. */
-export async function listKeys(db: Database, account?: string): Promise<KeyListing[]> {
+const listed = sql`${apiKeys.id}, ${apiKeys.account_id} as account, ${list(apiKeys, 'name', 'environment', 'scopes')}, ${apiKeys.key_hint} as hint,
+  ${list(apiKeys, 'faults', 'created_at', 'revoked_at')}`
+
+/** Of one account, or of all; `before` is the last key of the page before. */
+export type KeyPage = { account?: string | undefined; before?: string | undefined; limit: number }
+
+/** Newest first. */
+export async function listKeys(db: Database, { account, before, limit }: KeyPage): Promise<KeyListing[]> {
   const rows = answered(
     await db.execute<KeyListing>(sql`
-    select ${apiKeys.id}, ${apiKeys.account_id} as account, ${list(apiKeys, 'name', 'environment', 'scopes')}, ${apiKeys.key_hint} as hint,
-      ${list(apiKeys, 'faults', 'created_at', 'revoked_at')}
-    from provider.api_keys where ${account ?? null}::text is null or ${apiKeys.account_id} = ${account ?? null}
-    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc`),
+    select ${listed} from provider.api_keys
+    where (${account ?? null}::text is null or ${apiKeys.account_id} = ${account ?? null})
+      and (${before ?? null}::uuid is null or (${apiKeys.created_at}, ${apiKeys.id}) < (
+        select ${k.created_at}, ${k.id} from provider.api_keys k where ${k.id} = ${before ?? null}::uuid))
+    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc limit ${limit}::int`),
     'listing keys',
   )
-  return rows.map((row) => ({ ...row, created_at: iso(row.created_at), revoked_at: row.revoked_at && iso(row.revoked_at) }))
+  return rows.map(withTimes)
+}
+
+export async function readKey(db: Database, id: string): Promise<KeyListing | undefined> {
+  const rows = answered(
+    await db.execute<KeyListing>(sql`select ${listed} from provider.api_keys where ${apiKeys.id} = ${id}::uuid`),
+    'reading a key',
+  )
+  return rows.map(withTimes)[0]
+}
+
+function withTimes(row: KeyListing): KeyListing {
+  return { ...row, created_at: iso(row.created_at), revoked_at: row.revoked_at && iso(row.revoked_at) }
 }
 
 /** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */

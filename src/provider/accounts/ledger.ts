@@ -66,6 +66,17 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
   return row?.available ?? '0'
 }
 
+/** Whether what was granted with this reference is this very grant. */
+export async function isGranted(db: Database, { accountId, credits, reference }: Required<Grant>): Promise<boolean> {
+  const rows = answered(
+    await db.execute(sql`
+    select 1 from provider.ledger_entries where ${ledgerEntries.reference} = ${reference} and ${ledgerEntries.book} = 'available'
+      and ${ledgerEntries.account_id} = ${accountId} and ${ledgerEntries.amount} = ${credits}::numeric`),
+    'looking up a grant',
+  )
+  return rows.length > 0
+}
+
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
   const rows = answered(

@@ -20,16 +20,21 @@ export type RunnableKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environm
   available: string
 }
 
-/** Sandbox keys first, which charge nothing; the newest of each. */
-export async function listRunnableKeys(db: Database, limit: number): Promise<RunnableKey[]> {
-  return answered(
-    await db.execute<RunnableKey>(sql`
-    select ${list(k, 'id', 'name', 'environment')}, ${k.account_id} as account, ${k.key_hint} as hint, ${a.available}
-    from provider.api_keys k join provider.accounts a on ${a.id} = ${k.account_id}
-    where ${k.revoked_at} is null and 'generate' = any (${k.scopes})
-    order by ${k.environment} = 'live', ${k.created_at} desc, ${k.id} desc limit ${limit}::int`),
+/** The newest so many of each environment, and the wanted one however old it is; sandbox keys first, which charge nothing. */
+export async function listRunnableKeys(db: Database, limit: number, wanted?: string): Promise<{ keys: RunnableKey[]; isCut: boolean }> {
+  const rows = answered(
+    await db.execute<RunnableKey & { place: number }>(sql`
+    select * from (
+      select ${list(k, 'id', 'name', 'environment', 'created_at')}, ${k.account_id} as account, ${k.key_hint} as hint, ${a.available},
+        row_number() over (partition by ${k.environment} order by ${k.created_at} desc, ${k.id} desc)::int as place
+      from provider.api_keys k join provider.accounts a on ${a.id} = ${k.account_id}
+      where ${k.revoked_at} is null and 'generate' = any (${k.scopes})
+    ) runnable
+    where place <= ${limit + 1}::int or id = ${wanted ?? null}::uuid
+    order by environment = 'live', created_at desc, id desc`),
     'listing keys that may submit',
   )
+  return { keys: rows.filter(({ id, place }) => place <= limit || id === wanted), isCut: rows.some(({ place }) => place > limit) }
 }
 
 type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {

@@ -146,9 +146,9 @@ const cancel: ZodOpenApiOperationObject = {
   operationId: 'cancel',
   tags: ['Generations'],
   summary: 'Cancel a generation that is IN_QUEUE',
-  description: 'Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; then 404 no more.',
+  description: 'Needs the scope generate. Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; until then always 404.',
   requestParams: { path: schemas.requestPathSchema },
-  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }], 404, 409),
+  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }], 403, 404, 409),
 }
 
 const account: ZodOpenApiOperationObject = {

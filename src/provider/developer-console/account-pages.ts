@@ -4,27 +4,23 @@ import type { Markup } from '../../pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
-import { deliveryTable, entryTable } from './activity-pages.ts'
-import { accountLink, action, badge, confirmation, table, time } from './parts.ts'
-import type { AccountRow, EntryRow } from './reads.ts'
+import { entryTable } from './activity-pages.ts'
+import { deliveryTable } from './delivery-table.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, badge, confirmation, time } from './parts.ts'
+import { type AccountRow, accountsShown, type EntryRow } from './reads.ts'
 import type { ListedRequest } from './request-search.ts'
 import { requestTable } from './requests-page.ts'
 
 export function accountsPage(accounts: readonly AccountRow[]): Markup {
-  const rows = accounts.map(
-    ({ id, available, reserved, unfinished, keys }) =>
-      html`<tr>
-        <td>${accountLink(id)}</td>
-        <td class="number">${available}</td>
-        <td class="number">${reserved}</td>
-        <td class="number">${unfinished}</td>
-        <td class="number">${keys}</td>
-      </tr>`,
-  )
+  const numbers = ['Balance', 'Reserved', 'Unfinished requests', 'Keys'].map((head) => ({ head, kind: 'number' as const }))
+  const columns = [{ head: 'Account', kind: 'wide' as const }, ...numbers]
+  const rows = accounts.map(({ id, available, reserved, unfinished, keys }) => [accountLink(id), available, reserved, unfinished, keys])
   return html`<h1>Accounts</h1>
     <div class="columns">
       <section class="card">
-        ${table('Accounts', ['Account', 'Balance', 'Reserved', 'Unfinished requests', 'Keys'], rows, 'No account yet: the first key makes one.')}
+        ${accounts.length < accountsShown ? '' : html`<p class="soft">The newest ${accountsShown} accounts. An older one is found by its requests, and has its page at <span class="mono">/accounts/</span> and its name.</p>`}
+        ${listTable({ label: 'Accounts', columns, rows, empty: 'No account yet: the first key makes one.' })}
       </section>
       <section class="card">${newKeyForm('')}</section>
     </div>`
@@ -34,6 +30,8 @@ export type AccountView = {
   account: string
   available: string
   keys: readonly KeyListing[]
+  /** The last key's id, when there may be older ones. */
+  keysOlderThan: string | undefined
   entries: readonly EntryRow[]
   /** The last entry's id, when there are older ones. */
   olderThan: string | undefined
@@ -42,23 +40,39 @@ export type AccountView = {
   now: Date
 }
 
-export function accountPage({ account, available, keys, entries, olderThan, requests, deliveries, now }: AccountView): Markup {
+export function accountPage({
+  account,
+  available,
+  keys,
+  keysOlderThan,
+  entries,
+  olderThan,
+  requests,
+  deliveries,
+  now,
+}: AccountView): Markup {
   const here = `/accounts/${encodeURIComponent(account)}`
+  const of = new URLSearchParams({ account }).toString()
   return html`<h1>${account}</h1>
     <div class="tiles">
       <div class="tile"><b>${available}</b><span>credits to spend</span></div>
     </div>
-    <section class="card"><h2>API keys</h2>${keyTable(keys)}</section>
+    <section class="card"><h2>API keys</h2>${keyTable(keys)} ${keysOlderThan === undefined ? '' : html`<p><a href="${here}?keys_before=${keysOlderThan}">Older keys</a></p>`}</section>
     <section class="card columns">
       <div>${newKeyForm(account)}</div>
       <form method="post" action="${here}/credits">
         <h2>Grant credits</h2>
+        <input type="hidden" name="id" value="${randomUUID()}" autocomplete="off" />
         <label>Credits <input name="credits" inputmode="decimal" required /></label>
         <button>Grant</button>
       </form>
     </section>
     <section class="card"><h2>Requests</h2>${requestTable(requests, now)}</section>
-    <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
+    <section class="card">
+      <h2>Webhook deliveries</h2>
+      ${deliveryTable(deliveries)}
+      <p><a href="/deliveries?${of}">All of them</a> · <a href="/deliveries/test?${of}">Send a test…</a></p>
+    </section>
     <section class="card">
       <h2>Ledger</h2>
       ${entryTable(entries)} ${olderThan === undefined ? '' : html`<p><a href="${here}?before=${olderThan}">Older entries</a></p>`}
@@ -66,22 +80,25 @@ export function accountPage({ account, available, keys, entries, olderThan, requ
 }
 
 function keyTable(keys: readonly KeyListing[]): Markup {
-  const rows = keys.map(
-    ({ id, name, environment, scopes, hint, faults, created_at, revoked_at }) =>
-      html`<tr>
-        <td>${name}</td>
-        <td>${environment}</td>
-        <td class="mono">…${hint}</td>
-        <td>${scopes.join(', ')}</td>
-        <td class="mono">${faults === null ? '' : Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</td>
-        <td>${time(created_at)}</td>
-        <td><div class="inline">
-          ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${time(revoked_at)}`}
-          ${environment === 'sandbox' && revoked_at === null ? html`<a class="button" href="/keys/${id}/faults">Faults</a>` : ''}
-        </div></td>
-      </tr>`,
-  )
-  return table('API keys', ['Name', 'Environment', 'Key', 'Scopes', 'Faults', 'Created (UTC)', ''], rows, 'No key yet.')
+  const rows = keys.map(({ id, name, environment, scopes, hint, faults, created_at, revoked_at }) => [
+    name,
+    environment,
+    html`<span class="mono">…${hint}</span>`,
+    scopes.join(', '),
+    faults === null ? '' : html`<span class="mono">${Object.entries(faults).map(([fault, value]) => `${fault}=${value} `)}</span>`,
+    time(created_at),
+    html`<div class="inline">
+      ${revoked_at === null ? html`<a class="button quiet" href="/keys/${id}/revoke">Revoke…</a>` : html`revoked ${time(revoked_at)}`}
+      ${revoked_at === null ? html`<a class="button quiet" href="/deliveries/test?key=${id}">Send a test…</a>` : ''}
+      ${environment === 'sandbox' && revoked_at === null ? html`<a class="button" href="/keys/${id}/faults">Faults</a>` : ''}
+    </div>`,
+  ])
+  const columns = [
+    { head: 'Name', kind: 'wide' as const },
+    ...['Environment', 'Key', 'Scopes', 'Faults', 'Created (UTC)'].map((head) => ({ head })),
+    { head: '', kind: 'wide' as const },
+  ]
+  return listTable({ label: 'API keys', columns, rows, empty: 'No key yet.' })
 }
 
 function newKeyForm(account: string): Markup {

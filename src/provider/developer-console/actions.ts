@@ -11,7 +11,13 @@ import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
 import type { SubmitDeps } from '../submit/submit.ts'
 
-export type ConsoleDeps = commands.CommandDeps & SubmitDeps & { settings: ProviderSettings; logger: Logger }
+export type ConsoleDeps = commands.CommandDeps &
+  SubmitDeps & {
+    settings: ProviderSettings
+    logger: Logger
+    /** Tells this process's dispatcher that a delivery was put into the outbox that should not wait for the next tick. */
+    onDue: () => void
+  }
 
 const scopeSchema = z.enum(scopes)
 const newKeySchema = z.object({
@@ -23,7 +29,7 @@ const newKeySchema = z.object({
   scopes: z.union([z.array(scopeSchema), scopeSchema.transform((one) => [one])]).default([]),
 })
 const ofAccountSchema = z.object({ account: z.string() })
-const creditsSchema = z.object({ credits: z.string().trim() })
+const creditsSchema = z.object({ id: requestIdSchema.optional(), credits: z.string().trim() })
 const switchSchema = z.object({ slug: z.string(), environment: z.enum(environments), enabled: z.enum(['true', 'false']) })
 
 /** What the pages' forms do: the same functions as the command line, then back to the page. */
@@ -48,9 +54,9 @@ export function accountActions(deps: ConsoleDeps, showKey: (req: Request, res: R
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
   router.post('/accounts/:account/credits', readForm, async (req, res) => {
-    const { credits } = form(req, creditsSchema)
+    const { id, credits } = form(req, creditsSchema)
     const account = String(req.params['account'])
-    await commands.grantCredits(deps, { account, credits })
+    await commands.grantCredits(deps, { account, credits, id })
     res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
   })
   router.post('/requests/:id/cancel', async (req, res) => {
@@ -71,14 +77,14 @@ export const refuseNul: RequestHandler = (req, _res, next) => {
   next()
 }
 
+export function refuseNulIn(req: Request): void {
+  const values = Object.values(req.body ?? {}).flat()
+  if (values.some((value) => String(value).includes('\0'))) throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
+}
+
 function form<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
   const body: unknown = req.body
-  if (
-    Object.values(req.body ?? {})
-      .flat()
-      .some((value) => String(value).includes('\0'))
-  )
-    throw new HttpError(400, 'invalid_form', 'the form must not hold NUL')
+  refuseNulIn(req)
   const parsed = schema.safeParse(body)
   if (parsed.success) return parsed.data
   const [issue] = parsed.error.issues

@@ -5,7 +5,8 @@ import type { CatalogModel } from '../catalog/catalog-model.ts'
 import { catalogEntry } from '../catalog/catalog.ts'
 import type { ModelListing } from '../operating/commands.ts'
 import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
-import { accountLink, action, badge, table } from './parts.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, badge } from './parts.ts'
 import type { Snippet } from './snippets.ts'
 
 /** What somebody has filled in, or would begin with. */
@@ -21,6 +22,8 @@ export type ModelView = {
   model: CatalogModel
   switches: ModelListing
   keys: readonly RunnableKey[]
+  /** There are older ones besides. */
+  keysLeftOut: boolean
   filled: Filled
   problems: FieldProblems
   /** What is wrong with all of it. */
@@ -80,22 +83,23 @@ function environmentSwitch(slug: string, environment: 'live' | 'sandbox', enable
 function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogModel): Markup | '' {
   const names = Object.entries(multipliers)
   if (names.length === 0) return ''
-  const rows = names.flatMap(([name, byValue]) =>
-    Object.entries(byValue).map(([value, factor]) => html`<tr><td>${name}</td><td>${value}</td><td class="number">× ${factor}</td></tr>`),
-  )
+  const rows = names.flatMap(([name, byValue]) => Object.entries(byValue).map(([value, factor]) => [name, value, `× ${factor}`]))
+  const columns = [{ head: 'Parameter' }, { head: 'Value' }, { head: 'Factor', kind: 'number' as const }]
   return html`<details>
     <summary>How the price is made: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
-    ${table('Factors of the price', ['Parameter', 'Value', 'Factor'], rows, '')}
+    ${listTable({ label: 'Factors of the price', columns, rows, empty: '' })}
   </details>`
 }
 
-function runForm({ model, keys, filled, problems, problem, estimate }: ModelView): Markup {
+function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate }: ModelView): Markup {
   const here = `/models/${encodeURIComponent(model.slug)}`
   const ofEnvironment = (environment: string) => keys.filter((key) => key.environment === environment)
   const groups = [
     ['Sandbox: a sample at once, nothing is charged', ofEnvironment('sandbox')],
     ['Live: made and charged', ofEnvironment('live')],
   ] as const
+  // No other is put in its place: it might be another account's, and charge.
+  const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
   const wrong = (key: string) =>
     problems[key] === undefined ? '' : html`<p class="field-problem" id="${key}-problem">${problems[key]}</p>`
   const marked = (key: string) => (problems[key] === undefined ? '' : html`aria-invalid="true" aria-describedby="${key}-problem"`)
@@ -106,6 +110,7 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
     <div class="field">
       <label for="key">Account and key</label>
       <select id="key" name="key" required ${marked('key')}>
+        ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
         ${groups
           .filter(([, members]) => members.length > 0)
           .map(
@@ -114,6 +119,8 @@ function runForm({ model, keys, filled, problems, problem, estimate }: ModelView
             </optgroup>`,
           )}
       </select>
+      ${isGone && problems['key'] === undefined ? html`<p class="hint">The key that was asked for is not there, is revoked, or may not submit.</p>` : ''}
+      ${keysLeftOut ? html`<p class="hint">These are the newest keys: of an older one, begin at a request of its.</p>` : ''}
       ${wrong('key')}
     </div>
     ${inputFields(model, filled.texts, problems)}
@@ -135,6 +142,8 @@ function estimated({ credits, key }: NonNullable<ModelView['estimate']>): Markup
   const whose =
     key?.environment === 'live'
       ? html`${accountLink(key.account)} has ${key.available} to spend.`
-      : html`With a sandbox key nothing is charged.`
+      : key?.environment === 'sandbox'
+        ? html`With a sandbox key nothing is charged.`
+        : ''
   return html`<p class="notice" role="status"><b id="estimate">${credits}</b> credits. ${whose}</p>`
 }

@@ -19,7 +19,8 @@ import type { Show } from './parts.ts'
 import { readRequest } from './reads.ts'
 import { submitSnippets } from './snippets.ts'
 
-const keysShown = 200
+/** Of each environment. */
+const keysShown = 100
 /** The body of a submit may have as much. */
 const readFields = formReader('1mb')
 
@@ -30,12 +31,13 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   const { db, logger } = deps
 
   const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, { problems, problem, credits }: Outcome) => {
-    const [models, keys] = await Promise.all([commands.listModels(deps), listRunnableKeys(db, keysShown)])
+    const wanted = requestIdSchema.safeParse(filled.keyId).data
+    const [models, { keys, isCut }] = await Promise.all([commands.listModels(deps), listRunnableKeys(db, keysShown, wanted)])
     const switches = models.find(({ slug }) => slug === model.slug)
     if (switches === undefined) throw unknown()
     const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }
     const snippets = submitSnippets(callOf(deps, model, filled))
-    show(req, res, model.name, modelPage({ model, switches, keys, filled, problems, problem, estimate, snippets }))
+    show(req, res, model.name, modelPage({ model, switches, keys, keysLeftOut: isCut, filled, problems, problem, estimate, snippets }))
   }
 
   app.get('/models/:slug', async (req, res) => {

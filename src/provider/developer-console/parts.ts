@@ -10,22 +10,6 @@ export const shownCharacters = 64 * 1024
 /** Answers with a page in the frame of this console. */
 export type Show = (req: Request, res: Response, title: string, body: Markup) => void
 
-export function table(label: string, heads: readonly string[], rows: readonly Markup[], empty: string): Markup {
-  if (rows.length === 0) return html`<p class="empty">${empty}</p>`
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="${label}">
-    <table>
-      <thead>
-        <tr>
-          ${heads.map((head) => html`<th scope="col">${head}</th>`)}
-        </tr>
-      </thead>
-      <tbody>
-        ${rows}
-      </tbody>
-    </table>
-  </div>`
-}
-
 const tones: Record<string, string> = {
   COMPLETED: 'good',
   delivered: 'good',

@@ -18,6 +18,9 @@ const r = columnsOf(schema.requests, 'r')
 
 export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & { reserved: string; unfinished: number; keys: number }
 
+/** The newest of them. */
+export const accountsShown = 500
+
 /** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
   return answered(
@@ -33,7 +36,7 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
     ) u on u.account_id = ${a.id}
-    order by ${a.created_at} desc, ${a.id} limit 500`),
+    order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`),
     'listing accounts',
   )
 }

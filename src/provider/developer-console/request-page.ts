@@ -8,7 +8,8 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
 import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
 import { idOf } from './actions.ts'
-import { deliveryTable, entryTable } from './activity-pages.ts'
+import { entryTable } from './activity-pages.ts'
+import { deliveryTable } from './delivery-table.ts'
 import { accountLink, action, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
 import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
 
@@ -21,11 +22,16 @@ type RequestView = {
   position: number | null
   deliveries: readonly DeliveryListing[]
   entries: readonly EntryRow[]
+  /** When all of it was so: a page that cannot reach us any more stands still. */
+  asOf: Date
 }
 
+type RequestDeps = { db: Database; statusReader: StatusReader; clock: () => Date }
+
 /** One request, which is looked at again and again until it has ended. */
-export function showRequest(app: Express, { db, statusReader }: { db: Database; statusReader: StatusReader }, show: Show): void {
+export function showRequest(app: Express, { db, statusReader, clock }: RequestDeps, show: Show): void {
   const view = async (id: string): Promise<RequestView> => {
+    const asOf = clock()
     const request = await readRequest(db, id)
     if (request === undefined) throw new HttpError(404, 'not_found', 'there is no such request')
     const { account: accountId, environment } = request
@@ -34,7 +40,7 @@ export function showRequest(app: Express, { db, statusReader }: { db: Database; 
       listDeliveriesOf(db, id),
       listEntriesOf(db, id),
     ])
-    return { request, position: status?.queue_position ?? null, deliveries, entries }
+    return { request, position: status?.queue_position ?? null, deliveries, entries, asOf }
   }
   app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
   app.get('/requests/:id/now', async (req, res) => {
@@ -55,7 +61,7 @@ function requestPage(view: RequestView): Markup {
 }
 
 /** All that changes until it has ended. `polls` is how often it was looked at by itself. */
-function currentState({ request, position, deliveries, entries }: RequestView, polls: number): Markup {
+function currentState({ request, position, deliveries, entries, asOf }: RequestView, polls: number): Markup {
   const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } = request
   const unfinished = isUnfinished(status)
   const again = unfinished && polls < maxPolls
@@ -68,7 +74,7 @@ function currentState({ request, position, deliveries, entries }: RequestView, p
           ${position === null ? '' : position === 0 ? 'next in the queue' : `${position} before it in the queue`}
           ${status === 'IN_PROGRESS' ? html`<progress max="100" value="${progress}" aria-label="Progress"></progress> ${progress} %` : ''}
           ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see how it goes on</a>` : ''}
-        </div></dd>
+        </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}</dd>
         <dt>Account</dt>
         <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
         <dt>Model</dt>

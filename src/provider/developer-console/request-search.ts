@@ -30,43 +30,55 @@ export type RequestFilter = {
 }
 
 /** `older` is where the next page begins, if there may be one. */
-export type RequestPage = { rows: ListedRequest[]; older: RequestCursor | undefined }
+export type RequestPage = { rows: ListedRequest[]; older: RequestCursor | undefined; isAccountKnown: boolean }
 
-/** Requests that one page looks at in search of those that the filter wants, of all accounts together. */
+/** Requests that one page looks at in search of those that the filter wants; the newest of each account it sees in any case. */
 const lookedAt = 20_000
+/** Accounts that are looked into for a filter: the fewer, the deeper in each, and the sooner comes what was not looked at. */
+const lookedInto = 140
 
 const atUs = (instant: SQL) => sql`(extract(epoch from ${instant}) * 1000000)::bigint`
 
 type PageRow = ListedRequest & { at_us: string }
+/** What is looked at of each. */
+const looked = ['id', 'account_id', 'created_at', 'model', 'status', 'environment'] as const
 type Horizon = { at_us: string; id: string }
 
 /**
  * Newest first. The latest of each account are merged, as the index by account
- * has them in order: with nulls last, or it is not used. A filter is looked for
- * in so many of each account; where that is not all of them the page ends at
- * the newest end (the horizon), so that none that is older is shown before one
+ * has them in order: with nulls last, or it is not used. Of accounts that were
+ * not busy lately, where there are many, it is the newest one alone; of the
+ * others as many as a filter may be looked for in. The page ends at the newest
+ * of these ends (the horizon), so that none that is older is shown before one
  * that was not looked at, and the next page goes on from there.
  */
 export async function searchRequests(db: Database, filter: RequestFilter): Promise<RequestPage> {
   const { account = null, model = null, status = null, environment = null, before, limit } = filter
   const mine = sql`(${account}::text is null or ${accounts.id} = ${account})`
   const counted = await db.execute<{ n: number }>(sql`select count(*)::int as n from provider.accounts where ${mine}`)
-  const share = Math.floor(lookedAt / Math.max(1, one(counted, 'counting accounts').n))
+  const { n: known } = one(counted, 'counting accounts')
   const isFiltered = model !== null || status !== null || environment !== null
-  const depth = Math.max(limit + 1, isFiltered ? share : 0)
+  // The newest of all are with the accounts whose own newest are the newest.
+  const busy = isFiltered ? Math.max(1, Math.min(known, lookedInto)) : limit + 1
+  const depth = isFiltered ? Math.max(limit + 1, Math.floor((lookedAt - known) / busy)) : limit + 1
   const from = sql`(timestamptz 'epoch' + ${before?.atUs ?? null}::bigint * interval '1 microsecond', ${before?.id ?? null}::uuid)`
+  const older = (of: SQL, rows: number) => sql`
+    select ${list(requests, ...looked)} from provider.requests
+    where ${requests.account_id} = ${of} and (${before?.id ?? null}::uuid is null or (${requests.created_at}, ${requests.id}) < ${from})
+    order by ${requests.created_at} desc nulls last, ${requests.id} desc nulls last limit ${rows}::int`
   const [found] = answered(
     await db.execute<{ rows: PageRow[] | null; horizon: Horizon | null }>(sql`
-    with looked as (
-      select l.*, row_number() over (partition by l.account_id order by l.created_at desc, l.id desc) as n
+    with newest as (
+      select l.*, row_number() over (order by l.created_at desc, l.id desc) as place
       from (select ${accounts.id} from provider.accounts where ${mine}) a
-      cross join lateral (
-        select ${list(requests, 'id', 'account_id', 'created_at', 'model', 'status', 'environment')} from provider.requests
-        where ${requests.account_id} = a.id and (${before?.id ?? null}::uuid is null or (${requests.created_at}, ${requests.id}) < ${from})
-        order by ${requests.created_at} desc nulls last, ${requests.id} desc nulls last limit ${depth}::int
-      ) l
+      cross join lateral (${older(sql`a.id`, 1)}) l
+    ), looked as (
+      select l.*, ${depth}::int as depth, row_number() over (partition by l.account_id order by l.created_at desc, l.id desc) as n
+      from newest cross join lateral (${older(sql`newest.account_id`, depth)}) l where newest.place <= ${busy}::int
+      union all
+      select ${list(requests, ...looked)}, 1, 1 from newest where place > ${busy}::int
     ), horizon as (
-      select created_at, id from looked where n = ${depth}::int order by created_at desc, id desc limit 1
+      select created_at, id from looked where n = depth order by created_at desc, id desc limit 1
     ), wanted as (
       select looked.id from looked left join horizon h on true
       where (h.id is null or (looked.created_at, looked.id) >= (h.created_at, h.id))
@@ -81,7 +93,11 @@ export async function searchRequests(db: Database, filter: RequestFilter): Promi
   const rows = found?.rows ?? []
   const last = rows.length > limit ? rows[limit - 1] : undefined
   const end = last ?? found?.horizon ?? undefined
-  return { rows: rows.slice(0, limit).map(withTimes), older: end && { atUs: end.at_us, id: end.id } }
+  return {
+    rows: rows.slice(0, limit).map(withTimes),
+    older: end && { atUs: end.at_us, id: end.id },
+    isAccountKnown: account === null || known > 0,
+  }
 }
 
 /** By its id, or by the Idempotency-Key that an account submitted it with: each is one probe of an index. */

@@ -7,65 +7,61 @@ import { requestIdSchema, requestStatuses, requestStatusSchema } from '../../wir
 import { catalog } from '../catalog/catalog-data.ts'
 import { findModel } from '../catalog/catalog.ts'
 import { environments } from '../domain/schema.ts'
-import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, table, time } from './parts.ts'
+import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time } from './parts.ts'
 import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
 
 const rowsShown = 50
 
 const filterSchema = z.object({
-  account: z.string().max(100).catch(''),
-  model: z.string().max(100).catch(''),
-  status: requestStatusSchema.or(z.literal('')).catch(''),
-  environment: z.enum(environments).or(z.literal('')).catch(''),
-  q: z.string().trim().max(100).catch(''),
-  /** As searchRequests ends a page: microseconds since 1970 and an id. */
-  before: z
-    .string()
-    .regex(/^\d{1,16}_[0-9a-f-]{36}$/)
-    .optional()
-    .catch(undefined),
+  account: textSchema,
+  model: textSchema,
+  status: z.union([requestStatusSchema, z.literal('')], oneOfThese(requestStatuses)).default(''),
+  environment: z.enum([...environments, ''], oneOfThese(environments)).default(''),
+  q: textSchema,
+  before: cursorSchema,
 })
 type Wanted = z.infer<typeof filterSchema>
 
 export function showRequests(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
   app.get('/requests', async (req, res) => {
-    const wanted = filterSchema.parse(req.query)
-    const { rows, older } = wanted.q === '' ? await searched(db, wanted) : await found(db, wanted.q)
-    show(req, res, 'Requests', requestsPage(rows, wanted, older, clock()))
+    const wanted = filtersIn(req, filterSchema)
+    const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
+    show(req, res, 'Requests', requestsPage(found, wanted, clock()))
   })
 }
 
-async function searched(db: Database, { account, model, status, environment, before }: Wanted) {
-  const [atUs = '', id] = before?.split('_') ?? []
-  const cursor = requestIdSchema.safeParse(id)
+/** `none` says why there is no row. */
+type Found = { rows: ListedRequest[]; older: string | undefined; none: string }
+
+async function searched(db: Database, { account, model, status, environment, before }: Wanted): Promise<Found> {
   const page = await searchRequests(db, {
     account: account || undefined,
     model: model || undefined,
     status: status || undefined,
     environment: environment || undefined,
-    before: cursor.success ? { atUs, id: cursor.data } : undefined,
+    before,
     limit: rowsShown,
   })
-  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}` }
+  const none = page.older
+    ? 'None among those that were looked at: go on to the older ones.'
+    : page.isAccountKnown
+      ? 'No request.'
+      : `There is no account ${account}.`
+  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
 }
 
-async function found(db: Database, q: string) {
+async function foundBy(db: Database, q: string): Promise<Found> {
   const id = requestIdSchema.safeParse(q)
-  return { rows: id.success ? await findRequests(db, id.data, rowsShown) : [], older: undefined }
+  if (!id.success) return { rows: [], older: undefined, none: `${q} is no whole request id or Idempotency-Key: each is a UUID.` }
+  return { rows: await findRequests(db, id.data, rowsShown), older: undefined, none: 'No request.' }
 }
 
-function requestsPage(rows: readonly ListedRequest[], wanted: Wanted, older: string | undefined, now: Date): Markup {
-  const choice = (name: string, chosen: string, choices: readonly string[]) => html`<label>
-    ${name.slice(0, 1).toUpperCase()}${name.slice(1)}
-    <select name="${name}">
-      <option value="">any</option>
-      ${choices.map((each) => html`<option ${each === chosen ? html`selected` : ''}>${each}</option>`)}
-    </select>
-  </label>`
+function requestsPage({ rows, older, none }: Found, wanted: Wanted, now: Date): Markup {
   const { account, model, status, environment, q } = wanted
   const kept = Object.entries({ account, model, status, environment }).filter(([, value]) => value !== '')
   const link = older === undefined ? '' : `/requests?${new URLSearchParams([...kept, ['before', older]]).toString()}`
-  const none = rows.length === 0 && older !== undefined ? 'None among those that were looked at: go on to the older ones.' : 'No request.'
   return html`<h1>Requests</h1>
     <form class="inline" method="get" action="/requests">
       <label>Account <input name="account" value="${account}" /></label>
@@ -87,24 +83,30 @@ function requestsPage(rows: readonly ListedRequest[], wanted: Wanted, older: str
 }
 
 export function requestTable(requests: readonly ListedRequest[], now: Date, empty = 'No request.'): Markup {
-  const rows = requests.map(
-    ({ id, account, key_name, environment, model, status, progress, cost, created_at, completed_at, thumbnail }) =>
-      html`<tr>
-        <td>${kindOf(model, thumbnail)}</td>
-        <td>${requestLink(id)}</td>
-        <td>${accountLink(account)}</td>
-        <td>${key_name}</td>
-        <td>${environment}</td>
-        <td>${model}</td>
-        <td>${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}</td>
-        <td class="number">${cost}</td>
-        <td>${age(created_at, now)}</td>
-        <td>${time(completed_at)}</td>
-        <td>${isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : ''}</td>
-      </tr>`,
-  )
-  const heads = ['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status', 'Cost', 'Submitted', 'Ended (UTC)', '']
-  return table('Requests', heads, rows, empty)
+  const rows = requests.map((request) => {
+    const { id, account, status, progress } = request
+    return [
+      kindOf(request.model, request.thumbnail),
+      requestLink(id),
+      html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
+      html`<span class="cut short" title="${request.key_name}">${request.key_name}</span>`,
+      request.environment,
+      request.model,
+      html`${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}`,
+      request.cost,
+      age(request.created_at, now),
+      time(request.completed_at),
+      isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : '',
+    ]
+  })
+  const ordinary = (head: string) => ({ head })
+  const columns = [
+    ...['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status'].map(ordinary),
+    { head: 'Cost', kind: 'number' as const },
+    ...['Submitted', 'Ended (UTC)', ''].map(ordinary),
+  ]
+  const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
+  return html`${listTable({ label: 'Requests', columns, rows, empty })}${asOf}`
 }
 
 function kindOf(model: string, thumbnail: string | null): Markup {

@@ -6,24 +6,36 @@ import { guardAccess } from '../../pages/access.ts'
 import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../pages/console-page.ts'
 import { errorHandler, HttpError, notFound } from '../../runtime/http/http.ts'
 import { requestLogger } from '../../runtime/http/request-log.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import { sessions } from '../domain/sessions-schema.ts'
 import * as commands from '../operating/commands.ts'
-import { listDeliveries, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
+import { searchDeliveries } from '../webhooks/delivery-search.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
-import { accountActions, type ConsoleDeps, idOf, refuseNul } from './actions.ts'
-import { deliveriesPage, deliveryPage, ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
+import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
+import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
+import { showDeliveryList } from './deliveries-page.ts'
+import { showDeliveries } from './delivery-page.ts'
 import { showModels } from './model-routes.ts'
 import type { Show } from './parts.ts'
 import { listAccounts, listEntries, readBalance } from './reads.ts'
 import { showRequest } from './request-page.ts'
 import { searchRequests } from './request-search.ts'
 import { showRequests } from './requests-page.ts'
+import { showTests } from './test-page.ts'
+import { showUsage } from './usage-page.ts'
 import { verifyingPage } from './verifying-page.ts'
 
 const rowsShown = 100
 const product = 'Provider'
-const pages = { '/': 'Accounts', '/requests': 'Requests', '/deliveries': 'Deliveries', '/models': 'Models', '/ledger': 'Ledger' }
+const pages = {
+  '/': 'Accounts',
+  '/requests': 'Requests',
+  '/deliveries': 'Deliveries',
+  '/usage': 'Usage',
+  '/models': 'Models',
+  '/ledger': 'Ledger',
+}
 
 /** The developer console, on a listener of its own (spec, API key; CONTRACT, sign-in of both consoles). */
 export function createConsole(deps: ConsoleDeps): Express {
@@ -59,7 +71,11 @@ export function createConsole(deps: ConsoleDeps): Express {
   showModels(app, deps, show)
   showRequests(app, deps, show)
   showRequest(app, deps, show)
-  showActivity(app, deps, show)
+  app.get('/deliveries/verifying', (req, res) => show(req, res, 'Verifying a webhook', verifyingPage()))
+  showDeliveryList(app, deps, show)
+  showTests(app, deps, show)
+  showDeliveries(app, deps, show)
+  showUsage(app, deps, show)
   app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
   app.use(notFound)
   app.use(failurePage(show))
@@ -75,27 +91,39 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const available = await readBalance(db, account)
     if (available === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
     const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const keysBefore = requestIdSchema.safeParse(req.query['keys_before']).data
     const entries = await listEntries(db, account, before, rowsShown)
     const [keys, requests, deliveries] = await Promise.all([
-      commands.listKeys(deps, { account }),
+      commands.listKeys(deps, { account, before: keysBefore, limit: rowsShown }),
       searchRequests(db, { account, limit: 20 }),
-      listDeliveries(db, { account, limit: 20 }),
+      searchDeliveries(db, { account, limit: 20 }),
     ])
+    const keysOlderThan = keys.length === rowsShown ? keys.at(-1)?.id : undefined
     const olderThan = entries.length === rowsShown ? entries.at(-1)?.id : undefined
     show(
       req,
       res,
       account,
-      accountPage({ account, available, keys, entries, olderThan, requests: requests.rows, deliveries, now: deps.clock() }),
+      accountPage({
+        account,
+        available,
+        keys,
+        keysOlderThan,
+        entries,
+        olderThan,
+        requests: requests.rows,
+        deliveries: deliveries.rows,
+        now: deps.clock(),
+      }),
     )
   })
   app.get('/keys/:id/faults', async (req, res) => {
-    const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
+    const key = await commands.readKey(deps, req.params.id)
     if (key === undefined) throw new HttpError(404, 'not_found', 'there is no such key')
     show(req, res, 'Faults', faultsPage(key))
   })
   app.get('/keys/:id/revoke', async (req, res) => {
-    const key = (await commands.listKeys(deps)).find(({ id }) => id === req.params.id)
+    const key = await commands.readKey(deps, req.params.id)
     if (key === undefined || key.revoked_at !== null)
       throw new HttpError(404, 'not_found', 'there is no such key, or it is revoked already')
     show(req, res, 'Revoke', revokePage(key))
@@ -108,22 +136,6 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))
-}
-
-function showActivity(app: Express, { db, clock }: ConsoleDeps, show: Show): void {
-  app.get('/deliveries', async (req, res) => show(req, res, 'Deliveries', deliveriesPage(await listDeliveries(db, { limit: rowsShown }))))
-  app.get('/deliveries/verifying', (req, res) => show(req, res, 'Verifying a webhook', verifyingPage()))
-  app.get('/deliveries/:id', async (req, res) => {
-    const detail = await showDelivery(db, idOf(req))
-    if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
-    show(req, res, 'Delivery', deliveryPage(detail))
-  })
-  app.post('/deliveries/:id/resend', async (req, res) => {
-    const id = idOf(req)
-    if (!(await resendDelivery(db, id, clock())))
-      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, or on its way at this moment')
-    res.redirect(303, `/deliveries/${id}`)
-  })
 }
 
 /** A person gets a page, a program the envelope. */

@@ -169,13 +169,14 @@ export const idempotencyKeys = provider.table(
   ],
 )
 
-/** The outbox: one row per completion notification, born in the statement that makes its request terminal. */
+/** The outbox: one row per completion notification, born in the statement that makes its request terminal, and one per test. */
 export const deliveries = provider.table(
   'deliveries',
   {
     /** Sent as X-Service-Webhook-Id, the same in every attempt. */
     id: uuid('id').primaryKey(),
-    requestId: uuid('request_id').notNull(),
+    /** None: a test, which tells of no request. */
+    requestId: uuid('request_id'),
     accountId: text('account_id').notNull(),
     apiKeyId: uuid('api_key_id').notNull(),
     url: text('url').notNull(),

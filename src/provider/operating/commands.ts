@@ -5,7 +5,8 @@
  *
  *   openProvider({ databaseUrl, secretKey? })  → { deps, close }   a small pool, for the command line
  *   createKey(deps, { account, name, environment, scopes? })       → { id, account, name, environment, scopes, api_key, signing_secret }
- *   listKeys(deps, { account? })               → KeyListing[]
+ *   listKeys(deps, { account?, before?, limit? }) → KeyListing[]   newest first, after the key `before`, keysAPage unless said
+ *   readKey(deps, id)                          → KeyListing, or undefined
  *   revokeKey(deps, id)                        → { id, revoked: true }
  *   grantCredits(deps, { account, credits })   → { account, balance }          credits: decimal text or number
  *   cancelRequest(deps, requestId)             → { request_id, status: 'CANCELED' }
@@ -58,8 +59,10 @@ export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; 
 const nameSchema = z
   .string()
   .regex(/^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u, 'must be 1 to 100 printable characters without spaces at its ends')
+// Of an address these are no names: the account would have no page.
+const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not be dots alone')
 const newKeySchema = z.object({
-  account: nameSchema,
+  account: accountSchema,
   name: nameSchema,
   environment: z.enum(environments),
   scopes: z.array(z.enum(keys.scopes, 'must be generate, read or both')).min(1).optional(),
@@ -87,8 +90,15 @@ export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<k
   return created
 }
 
-export async function listKeys({ db }: CommandDeps, { account }: { account?: string | undefined } = {}): Promise<keys.KeyListing[]> {
-  return keys.listKeys(db, account)
+export const keysAPage = 500
+
+export async function listKeys({ db }: CommandDeps, page: Partial<keys.KeyPage> = {}): Promise<keys.KeyListing[]> {
+  return keys.listKeys(db, { limit: keysAPage, ...page })
+}
+
+export async function readKey({ db }: CommandDeps, id: string): Promise<keys.KeyListing | undefined> {
+  const known = requestIdSchema.safeParse(id)
+  return known.success ? keys.readKey(db, known.data) : undefined
 }
 
 export async function revokeKey({ db, clock }: CommandDeps, id: string): Promise<{ id: string; revoked: true }> {
@@ -96,10 +106,21 @@ export async function revokeKey({ db, clock }: CommandDeps, id: string): Promise
   return { id, revoked: true }
 }
 
+export type WantedGrant = {
+  account: string
+  credits: string | number
+  /** Of a form: sent again, it grants nothing more. */
+  id?: string | undefined
+}
+
 /** Gives credits; the account is made if it is new. */
-export async function grantCredits({ db, clock }: CommandDeps, { account, credits }: { account: string; credits: string | number }) {
-  const granted = { accountId: parse(nameSchema, account, 'account'), credits: parse(creditsSchema, credits, 'credits') }
-  return { account, balance: Number(await ledger.grant(db, granted, clock())) }
+export async function grantCredits({ db, clock }: CommandDeps, { account, credits, id }: WantedGrant) {
+  const granted = { accountId: parse(accountSchema, account, 'account'), credits: parse(creditsSchema, credits, 'credits') }
+  const reference = id === undefined ? undefined : `form:${id}`
+  const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()))
+  if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
+    throw new CommandError('this form has granted other credits before: reload the page it stands on, and fill it in again')
+  return { account, balance }
 }
 
 export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {

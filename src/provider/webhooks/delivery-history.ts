@@ -6,78 +6,109 @@ import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 
-const accounts = columnsOf(schema.accounts)
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const deliveryAttempts = columnsOf(schema.deliveryAttempts)
+const k = columnsOf(schema.apiKeys, 'k')
 
-/** One delivery of a webhook with what became of it. */
-export type DeliveryListing = RowOf<
-  typeof schema.deliveries,
-  'id' | 'request_id' | 'url' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
-> & { account: string }
+/** How a delivery stands, in the words of the pages. */
+export const standings = ['waiting', 'sending', 'retrying', 'delivered', 'given up', 'dropped'] as const
+export type Standing = (typeof standings)[number]
+
+/** `standings` from the state of the row `d`. */
+export const standing = sql`case ${d.state}
+  when 'pending' then case when ${d.lease_token} is not null then 'sending' when ${d.attempts} > 0 then 'retrying' else 'waiting' end
+  when 'failed' then 'given up' else ${d.state} end`
 
 export type AttemptListing = RowOf<
   typeof schema.deliveryAttempts,
   'number' | 'started_at' | 'duration_ms' | 'ok' | 'http_status' | 'detail'
 >
 
-const listed = sql`${d.id}, ${d.request_id}, ${d.account_id} as account, ${list(d, 'url', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}`
-
-/** Newest first, of one account or of all; the latest of each account are merged, as the index has them (nulls last, or it is not used). */
-export async function listDeliveries(db: Database, { account, limit }: { account?: string; limit: number }): Promise<DeliveryListing[]> {
-  const rows = answered(
-    await db.execute<DeliveryListing>(sql`
-    select ${listed}
-    from (select ${accounts.id} from provider.accounts where ${account ?? null}::text is null or ${accounts.id} = ${account ?? null}) a
-    cross join lateral (
-      select * from provider.deliveries where ${deliveries.account_id} = a.id order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit ${limit}::int
-    ) d
-    order by ${d.created_at} desc, ${d.id} desc limit ${limit}::int`),
-    'listing deliveries',
-  )
-  return rows.map(withTimes)
+/** One delivery of a webhook with what became of it; without a request it is a test. */
+export type DeliveryListing = RowOf<
+  typeof schema.deliveries,
+  'id' | 'request_id' | 'url' | 'host' | 'state' | 'attempts' | 'max_attempts' | 'due_at' | 'created_at' | 'settled_at'
+> & {
+  account: string
+  standing: Standing
+  /** The latest that have ended, in their order, and the beginning of what each was answered. */
+  ended: AttemptListing[]
 }
+
+/** A row as Postgres gives it. */
+export type DeliveryRow = Omit<DeliveryListing, 'ended'> & { ended: AttemptListing[] | null }
+
+/** Of a delivery that was sent again and again. */
+const attemptsListed = 12
+const attemptsShown = 100
+const detailListed = 120
+
+const attempt = list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status')
+
+export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as account,
+  ${list(d, 'url', 'host', 'state', 'attempts', 'max_attempts', 'due_at', 'created_at', 'settled_at')}, ${standing} as standing,
+  (select jsonb_agg(a order by a.number) from (
+    select ${attempt}, left(${deliveryAttempts.detail}, ${detailListed}::int) as detail
+    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${d.id}
+    order by ${deliveryAttempts.number} desc limit ${attemptsListed}::int
+  ) a) as ended`
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
   const rows = answered(
-    await db.execute<DeliveryListing>(sql`
-    select ${listed} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`),
+    await db.execute<DeliveryRow>(sql`
+    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`),
     'listing the deliveries of a request',
   )
-  return rows.map(withTimes)
+  return rows.map(toListing)
 }
 
-function withTimes(row: DeliveryListing): DeliveryListing {
-  return { ...row, due_at: iso(row.due_at), created_at: iso(row.created_at), settled_at: row.settled_at && iso(row.settled_at) }
+export function toListing({ ended, ...row }: DeliveryRow): DeliveryListing {
+  return {
+    ...row,
+    due_at: iso(row.due_at),
+    created_at: iso(row.created_at),
+    settled_at: row.settled_at && iso(row.settled_at),
+    ended: (ended ?? []).map(toAttempt),
+  }
 }
 
-export type DeliveryDetail = { delivery: DeliveryListing; body: string; attempts: AttemptListing[] }
+function toAttempt(row: AttemptListing): AttemptListing {
+  return { ...row, started_at: iso(row.started_at) }
+}
+
+export type DeliveryDetail = {
+  delivery: DeliveryListing
+  key: { id: string; name: string | null }
+  body: string
+  /** In their order; of very many the latest. */
+  attempts: AttemptListing[]
+}
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   const [row] = answered(
-    await db.execute<DeliveryListing & RowOf<typeof schema.deliveries, 'body'>>(sql`
-    select ${listed}, ${d.body} from provider.deliveries d where ${d.id} = ${id}`),
+    await db.execute<DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }>(sql`
+    select ${listedColumns}, ${list(d, 'body', 'api_key_id')}, ${k.name} as key_name
+    from provider.deliveries d left join provider.api_keys k on ${k.id} = ${d.api_key_id} where ${d.id} = ${id}`),
     'reading a delivery',
   )
   if (row === undefined) return undefined
   const attempts = answered(
     await db.execute<AttemptListing>(sql`
-    select ${list(deliveryAttempts, 'number', 'started_at', 'duration_ms', 'ok', 'http_status', 'detail')}
-    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id} order by ${deliveryAttempts.number}`),
+    select ${attempt}, ${deliveryAttempts.detail}
+    from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id}
+    order by ${deliveryAttempts.number} desc limit ${attemptsShown}::int`),
     'reading the attempts of a delivery',
   )
-  const { body, ...delivery } = row
-  return {
-    delivery: withTimes(delivery),
-    body,
-    attempts: attempts.map((attempt) => ({ ...attempt, started_at: iso(attempt.started_at) })),
-  }
+  const { body, api_key_id, key_name, ...delivery } = row
+  const key = { id: api_key_id, name: key_name }
+  return { delivery: toListing(delivery), key, body, attempts: attempts.map(toAttempt).toReversed() }
 }
 
 /**
  * One more attempt in the next tick, with the same id and bytes, whatever became
- * of the others. False when it is unknown, or still has attempts of its own coming.
+ * of the others. False when it is unknown, a test, which is made anew instead, or
+ * still has attempts of its own coming.
  */
 export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
   const rows = answered(
@@ -85,7 +116,8 @@ export async function resendDelivery(db: Database, id: string, now: Date): Promi
     update provider.deliveries
     set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${deliveries.max_attempts}, ${deliveries.attempts} + 1),
       ${deliveries.due_at} = ${now.toISOString()}, ${deliveries.settled_at} = null, ${deliveries.lease_token} = null
-    where ${deliveries.id} = ${id} and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
+    where ${deliveries.id} = ${id} and ${deliveries.request_id} is not null
+      and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
     returning ${deliveries.id}`),
     'sending a delivery again',
   )

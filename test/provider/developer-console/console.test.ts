@@ -85,6 +85,21 @@ describe('the developer console', () => {
     expect(page.body).toContain('issued')
     expect((await get('/ledger')).body).toContain('sums to zero')
     expect((await post('/accounts/books%20and%20co/credits', { credits: '-1' })).status).toBe(400)
+    // A form that is sent twice, by a double click, grants once; with other values it is told.
+    const id = /name="id" value="([0-9a-f-]{36})" autocomplete/.exec((await get('/accounts/books%20and%20co')).body)?.[1] ?? ''
+    const grants = [1, 2, 3].map(async () => post('/accounts/twice/credits', { id, credits: '5' }))
+    expect((await Promise.all(grants)).map(({ status }) => status)).toEqual([303, 303, 303])
+    for (const [account, credits] of [
+      ['twice', '6'],
+      ['thrice', '5'],
+    ] as const) {
+      const again = await post(`/accounts/${account}/credits`, { id, credits })
+      expect([again.status, again.body.includes('has granted other credits before')]).toEqual([400, true])
+    }
+    expect(await provider.database.sql`select available::float from provider.accounts where id in ('twice', 'thrice') order by 1`).toEqual([
+      { available: 0 },
+      { available: 5 },
+    ])
   })
 
   it('lists and cancels requests, and sets the faults of a sandbox key', async () => {

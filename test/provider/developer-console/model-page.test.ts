@@ -107,6 +107,35 @@ describe('the page of a model', () => {
     expect(await requestsOf('barred')).toHaveLength(0)
   })
 
+  it('offers the key that was asked for however many there are, and puts no other in the place of one that is gone', async () => {
+    const live = await provider.createKey({ account: 'older', environment: 'live' })
+    const sandbox = await provider.createKey({ account: 'newer' })
+    await provider.database.sql`
+      insert into provider.api_keys (id, account_id, name, environment, scopes, key_hash, key_hint, signing_secret, created_at)
+      select gen_random_uuid(), 'newer', 'n' || n, environment, scopes, sha256(convert_to('h' || environment || n, 'UTF8')), 'hint', signing_secret, now() + interval '1 h'
+      from provider.api_keys, generate_series(1, 101) n where id in (${live.id}, ${sandbox.id})`
+    const page = (await get(`/models/aurora-image?key=${live.id}`)).body
+    expect(page).toMatch(new RegExp(`value="${live.id}" selected`))
+    expect(page).toContain('These are the newest keys')
+    expect(page.match(/· live \(…/g)).toHaveLength(101)
+    // Its account shows all of them, in pages.
+    const listed: string[] = []
+    for (let path: string | undefined = '/accounts/newer'; path !== undefined;) {
+      const { body } = await get(path)
+      listed.push(...[...body.matchAll(/href="\/keys\/([0-9a-f-]{36})\/revoke"/g)].map(([, id]) => id ?? ''))
+      path = /href="(\/accounts\/newer\?keys_before=[^"]+)">Older keys/.exec(body)?.[1]
+      expect(body.match(/\/revoke"/g)?.length).toBeLessThanOrEqual(100)
+    }
+    expect([listed.length, new Set(listed).size, listed.at(-1)]).toEqual([203, 203, sandbox.id])
+    const estimated = await post('/models/aurora-image/estimate', { key: live.id, 'input.prompt': 'x' })
+    expect(estimated.body).toContain('has 0 to spend')
+    await post(`/keys/${live.id}/revoke`, { account: 'older' })
+    const gone = (await get(`/models/aurora-image?key=${live.id}`)).body
+    expect(gone).toMatch(/<option value="" selected>choose a key/)
+    expect(gone).toContain('is not there, is revoked, or may not submit')
+    await provider.database.sql`delete from provider.api_keys where key_hint = 'hint'`
+  })
+
   it('runs nothing for another site, and takes as long a prompt as the API does', async () => {
     const key = await provider.createKey({ account: 'foreign' })
     const form = { key: key.id, 'input.prompt': '🐚'.repeat(30_000) }
@@ -125,7 +154,7 @@ describe('the page of a model', () => {
     expect(running).toContain(`hx-get="${path}/now?polls=1"`)
     expect(running).toContain(`/models/aurora-image?like=${body.request_id}&key=${key.id}`)
     expect((await get(`/models/aurora-image?like=${body.request_id}`)).body).toContain('one &quot;more&quot;</textarea>')
-    expect((await get(`${path}/now?polls=899`)).body).toContain('polls=900')
+    expect((await get(`${path}/now?polls=899`)).body).toMatch(/polls=900[^]*as of <time datetime="2/)
     expect((await get(`${path}/now?polls=900`)).body).not.toContain('hx-get')
     expect((await get(`${path}/now?polls=x`)).body).not.toContain('hx-get')
     await post(`${path}/cancel`, {})

@@ -1,5 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { searchRequests } from '../../../src/provider/developer-console/request-search.ts'
+import { sql, type SQL } from '../../../src/runtime/postgres/drizzle.ts'
+import type { Database } from '../../../src/runtime/postgres/postgres.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
@@ -31,6 +34,27 @@ async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages:
     path = olderIn(body)
   }
   return { ids, pages }
+}
+
+type Plan = { 'Node Type': string; 'Index Name'?: string; 'Actual Rows': number; 'Actual Loops': number; Plans?: Plan[] }
+
+/** How many requests its statements take from accounts, each by a limit over the index. */
+async function rowsReadBy(search: (db: Database) => Promise<unknown>): Promise<number> {
+  const { db } = provider.deps
+  let rows = 0
+  const isOfAccount = ({ 'Index Name': index, Plans: below = [] }: Plan): boolean => index === 'requests_account' || below.some(isOfAccount)
+  const add = (plan: Plan): void => {
+    const { 'Node Type': type, 'Actual Rows': each, 'Actual Loops': times, Plans: below = [] } = plan
+    if (type === 'Limit' && below.length === 1 && below.every(isOfAccount)) rows += each * times
+    else below.forEach(add)
+  }
+  const execute = async (query: SQL) => {
+    const [explained] = await db.execute<{ 'QUERY PLAN': [{ Plan: Plan }] }>(sql`explain (analyze, timing off, format json) ${query}`)
+    if (explained) add(explained['QUERY PLAN'][0].Plan)
+    return db.execute(query)
+  }
+  await search(new Proxy(db, { get: (target, name) => (name === 'execute' ? execute : Reflect.get(target, name)) }))
+  return rows
 }
 
 describe('the list of requests', () => {
@@ -70,9 +94,53 @@ describe('the list of requests', () => {
       const page = await get(`/requests?${new URLSearchParams({ q }).toString()}`)
       expect(idsIn(page.body)).toEqual([body.request_id])
       expect(page.body).toMatch(/<img class="thumbnail" src="http[^"]+\.webp" alt="image"/)
-      expect(page.body).toMatch(/>\d+ s ago</)
+      expect(page.body).toMatch(/>\d+ s ago<[^]*As of <time datetime="2/)
     }
     expect(idsIn((await get(`/requests?q=${randomUUID()}`)).body)).toEqual([])
-    expect(idsIn((await get('/requests?q=nothing')).body)).toEqual([])
+    const short = await get(`/requests?q=${idempotencyKey.slice(0, 8)}`)
+    expect([idsIn(short.body), short.body.includes('is no whole request id')]).toEqual([[], true])
+  })
+
+  it('shows nothing that was not asked for: a filter that it cannot apply is told', async () => {
+    for (const [query, said] of [
+      ['status=failed', 'the filter status must be one of IN_QUEUE'],
+      ['environment=prod', 'the filter environment must be one of live'],
+      [`account=${'x'.repeat(101)}`, 'the filter account must have at most 100 characters'],
+      ['status=FAILED&status=COMPLETED', 'the filter status'],
+      ['before=1_------------------------------------', 'begin with the newest'],
+    ] as const) {
+      const { status, body } = await get(`/requests?${query}`)
+      expect([status, body.includes(said), idsIn(body)], query).toEqual([400, true, []])
+    }
+    expect((await get('/requests?account=nobody&status=FAILED')).body).toContain('There is no account nobody.')
+    expect((await get('/requests?account=%20few&status=&q=')).body).toContain('href="/accounts/few"')
+    expect((await get('/requests?model=gone-model')).body).toContain('<option selected>gone-model</option>')
+  })
+
+  it('looks at no more of many accounts than of one, and finds all of it', async () => {
+    await provider.database.sql`truncate provider.requests cascade`
+    await provider.database
+      .sql`insert into provider.accounts (id, created_at) select 'one-of-many-' || n, now() from generate_series(1, 510) n`
+    expect((await get('/')).body).toContain('The newest 500 accounts.')
+    // Most were busy long ago; each but three has 60.
+    await provider.database.sql`
+      insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+      select gen_random_uuid(), 'one-of-many-' || a, (select id from provider.api_keys limit 1), 'sandbox', 'aurora-image', '{}', 4,
+        case when (a * 60 + n) % 1000 = 0 then 'FAILED' else 'COMPLETED' end, now() - make_interval(secs => a * 60 + n)
+      from generate_series(1, 450) a, generate_series(1, case when a % 150 = 0 then 1 else 60 end) n`
+    await provider.database.sql`analyze provider.requests`
+    const failedOnes = await provider.database
+      .sql`select id from provider.requests where status = 'FAILED' order by created_at desc, id desc`
+    expect(failedOnes.length).toBeGreaterThan(10)
+    expect((await walk('/requests?status=FAILED')).ids).toEqual(failedOnes.map(({ id }) => id))
+    const newest = await provider.database.sql`select id from provider.requests order by created_at desc, id desc limit 100`
+    const first = await get('/requests')
+    const second = await get(olderIn(first.body) ?? '')
+    expect([...idsIn(first.body), ...idsIn(second.body)]).toEqual(newest.map(({ id }) => id))
+    for (const filter of [{}, { status: 'FAILED' as const }]) {
+      const looked = await rowsReadBy((db) => searchRequests(db, { ...filter, limit: 50 }))
+      expect(looked).toBeGreaterThan(450)
+      expect(looked).toBeLessThanOrEqual(20_000)
+    }
   })
 })

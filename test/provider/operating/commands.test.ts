@@ -21,6 +21,9 @@ describe('keys', () => {
       { id: second.id, name: 'second', environment: 'live', scopes: ['read'], revoked_at: null, hint: second.api_key.slice(-4) },
       { id: first.id, name: 'first', environment: 'sandbox', scopes: ['generate', 'read'], revoked_at: expect.any(String) },
     ])
+    expect(await commands.listKeys(provider.deps, { account: 'listed', limit: 1 })).toEqual(listed.slice(0, 1))
+    expect(await commands.listKeys(provider.deps, { account: 'listed', before: second.id })).toEqual(listed.slice(1))
+    expect(await commands.readKey(provider.deps, first.id)).toEqual(listed[1])
     const text = JSON.stringify(listed)
     for (const { api_key, signing_secret } of [first, second]) {
       expect(text).not.toContain(api_key)
@@ -30,6 +33,7 @@ describe('keys', () => {
 
   it.each([
     ['an empty account', { account: '' }],
+    ['an account that no address can name', { account: '..' }],
     ['a name with a line break', { name: 'a\nb' }],
     ['an unknown scope', { scopes: ['admin'] }],
     ['no scope', { scopes: [] }],

@@ -38,6 +38,10 @@ it.each(testServers)(
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: true })
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: false })
       expect(await left()).toEqual({ windows: 2, keys: 1 })
+      // A host whose clock has run ahead forgets no key that is not a day old.
+      await database.sql`update provider.idempotency_keys set created_at = now() - interval '23 h'`
+      await runHousekeepingOnce({ db: deps.db, clock: () => new Date(Date.now() + 7 * 86_400_000) })
+      expect(await left()).toMatchObject({ keys: 1 })
     } finally {
       await close()
     }

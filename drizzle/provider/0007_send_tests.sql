@@ -1,0 +1,1 @@
+ALTER TABLE "provider"."deliveries" ALTER COLUMN "request_id" DROP NOT NULL;

@@ -1,0 +1,90 @@
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
+import { answered, one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { takeCalls } from '../accounts/rate-limit.ts'
+import * as schema from '../domain/schema.ts'
+
+const apiKeys = columnsOf(schema.apiKeys)
+const deliveries = columnsOf(schema.deliveries)
+const k = columnsOf(schema.apiKeys, 'k')
+
+/** Of one account in any minute, in all processes together. */
+export const testsPerMinute = 10
+/** A test is there to show what came back: nobody waits for a second try. */
+const attemptsOfTest = 1
+
+/** `id` is that of the form, and of the webhook: however often the form is sent, it makes one test. `url` was checked. */
+export type WantedTest = { id: string; keyId: string; url: string }
+export type TestOutcome = 'there' | 'unknown key' | 'too many' | 'used'
+
+/**
+ * The body of a test (docs/provider.md): it has the status TEST, which is none of
+ * the spec's, so that nobody can take it for the end of a generation, and the
+ * webhook's own id where there would be that of a request.
+ */
+export function testBody(id: string): string {
+  return JSON.stringify({ request_id: id, status: 'TEST', message: 'A test from the developer console: it tells of no request.' })
+}
+
+/**
+ * Puts a test into the outbox, to go the way of every webhook: signed by the
+ * dispatcher with the key's secret, with its deadline, in the places of its
+ * account, under the guard of addresses. No fault of a sandbox key applies.
+ */
+export async function insertTest(db: Database, { id, keyId, url }: WantedTest, now: Date): Promise<TestOutcome> {
+  const window = sql`select 'tests:' || account_id, 1 from key where not exists (select from known)`
+  const rows = await db.execute<{ key: boolean; known: boolean | null; granted: boolean }>(sql`
+    with key as (
+      select ${list(apiKeys, 'id', 'account_id')} from provider.api_keys where ${apiKeys.id} = ${keyId}::uuid and ${apiKeys.revoked_at} is null
+    ), known as (
+      select ${deliveries.url} = ${url} and ${deliveries.api_key_id} = ${keyId}::uuid as is_same from provider.deliveries where ${deliveries.id} = ${id}::uuid
+    ), taken as (${takeCalls(window, testsPerMinute, now)}
+    ), written as (
+      insert into provider.deliveries
+        (${list(deliveries, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'state', 'max_attempts', 'due_at', 'created_at')})
+      select ${id}::uuid, key.account_id, key.id, ${url}, ${new URL(url).host}, ${testBody(id)}, 'pending', ${attemptsOfTest}::int,
+        ${now.toISOString()}::timestamptz, ${now.toISOString()}::timestamptz
+      from key cross join taken where taken.granted > 0
+      on conflict do nothing
+    )
+    select exists (select from key) as key, (select is_same from known) as known, exists (select from taken where granted > 0) as granted`)
+  const { key, known, granted } = one(rows, `writing the test ${id}`)
+  if (known === false) return 'used'
+  if (known === true || granted) return 'there'
+  return key ? 'too many' : 'unknown key'
+}
+
+/** A key that webhooks are signed with. */
+export type SigningKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environment'> & {
+  account: string
+  /** The last four characters of the API key. */
+  hint: string
+}
+
+/** Those that are not revoked, of an account or of all: the wanted one first, then the newest. */
+export async function listSigningKeys(
+  db: Database,
+  { account, wanted, limit }: { account?: string | undefined; wanted?: string | undefined; limit: number },
+): Promise<SigningKey[]> {
+  return answered(
+    await db.execute<SigningKey>(sql`
+    select ${list(k, 'id', 'name', 'environment')}, ${k.account_id} as account, ${k.key_hint} as hint
+    from provider.api_keys k
+    where ${k.revoked_at} is null ${account === undefined ? sql`` : sql`and ${k.account_id} = ${account}`}
+    order by ${k.id} = ${wanted ?? null}::uuid desc nulls last, ${k.created_at} desc, ${k.id} desc limit ${limit}::int`),
+    'listing keys that sign',
+  )
+}
+
+/** Where the webhooks of an account go: the URL of its latest. */
+export async function lastWebhookUrl(db: Database, account: string): Promise<string | undefined> {
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.deliveries, 'url'>>(sql`
+    select ${deliveries.url} from provider.deliveries where ${deliveries.account_id} = ${account}
+    order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit 1`),
+    'reading the latest webhook URL',
+  )
+  return row?.url
+}
