@@ -1,7 +1,7 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -60,13 +60,13 @@ export async function claim(
       select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'received_at', 'body')},
              ${deliveries.headers} ->> 'traceparent' as traceparent,
              coalesce(sum(octet_length(${deliveries.body})) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
-      from due left join mediadock.deliveries on deliveries.${deliveries.id} = due.delivery_id
+      from due left join lateral (select * from mediadock.deliveries where ${deliveries.id} = due.delivery_id limit 1) as deliveries on true
     ),
     claimed as (
       update mediadock.inbox
       set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${inbox.claims} = inbox.${inbox.claims} + 1
-      from weighed where inbox.${inbox.delivery_id} = weighed.delivery_id and weighed.before < ${maxBytes}
-      returning inbox.${inbox.delivery_id}, inbox.${inbox.claims}, inbox.${inbox.failures}
+      where ${inbox.delivery_id} = any(array(select delivery_id from weighed where before < ${maxBytes}))
+      returning ${list(inbox, 'delivery_id', 'claims', 'failures')}
     )
     select claimed.*, webhook_id, key_name, received_at, traceparent, body
     from claimed join weighed using (delivery_id)
@@ -117,12 +117,20 @@ function dueInTurns(limit: number, now: Date): SQL {
     )`
 }
 
+/*
+ * Below, rows of the inbox are named as an array besides what they are joined with: it can only be looked up, whatever
+ * is known of an inbox that is empty most of the time (statement/settling.ts).
+ */
+
 /** Holds claims for another lease; those that ended meanwhile, or are another's by now, stay as they are. */
 export async function renew(db: Database, claims: readonly Claim[], now: Date): Promise<void> {
   await db.execute(sql`
+    with c as materialized (
+      select * from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[]) as c (id, claims)
+    )
     update mediadock.inbox set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})
-    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[]) as c (id, claims)
-    where inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims`)
+    from c
+    where inbox.${inbox.delivery_id} = any(array(select id from c)) and inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims`)
 }
 
 /**
@@ -136,10 +144,13 @@ export async function giveBack(
   { now, trouble }: { now: Date; trouble?: string },
 ): Promise<void> {
   await db.execute(sql`
+    with c as materialized (
+      select * from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
+        ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
+    )
     update mediadock.inbox set ${inbox.due_at} = c.due_at, ${inbox.trouble} = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, ${inbox.trouble})
-    from unnest(${sql.param(claims.map(({ deliveryId }) => deliveryId))}::uuid[], ${sql.param(claims.map((claim) => claim.claims))}::int[],
-      ${sql.param(claims.map(({ dueAt }) => (dueAt ?? now).toISOString()))}::text[]::timestamptz[]) as c (id, claims, due_at)
-    where ${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
+    from c
+    where inbox.${inbox.delivery_id} = any(array(select id from c)) and inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
 /** No lease, retry or turn (`maxDeferMs` of worker.ts) ends later; what seems to was written by a clock that was wrong. */
@@ -159,7 +170,7 @@ export async function bringBackStrays(db: Database): Promise<{ more: boolean }> 
       limit ${maxStrays} for update skip locked
     ),
     back as (
-      update mediadock.inbox set ${inbox.due_at} = now() from strays where inbox.${inbox.delivery_id} = strays.delivery_id returning 1
+      update mediadock.inbox set ${inbox.due_at} = now() where ${inbox.delivery_id} = any(array(select delivery_id from strays)) returning 1
     )
     select count(*)::int as n from back`)
   return { more: one(rows, 'bringing back what was put off for too long').n === maxStrays }
@@ -207,28 +218,4 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
     )
     select count(*)::int as n from taken`)
   return one(rows, `parking the delivery ${claimed.deliveryId}`).n > 0
-}
-
-export type InboxDepth = {
-  pending: number
-  oldestSeconds: number
-  /** Why the last round of the oldest that has one came to nothing. */
-  trouble?: string | undefined
-}
-
-/** How much waits to be landed, and for how long the oldest has. */
-export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
-  const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
-    select count(*) as pending, (array_agg(${inbox.trouble} order by ${deliveries.received_at}) filter (where ${inbox.trouble} is not null))[1] as trouble,
-           extract(epoch from ${now.toISOString()}::timestamptz - min(${deliveries.received_at})) as oldest
-    from mediadock.inbox join mediadock.deliveries on deliveries.${deliveries.id} = inbox.${inbox.delivery_id}`)
-  const { pending, oldest, trouble } = one(rows, 'counting what is pending')
-  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
-}
-
-export async function countParked(db: Executor): Promise<number> {
-  const rows = await db.execute<{ n: number }>(
-    sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
-  )
-  return one(rows, 'counting what is parked').n
 }

@@ -11,8 +11,8 @@ import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
 import { noteChanges } from './statement/changes.ts'
 import { flags } from './statement/flags.ts'
-import { items } from './statement/items.ts'
-import { writeMedia } from './statement/media.ts'
+import { items, lockWaitMs } from './statement/items.ts'
+import { removeOverruledMedia, writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { isAsLocked, outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
 import { everyEnd, notifyReaders, settle } from './statement/settling.ts'
@@ -53,7 +53,7 @@ const maxTries = 5
  * webhook's. At most one landing per request in a call.
  */
 export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
-  const landed = await landOrdinary(db, landings, at.now)
+  const landed = await landOrdinary(db, landings, at)
   let open = landings.filter(({ requestId }) => !landed.has(requestId))
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
     const statement = sql`${landing(open, at)} select request_id, outcome from outcome where ${everyNotification}`
@@ -67,10 +67,14 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
 }
 
 /** The short way (ordinary.ts): what it did not take has no outcome here. */
-async function landOrdinary(db: Database, landings: readonly Landing[], now: Date): Promise<Map<string, LandingOutcome>> {
+async function landOrdinary(
+  db: Database,
+  landings: readonly Landing[],
+  { now, waitMs = lockWaitMs }: At,
+): Promise<Map<string, LandingOutcome>> {
   const ordinary = landings.filter(mayBeOrdinary)
   if (ordinary.length === 0) return new Map()
-  const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`)} select request_id, outcome from outcome where ${everyNotification}`
+  const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`, waitMs)} select request_id, outcome from outcome where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Came>(db, statement))
   return new Map(answered(rows, `landing ${ordinary.length} ordinary results`).map(({ request_id, outcome }) => [request_id, outcome]))
 }
@@ -106,21 +110,23 @@ function rolledBack(error: unknown): Change {
 
 type Came = { request_id: string; outcome: LandingOutcome }
 
-type At = { now: Date; environments: Environments }
+/** `waitMs`: for how long a row that another transaction holds is waited for. */
+type At = { now: Date; environments: Environments; waitMs?: number | undefined }
 
 /** Reads `notified` to its end (see there), once: beside `outcome` in a join it may be read anew for each row. */
 const everyNotification = sql`(select count(*) from notified) >= 0`
 
 /** The WITH of the one statement, in the order in which its parts read one another. */
-function landing(landings: readonly Landing[], { now, environments }: At): SQL {
+function landing(landings: readonly Landing[], { now, environments, waitMs = lockWaitMs }: At): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
   const parts = [
-    items(landings),
+    items(landings, waitMs),
     rowsAsTheyAre(environments),
     whatIsKnown(),
     verdicts(at),
     writeRequests(at, isAsLocked),
     writeMedia(),
+    removeOverruledMedia(),
     outcomes(),
     pollTheContradicted(at),
     settle(at, everyEnd),

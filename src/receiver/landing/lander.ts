@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterThisTurn } from '../../runtime/after-this-turn.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding, heldOnce } from './holding.ts'
-import { claim, giveBack, type Lane } from './inbox.ts'
+import { claim, type Lane } from './inbox.ts'
 import { landingOfWebhook } from './preparing.ts'
 import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
+import { failurePause, returnClaims } from './returning.ts'
 import { bytesOf } from './waves.ts'
-import { landAll, parkMisunderstood, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
+import { landAll, parkMisunderstood, type Landed, type Ready, type WorkerDeps } from './worker.ts'
 
 export type LanderDeps = WorkerDeps & {
   /** Rests after so much work, as long as acknowledging needs the machine. */
@@ -56,9 +56,6 @@ const worthSecondRows = 50
 const behind = { rows: 250, bytes: 16 * 1024 * 1024 }
 const landingDeadlineMs = 30_000
 const defaultPatienceMs = 1000
-/** After Postgres failed. */
-const failurePause = { baseMs: 250, capMs: 5000 }
-const giveBackTries = 3
 
 type Queued = Ready & { end: (written: boolean) => void }
 
@@ -154,13 +151,16 @@ export function createLander(deps: LanderDeps): Lander {
       if (left.delete(id)) holding.letGo(id)
     }
     let isWritten = false
+    const cut = new AbortController()
     try {
-      const landed = await withDeadline(landAll({ ...deps, onReturned }, batch), landingDeadlineMs, 'landing a batch')
+      const landed = await withDeadline(landAll({ ...deps, onReturned, cut: cut.signal }, batch), landingDeadlineMs, 'landing a batch')
       deps.onBatch?.(landed)
       isWritten = true
       failures = 0
       batchRows = Math.min(maxBatchRows, batchRows * 2)
     } catch (error) {
+      // Beyond its deadline it would go on beside whoever lands the same next.
+      cut.abort()
       deps.onBatch?.(error instanceof Error ? error : new Error(String(error)))
       failures += 1
       // One that is too much for Postgres as a whole may go in parts.
@@ -170,7 +170,8 @@ export function createLander(deps: LanderDeps): Lander {
       const unwritten = signal.aborted ? queue.splice(0) : []
       for (const { landing } of unwritten) queuedBytes -= bytesOf(landing)
       const ended = unwritten.flatMap(({ claimed }) => claimed ?? [])
-      await returnClaims([...left.values(), ...ended].map(holding.asHeld), signal.aborted ? undefined : failureWords(error))
+      const returned = [...left.values(), ...ended].map(holding.asHeld)
+      await returnClaims(deps, returned, { error, isAlone: batch.length === 1 })
       for (const { deliveryId } of ended) holding.letGo(deliveryId)
       for (const { end } of unwritten) end(false)
     }
@@ -182,22 +183,6 @@ export function createLander(deps: LanderDeps): Lander {
     }
     if (isWritten) await deps.rest(performance.now() - started, signal)
     else await pauseFor(jitteredPauseMs(failures, failurePause, Math.random))
-  }
-
-  /** As soon as Postgres is back, nobody has to wait for our leases. */
-  const returnClaims = async (claims: readonly HeldDelivery[], trouble: string | undefined): Promise<void> => {
-    for (let tries = 1; tries <= giveBackTries; tries += 1) {
-      try {
-        return await giveBack(db, claims, { now: clock(), ...(trouble !== undefined && { trouble }) })
-      } catch (error) {
-        logger.warn(
-          { err: error, deliveries: claims.length, tries },
-          'claimed deliveries could not be given back, their leases end by themselves',
-        )
-        if (signal.aborted) return
-        await pauseFor(jitteredPauseMs(tries, failurePause, Math.random))
-      }
-    }
   }
 
   const pauseFor = (ms: number) => delay(ms, undefined, { signal }).catch(() => {})

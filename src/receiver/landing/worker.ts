@@ -9,6 +9,7 @@ import { land, type LandingOutcome } from './land.ts'
 import type { Landing } from './landing.ts'
 import { lockedAmong } from './locked.ts'
 import type { PreparingDeps } from './preparing.ts'
+import { lockWaitMs } from './statement/items.ts'
 import { inTurns, wavesOf } from './waves.ts'
 
 export type WorkerDeps = PreparingDeps & {
@@ -27,6 +28,8 @@ export type Ready = { claimed: HeldDelivery | undefined; completes?: HeldDeliver
 export type LandAllDeps = WorkerDeps & {
   /** Called before a delivery gets another time, or an end of its own: it is no longer held. */
   onReturned: (deliveryId: string) => void
+  /** Ends it between two statements: what is left is somebody else's by then. */
+  cut?: AbortSignal
 }
 
 export type Landed = { landed: number; failed: number; deferred: number }
@@ -34,7 +37,9 @@ export type Landed = { landed: number; failed: number; deferred: number }
 const turnMs = 1000
 const maxDeferMs = 300_000
 /** Tries of a row that somebody's transaction holds: not its own fault, so they do not count. */
-const lockedPause = { baseMs: 1000, capMs: 15_000 }
+export const lockedPause = { baseMs: 1000, capMs: 15_000 }
+/** Halves that meet a lock wait half as long for it: however many rows are held, each halving takes as long as the first wait. */
+const leastLockWaitMs = 10
 
 /** Lands all of it in as few statements as possible. Throws where Postgres itself failed: then some of it has landed, and some not. */
 export async function landAll(deps: LandAllDeps, ready: readonly Ready[]): Promise<Landed> {
@@ -57,14 +62,15 @@ async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: read
 }
 
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
-async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<number> {
+async function landWave(deps: LandAllDeps, wave: readonly Ready[], waitMs = lockWaitMs): Promise<number> {
+  deps.cut?.throwIfAborted()
   const now = deps.clock()
   const started = performance.now()
   try {
     const outcomes = await land(
       deps.db,
       wave.map(({ landing }) => landing),
-      { now, environments: environmentsOf(deps.keys()) },
+      { now, environments: environmentsOf(deps.keys()), waitMs },
     )
     for (const one of wave) report(deps, one, outcomes.get(one.landing.requestId) ?? 'raced', started)
     return 0
@@ -75,6 +81,7 @@ async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<numb
     // Postgres itself failed: no delivery is to blame, and all of them are given back.
     if (!isAboutTheRow(error)) throw error
     if (isAlone) return refused(deps, first, error)
+    const again = metALock(error) ? Math.max(leastLockWaitMs, Math.round(waitMs / 2)) : waitMs
     const locked = metALock(error)
       ? await lockedAmong(
           deps.db,
@@ -85,11 +92,11 @@ async function landWave(deps: LandAllDeps, wave: readonly Ready[]): Promise<numb
       const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
       const free = wave.filter((one) => !isLocked(one))
       // The others first: they have waited for these once.
-      const failed = free.length === 0 ? 0 : await landWave(deps, free)
+      const failed = free.length === 0 ? 0 : await landWave(deps, free, again)
       return failed + (await putOff(deps, wave.filter(isLocked)))
     }
     const half = Math.ceil(wave.length / 2)
-    return (await landWave(deps, wave.slice(0, half))) + (await landWave(deps, wave.slice(half)))
+    return (await landWave(deps, wave.slice(0, half), again)) + (await landWave(deps, wave.slice(half), again))
   }
 }
 

@@ -3,13 +3,13 @@ import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
 import type { Landing } from '../landing.ts'
 
 /** Long against any landing of ours, short for those who land by the same statement. */
-const lockWaitMs = 500
+export const lockWaitMs = 500
 
 /** `item`: the landings as rows, one for each. */
-export function items(landings: readonly Landing[]): SQL {
+export function items(landings: readonly Landing[], waitMs: number): SQL {
   return sql`
     -- Somebody's open transaction may hold a row of one request: it is waited for shortly, since all others wait with it.
-    patience as materialized (select set_config('lock_timeout', ${`${lockWaitMs}ms`}, true)),
+    patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
     item as (
       select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
         request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,

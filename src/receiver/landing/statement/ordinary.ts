@@ -20,12 +20,13 @@ const r = columnsOf(schema.requests, 'r')
  * Each look-up is one of its own (`limit 1`), so that no statistics, however
  * stale, make the planner read a table for a handful of rows.
  */
-export function ordinaryLandings(landings: readonly Landing[], at: SQL): SQL {
+export function ordinaryLandings(landings: readonly Landing[], at: SQL, waitMs: number): SQL {
   const parts = [
-    items(landings),
+    items(landings, waitMs),
     ordinaryItems(at),
     writeRequests(at, isAsSeen),
     ordinaryOutcomes(),
+    // A request that has not ended has none that could be overruled.
     writeMedia(),
     settle(at, endAfterFailure),
     noteChanges(at),

@@ -83,6 +83,6 @@ export function pollTheContradicted(at: SQL): SQL {
   return sql`
     due_to_poll as (
       update mediadock.requests r set ${requests.next_poll_at} = ${at}
-      from outcome where ${r.request_id} = outcome.request_id and outcome in ('contradiction', 'key_mismatch') and ${r.confirmed_at} is null
+      where ${r.request_id} = any(array(select request_id from outcome where outcome in ('contradiction', 'key_mismatch'))) and ${r.confirmed_at} is null
     )`
 }

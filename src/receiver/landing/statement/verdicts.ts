@@ -14,7 +14,7 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
     -- The rows as this statement's snapshot has them, and so its media; what is locked below may be newer.
     seen as (
       select ${list(requests, 'request_id', 'landed_at', 'confirmed_at')}, coalesce(${requests.signed_sandbox}, ${requests.sandbox}) as word
-      from mediadock.requests where ${requests.request_id} in (select request_id from item)
+      from mediadock.requests where ${requests.request_id} = any(array(select request_id from item))
     ),
     before as (
       select ${list(
@@ -33,7 +33,7 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
       )}, coalesce(${requests.signed_sandbox}, ${requests.sandbox}) as word,
              case when ${requests.key_name} = any(${sql.param([...live])}::text[]) then false
                   when ${requests.key_name} = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
-      from mediadock.requests where ${requests.request_id} in (select request_id from item)
+      from mediadock.requests where ${requests.request_id} = any(array(select request_id from item))
       order by ${requests.request_id} for update
     )`
 }

@@ -1,0 +1,42 @@
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const inbox = columnsOf(schema.inbox)
+
+export type InboxDepth = {
+  pending: number
+  oldestSeconds: number
+  /** Why the last round of the oldest that has one came to nothing. */
+  trouble?: string | undefined
+}
+
+/** Of each lane, at either end of its order: what waits its turn, and what was put off. */
+const maxLookedAt = 1000
+
+/**
+ * How much waits to be landed, and for how long the oldest has. Of a full inbox the
+ * oldest is looked for among those that are due first and those that are due last.
+ */
+export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
+  const end = (order: SQL) => sql`
+    select found.* from (values ('direct'), ('fetch')) as l (lane) cross join lateral (
+      select ${list(inbox, 'delivery_id', 'trouble')} from mediadock.inbox where ${inbox.lane} = l.lane order by ${inbox.due_at} ${order} limit ${maxLookedAt}) as found`
+  const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
+    with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
+    select (select count(*) from mediadock.inbox) as pending, (array_agg(trouble order by received_at) filter (where trouble is not null))[1] as trouble,
+           extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
+    from looked_at cross join lateral (select ${deliveries.received_at} from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
+  const { pending, oldest, trouble } = one(rows, 'counting what is pending')
+  return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
+}
+
+export async function countParked(db: Executor): Promise<number> {
+  const rows = await db.execute<{ n: number }>(
+    sql`select count(*)::int as n from mediadock.deliveries where ${deliveries.parked_reason} is not null`,
+  )
+  return one(rows, 'counting what is parked').n
+}
