@@ -4,7 +4,7 @@ import type { Logger } from '../runtime/logger.ts'
 import { type Database } from '../runtime/postgres/postgres.ts'
 import { countWaitingCopies } from './archiving/copies.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
-import { countParked, depth } from './landing/inbox.ts'
+import { countParked, depth } from './landing/depth.ts'
 import { countOverdue } from './reconciling/due.ts'
 import { lastRunEndedAt } from './reconciling/reconcile-runs.ts'
 

@@ -17,11 +17,9 @@ import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 
 /**
- * What a poll of a request came to: its `result`, that it is
- * `running`, `not_found` (`lost` after a day of that; `not_found_yet` while a key
- * that could know it was not tried), no usable answer (`unreachable`, `invalid`,
- * `unauthorized`, `rate_limited`), a result that could not be written
- * (`landing_failed`), or that the poll was put off (`postponed`). The detail says more.
+ * What a poll of a request came to: its `result`, that it is `running`, `not_found` (`lost` after a day of that; `not_found_yet`
+ * while a key that could know it was not tried), no usable answer (`unreachable`, `invalid`, `unauthorized`, `rate_limited`), a
+ * result that could not be written (`landing_failed`), or that the poll was put off (`postponed`). The detail says more.
  */
 export const pollOutcomes = [
   'result',
@@ -39,9 +37,8 @@ export const pollOutcomes = [
 export type PollOutcome = (typeof pollOutcomes)[number]
 
 /**
- * The inbox's memory: one row per unique delivery, written before it is
- * acknowledged and hardly ever touched again. What is still to be done with it
- * stands in `inbox`.
+ * The inbox's memory: one row per unique delivery, written before it is acknowledged and hardly ever
+ * touched again. What is still to be done with it stands in `inbox`.
  */
 export const deliveries = mediadock.table(
   'deliveries',
@@ -173,11 +170,15 @@ export const requests = mediadock.table(
       'requests_landed',
       sql`(landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null))`,
     ),
-    // Only what still has to be polled: a few rows, however many requests there were.
+    // What the version before this one reads, which may run beside it: it goes with the next.
     index('requests_open')
       .on(sql`coalesce(next_poll_at, tracked_at)`)
       .where(sql`landed_at is null or next_poll_at is not null`),
-    // The same by key, for what has a time of its own: what may wait apart from what somebody needs (mayWait() in due.ts).
+    // The few without an end: to count and to claim those that should have one; of what was given up as lost no row is read for it.
+    index('requests_unended')
+      .on(table.trackedAt, table.nextPollAt)
+      .where(sql`landed_at is null`),
+    // What has a time of its own for its next poll, by key: what may wait apart from what somebody needs (mayWait() in due.ts).
     index('requests_turns')
       .on(
         sql`coalesce(key_name, '')`,

@@ -1,5 +1,5 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import { countParked } from '../landing/inbox.ts'
+import { countParked } from '../landing/depth.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { countersIn, type Counters } from '../queries/counters.ts'
 import { readWithin } from '../queries/deadline.ts'

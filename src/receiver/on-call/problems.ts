@@ -1,6 +1,6 @@
 import type { ArchiveState } from '../queries/archive.ts'
 import type { Cause } from '../queries/causes.ts'
-import type { GiveUp } from '../queries/give-ups.ts'
+import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
@@ -105,15 +105,17 @@ function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
   const [first, ...others] = open.filter(
     ({ given_up, last_attempt_at }) => !given_up && Date.parse(last_attempt_at) - now.getTime() <= soonMinutes * 60_000,
   )
+  // No more of them are read.
+  const some = giveUps.length < maxGiveUps ? '' : 'at least '
   const problems: Problem[] = []
   if (first) {
     const left = (Date.parse(first.last_attempt_at) - now.getTime()) / 1000
     const many = others.length + 1
-    const text = `The provider is about to give up on ${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
+    const text = `The provider is about to give up on ${some}${count(many, 'webhook', 'webhooks')} that failed here, the first in ${duration(Math.max(0, left))}.`
     problems.push({ severity: 'critical', text, cause: 'giving_up', count: many, href: '/parked' })
   }
   if (lost.length > 0) {
-    const text = `The provider has given up on ${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
+    const text = `The provider has given up on ${some}${count(lost.length, 'webhook', 'webhooks')} that failed here: verify the quarantine again, or let the reconciler poll.`
     problems.push({ severity: 'warning', text, cause: 'given_up', count: lost.length, href: '/parked' })
   }
   return problems
@@ -142,7 +144,8 @@ const longMs = 5 * 60_000
 function providerProblem({ provider: { failing_since, detail }, reconciler: { backlog }, now }: Numbers): Problem[] {
   if (failing_since === null) return []
   const severity = now.getTime() - Date.parse(failing_since) >= longMs ? 'critical' : 'warning'
-  const behind = backlog.incomplete === 0 ? '' : ` ${count(backlog.incomplete, 'result waits', 'results wait')} to be completed.`
+  const [incomplete, least] = [backlog.incomplete, backlog.incomplete_capped ? 'At least ' : '']
+  const behind = incomplete === 0 ? '' : ` ${least}${count(incomplete, 'result waits', 'results wait')} to be completed.`
   const text = `The provider has given no usable answer since ${clockTime(failing_since, now)}${detail === null ? '' : ` (${detail})`}.${behind} It is retried automatically until it answers.`
   return [{ severity, text, cause: 'provider_unreachable', href: '/reconciler', count: backlog.incomplete }]
 }
@@ -215,7 +218,10 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
 
 function overdueProblem({ overdue, reconciler: { backlog } }: Numbers): Problem[] {
   if (overdue === 0) return []
-  const polling = backlog.due === 0 ? '' : ` Polling what is due takes about ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
+  const polling =
+    backlog.due === 0
+      ? ''
+      : ` Polling what is due takes ${backlog.due_capped ? 'at least' : 'about'} ${count(Math.max(1, backlog.minutes), 'minute', 'minutes')}.`
   const text = `${count(overdue, 'request is', 'requests are')} overdue: neither a webhook nor a poll has brought ${overdue === 1 ? 'its result' : 'their results'}.${polling}`
   return [{ severity: 'warning', text, cause: 'overdue', count: overdue, href: '/requests?overdue=true' }]
 }

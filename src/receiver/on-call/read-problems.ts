@@ -1,10 +1,10 @@
 import { z } from 'zod'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import { depth } from '../landing/inbox.ts'
+import { depth } from '../landing/depth.ts'
 import { readArchiveState } from '../queries/archive.ts'
 import { parkedCauses } from '../queries/causes.ts'
 import { readWithin } from '../queries/deadline.ts'
-import { giveUps, maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
+import { giveUps, type GiveUp } from '../queries/give-ups.ts'
 import { keyStates, type KeysOptions } from '../queries/keys.ts'
 import { failingSince, readRecent, type Recent } from '../queries/recent.ts'
 import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.ts'
@@ -101,8 +101,5 @@ function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals):
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
   // These were turned away before anybody knew whose they are.
   if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
-  return (
-    failed.length < maxGiveUps &&
-    !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
-  )
+  return !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
 }

@@ -11,6 +11,7 @@ import { readWithin } from './deadline.ts'
 const d = columnsOf(schema.deliveries, 'd')
 const i = columnsOf(onCall.issues, 'i')
 const q = columnsOf(arriving.quarantine, 'q')
+const r = columnsOf(schema.requests, 'r')
 
 /** How much waits for somebody; each is counted up to `maxCounted`, which stands for that many or more. */
 export type Counters = { issues: number; parked: number; quarantined: number; overdue: number }
@@ -31,7 +32,7 @@ export async function countersIn(tx: Executor, { now, stuckAfterSeconds }: Count
     select ${upTo(sql`mediadock.issues i where ${i.closed_at} is null and not ${muted}`)} as issues,
       ${upTo(sql`mediadock.deliveries d where ${d.parked_reason} is not null order by ${d.received_at} desc nulls last, ${d.id} desc nulls last`)} as parked,
       ${upTo(sql`mediadock.quarantine q order by ${q.arrived_at} desc nulls last, ${q.id} desc nulls last`)} as quarantined,
-      ${upTo(sql`mediadock.requests r where ${isOverdue({ now, stuckAfterSeconds })}`)} as overdue`)
+      ${upTo(sql`mediadock.requests r where ${isOverdue({ now, stuckAfterSeconds })} order by ${r.tracked_at}`)} as overdue`)
   return one(rows, 'counting what waits for somebody')
 }
 

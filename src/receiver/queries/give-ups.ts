@@ -90,13 +90,13 @@ export async function giveUps(tx: Executor, now: Date): Promise<GiveUp[]> {
       from failed group by webhook_id
     ),
     open as (
-      select * from webhooks w
+      select *, row_number() over (partition by outcome, reason order by last_seen desc) as nth from webhooks w
       -- Not "not exists": for that the planner reads all deliveries.
       where (select 1 from mediadock.deliveries d
         where ${d.webhook_id} = w.webhook_id and ${isInIdRange(sql`${d.id}`, sql`w.webhook_id`)} limit 1) is null
-      order by last_seen desc limit ${maxGiveUps}
     )
-    select * from open`)
+    -- The newest of each cause is always among them: a cause that is missing has none that is still open.
+    select * from open order by nth = 1 desc, last_seen desc limit ${maxGiveUps}`)
   const found = rows.map((row) => toGiveUp(row, now))
   const statuses = await statusesOf(tx, found)
   return found.map((one) => ({ ...one, request_status: statuses.get(one.request_id ?? '') ?? null })).toSorted(inOrder)

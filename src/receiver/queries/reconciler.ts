@@ -78,10 +78,14 @@ export async function findReconcileRun(tx: Executor, id: number): Promise<Reconc
 
 export const backlogSchema = z
   .object({
-    due: z.int().meta({ description: 'Requests that are to be polled now.' }),
-    minutes: z.int().meta({ description: 'How long that takes within the budget of the keys.' }),
-    incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet.' }),
+    due: z
+      .int()
+      .meta({ description: 'Requests that are to be polled now; counted up to 10,000 a key, and twice that with what may wait.' }),
+    minutes: z.int().meta({ description: 'How long that takes within the budget of the keys; at least, where due_capped is true.' }),
+    incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet; counted likewise.' }),
     per_minute: z.int().meta({ description: 'How many results can be completed in a minute within the budget of all keys.' }),
+    due_capped: z.boolean().meta({ description: 'Whether more are due than were counted.' }),
+    incomplete_capped: z.boolean().meta({ description: 'Whether more are incomplete than were counted.' }),
   })
   .meta({ id: 'Backlog' })
 

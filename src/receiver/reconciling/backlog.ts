@@ -1,12 +1,12 @@
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
 import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { callsFor } from '../fetching/call-budget.ts'
-import { isDue, isHeldUp, isIncomplete, type StuckAfter } from './due.ts'
+import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, mayWait, strangers, type StuckAfter } from './due.ts'
 
 const b = columnsOf(fetching.callBudgets, 'b')
 const requests = columnsOf(schema.requests)
@@ -20,34 +20,79 @@ export type Backlog = {
   incomplete: number
   /** How many of them can be completed in a minute within the budget of the keys, if landing needs no more than its share. */
   per_minute: number
+  /** Whether more are due, or incomplete, than were counted. */
+  due_capped: boolean
+  incomplete_capped: boolean
 }
 
 export type BacklogOptions = StuckAfter & { fetchRatePerMinute: number; keys: Keys }
 
-/** What the reconciler still has to ask for, and how long that will take. */
-export async function readBacklog(db: Executor, { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions): Promise<Backlog> {
-  const rows = await db.execute<{ due: number }>(sql`
-    select count(*)::int as due from mediadock.requests
-    where ${isDue({ now, stuckAfterSeconds })}
-    group by ${requests.key_name}`)
-  answered(rows, 'reading the backlog')
+/**
+ * Of each key, and of what may wait and what may not. Where the quota is far below what comes in there may be millions:
+ * this is read for every look at the console and must not cost more for it.
+ */
+export const maxCounted = 10_000
+
+/** What the reconciler still has to ask for, and how long that will take. Within a transaction (readWithin). */
+export async function readBacklog(tx: Executor, { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions): Promise<Backlog> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
+  // In the order of the index: what a planner expects to be few he would gather whole and sort.
+  await tx.execute(sql`select set_config('enable_bitmapscan', 'off', true)`)
+  const scheduled = await tx.execute<{ key_name: string; due: number; incomplete: number }>(sql`
+    with recursive ${strangers(ours)},
+    line as (select key_name from unnest(array_append(${ours}, '')) as l (key_name) union all select key_name from stranger)
+    select line.key_name, of_line.due, behind.incomplete
+    from line cross join (values (false), (true)) as t (may_wait)
+    cross join lateral (
+      select count(*)::int as due from (
+        select from mediadock.requests where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
+    ) as of_line
+    cross join lateral (
+      select count(*)::int as incomplete from (
+        select from mediadock.requests where ${isOfLine} and ${mayWait} = t.may_wait and ${isIncomplete}
+        order by ${requests.next_poll_at} limit ${maxCounted + 1}) as found
+    ) as behind`)
+  const neverPolled = await tx.execute<{ key_name: string; due: number }>(sql`
+    select key_name, count(*)::int as due from (
+      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests where ${isNeverPolled({ now, stuckAfterSeconds })}
+      order by ${requests.tracked_at} limit ${maxCounted + 1}) as found
+    group by key_name`)
   const budgetOf = sql`(select ${b.key_name}, ${b.recovered_at} from mediadock.call_budgets b where ${b.recovered_at} is not null
     union all select '', max(${b.recovered_at}) from mediadock.call_budgets b)`
   // As a run claims them: before their time, since what held them up is over.
-  const held = await db.execute<{ due: number }>(sql`
-    select sum(of_line.due)::int as due from ${budgetOf} as line (key_name, recovered_at) cross join lateral (
-      select count(*) as due from mediadock.requests
-      where coalesce(${requests.key_name}, '') = line.key_name and ${isHeldUp(sql`line.recovered_at`)} and not ${isDue({ now, stuckAfterSeconds })}
-    ) as of_line group by line.key_name having sum(of_line.due) > 0`)
-  const all = [...rows, ...answered(held, 'reading what was held up')]
-  const behind = await db.execute<{ incomplete: number }>(sql`
-    select count(*)::int as incomplete from mediadock.requests where ${isIncomplete}`)
+  const heldUp = await tx.execute<{ key_name: string; due: number }>(sql`
+    select line.key_name, of_line.due::int as due from ${budgetOf} as line (key_name, recovered_at) cross join lateral (
+      select count(*) as due from (
+        select from mediadock.requests
+        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and not ${isDue({ now, stuckAfterSeconds })}
+        order by ${requests.polled_at} limit ${maxCounted + 1}) as found
+    ) as of_line where of_line.due > 0`)
+  await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
+  const due = [
+    ...answered(scheduled, 'reading the backlog'),
+    ...answered(neverPolled, 'reading what was never polled'),
+    ...answered(heldUp, 'reading what was held up'),
+  ]
   const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
+  const byLine = [...Map.groupBy(due, (one) => one.key_name).values()].map((ofLine) => sum(ofLine.map((one) => upTo(one.due))))
   return {
-    due: all.reduce((sum, { due }) => sum + due, 0),
+    due: sum(byLine),
     // Each key spends its own budget, so the longest line decides.
-    minutes: Math.ceil(Math.max(0, ...all.map(({ due }) => due / callsPerMinute))),
-    incomplete: one(behind, 'counting what is not complete').incomplete,
+    minutes: Math.ceil(Math.max(0, ...byLine) / callsPerMinute),
+    incomplete: sum(scheduled.map((one) => upTo(one.incomplete))),
     per_minute: keys.all.filter((key) => !key.retired && key.apiKey !== undefined).length * callsPerMinute,
+    due_capped: due.some((one) => one.due > maxCounted),
+    incomplete_capped: scheduled.some((one) => one.incomplete > maxCounted),
   }
+}
+
+/** One more shows that there are more. */
+function upTo(counted: number): number {
+  return Math.min(counted, maxCounted)
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, one) => total + one, 0)
 }

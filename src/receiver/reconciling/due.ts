@@ -13,7 +13,7 @@ export type StuckAfter = { now: Date; stuckAfterSeconds: number }
 /**
  * Whether a request is to be polled now (a row of `requests`):
  * it is open or not complete, and its next poll is due; a tracked one without a
- * next poll is due once it should have ended. As in the index requests_open.
+ * next poll is due once it should have ended.
  */
 export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
   const at = sql`${now.toISOString()}::timestamptz`
@@ -21,7 +21,37 @@ export function isDue({ now, stuckAfterSeconds }: StuckAfter): SQL {
     and (${requests.next_poll_at} is not null or ${requests.tracked_at} <= ${at} - make_interval(secs => ${stuckAfterSeconds})))`
 }
 
-/** Whether a result (a row of `requests`) has landed and is still to be completed. As in the index requests_open. */
+/** Whether a request (a row of `requests`) was never polled, nor is to be at a time of its own, and should have ended. As in the index requests_unended. */
+export function isNeverPolled({ now, stuckAfterSeconds }: StuckAfter): SQL {
+  return sql`(${requests.landed_at} is null and ${requests.next_poll_at} is null
+    and ${requests.tracked_at} <= ${now.toISOString()}::timestamptz - make_interval(secs => ${stuckAfterSeconds}))`
+}
+
+/** Names are free to invent. */
+const maxStrangers = 1000
+
+/**
+ * `stranger`, for a WITH RECURSIVE: the names of keys that are none of ours, of which something is still to be polled, from one
+ * name to the next by the index requests_turns, so that it does not matter how much waits of each. `ours` is an array.
+ */
+export function strangers(ours: SQL): SQL {
+  const waits = sql`${requests.next_poll_at} is not null and ${requests.next_poll_at} < 'infinity'`
+  return sql`
+  walked (key_name) as (
+    (select coalesce(${requests.key_name}, '') from mediadock.requests where ${waits} and coalesce(${requests.key_name}, '') > ''
+      order by coalesce(${requests.key_name}, '') limit 1)
+    union all
+    select next.key_name from walked cross join lateral (
+      select coalesce(${requests.key_name}, '') as key_name from mediadock.requests where ${waits} and coalesce(${requests.key_name}, '') > walked.key_name
+      order by coalesce(${requests.key_name}, '') limit 1) as next
+  ),
+  stranger as (select key_name from walked where key_name <> all(${ours}) limit ${maxStrangers})`
+}
+
+/** Whether a request (a row of `requests`) has a time of its own, and is of `line`. */
+export const isOfLine = sql`${requests.next_poll_at} is not null and coalesce(${requests.key_name}, '') = line.key_name`
+
+/** Whether a result (a row of `requests`) has landed and is still to be completed. */
 export const isIncomplete = sql`(${requests.next_poll_at} is not null and ${requests.landed_at} is not null and not ${requests.media_complete})`
 
 /**

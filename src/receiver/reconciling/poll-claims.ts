@@ -6,7 +6,7 @@ import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { isDue, isHeldUp, mayWait } from './due.ts'
+import { isHeldUp, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
 
 const budget = columnsOf(fetching.callBudgets)
 const requests = columnsOf(schema.requests)
@@ -64,7 +64,6 @@ export async function claimScheduled(
   const at = sql`${deps.clock().toISOString()}::timestamptz`
   const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
   if (lines.length === 0) return []
-  const ofLine = sql`${requests.next_poll_at} is not null and coalesce(${requests.key_name}, '') = line.key_name`
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
   return claim(
     deps,
@@ -77,21 +76,21 @@ export async function claimScheduled(
     scheduled as (
       select line.key_name, of_line.*, t.may_wait from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${ofLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait from mediadock.requests
-        where ${ofLine} and ${isHeldUp(sql`line.recovered_at`)}
+        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)}
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     awaited as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${requests.request_id} = any(${awaited}) and ${ofLine} and ${requests.next_poll_at} <= ${at} limit ${limit} for update skip locked
+        where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at} limit ${limit} for update skip locked
       ) as of_line
     ),
     found as (
@@ -111,15 +110,41 @@ export async function claimScheduled(
   )
 }
 
-/** Claims what has been tracked for too long and was never polled, and what is due and names a key that is none of ours: the oldest first. */
+/**
+ * Claims what has been tracked for too long and was never polled, and what is due and names a key that is none of
+ * ours: the oldest first. What is due of our own keys is passed over by the index, however much that is.
+ */
 export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
-  const { clock, keys, stuckAfterSeconds } = deps
-  const ours = sql`${sql.param(keys().all.map(({ name }) => name))}::text[]`
-  return claimWhere(
+  const now = deps.clock()
+  const at = sql`${now.toISOString()}::timestamptz`
+  const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
+  return claim(
     deps,
-    sql`${isDue({ now: clock(), stuckAfterSeconds })} and (${requests.next_poll_at} is null or ${requests.key_name} <> all(${ours}))
-      and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])`,
-    { limit },
+    sql`
+    ${strangers(ours)},
+    never_polled as (
+      select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
+      where ${isNeverPolled({ now, stuckAfterSeconds: deps.stuckAfterSeconds })}
+        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+      order by ${requests.tracked_at} limit ${limit} for update skip locked
+    ),
+    -- Chosen before they are locked: of each name as many may be due.
+    oldest as materialized (
+      select of_line.* from stranger as line cross join (values (false), (true)) as t (may_wait) cross join lateral (
+        select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
+        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        order by ${requests.next_poll_at} limit ${limit}
+      ) as of_line
+      where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}
+    ),
+    of_strangers as (
+      select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
+      where ${requests.request_id} = any(array(select request_id from oldest)) and ${requests.next_poll_at} <= ${at} for update skip locked
+    ),
+    due as (
+      select request_id, due_at, 1 as rank, 1 as turn, ${at} as recovered_at
+      from (select * from never_polled union all select * from of_strangers) as ways order by due_at limit ${limit}
+    )`,
   )
 }
 
@@ -166,7 +191,7 @@ async function claim({ db, clock }: ClaimDeps, due: SQL): Promise<Due[]> {
       turn: string
     }
   >(sql`
-    with ${due}
+    with recursive ${due}
     update mediadock.requests r
     set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.polls} = ${r.polls} + 1,
       ${requests.polled_at} = greatest(${now}, due.recovered_at)

@@ -1,5 +1,5 @@
 import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 import type { PollOutcome } from '../domain/schema.ts'
@@ -31,7 +31,7 @@ export async function reschedule(
   await db.execute(sql`
     update mediadock.requests set ${requests.polled_at} = greatest(${now.toISOString()}::timestamptz, ${requests.polled_at}), ${requests.poll_outcome} = ${outcome},
       ${requests.poll_detail} = ${detail?.slice(0, maxDetail) ?? null},
-      ${requests.next_poll_at} = ${outcome === 'lost' ? sql`'infinity'` : nextPollAfter({ ...one, rhythm }, now, Math.random)} ${started}
+      ${requests.next_poll_at} = ${unlessConfirmed(outcome === 'lost' ? sql`'infinity'::timestamptz` : nextPollAfter({ ...one, rhythm }, now, Math.random))} ${started}
     where ${isStillOurs(one)}`)
 }
 
@@ -39,9 +39,14 @@ export async function reschedule(
 export async function giveBack({ db, clock }: ClaimDeps, one: Due, answer: ResultAnswer): Promise<void> {
   const reason = answer.kind === 'postponed' ? answer.reason : answer.kind
   await db.execute(sql`
-    update mediadock.requests set ${requests.next_poll_at} = ${one.dueAt}::timestamptz, ${requests.polls} = ${requests.polls} - 1,
+    update mediadock.requests set ${requests.next_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)}, ${requests.polls} = ${requests.polls} - 1,
       ${requests.polled_at} = greatest(${clock().toISOString()}::timestamptz, ${requests.polled_at}), ${requests.poll_outcome} = 'postponed', ${requests.poll_detail} = ${reason}
     where ${isStillOurs(one)}`)
+}
+
+/** A person may ask for a result that is whole: that it was asked for leaves nothing open. */
+function unlessConfirmed(at: SQL): SQL {
+  return sql`case when ${requests.confirmed_at} is null then ${at} end`
 }
 
 export async function endPolling(db: Database, one: Due, now: Date): Promise<void> {

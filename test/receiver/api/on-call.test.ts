@@ -15,6 +15,8 @@ let receiver: TestReceiver
 beforeAll(async () => {
   const its = await withReceiver({ stand: true })
   ;({ database, receiver, stand } = its)
+  // As a delivery would have it that was accepted a second ago: what fails from here may be the provider's.
+  await database.sql`insert into mediadock.known_senders values ('live', '127.0.0.1', now())`
   return its.stop
 })
 beforeEach(async () => {
@@ -139,7 +141,14 @@ describe('the reconciler', () => {
   it('tells how long the backlog takes, by the budget of the keys', async () => {
     const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 10 } })
     for (let n = 0; n < 17; n += 1) await track(randomUUID())
-    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({ due: 17, minutes: 3, incomplete: 0, per_minute: 14 })
+    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({
+      due: 17,
+      minutes: 3,
+      incomplete: 0,
+      per_minute: 14,
+      due_capped: false,
+      incomplete_capped: false,
+    })
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
       select gen_random_uuid(), 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute' from generate_series(1, 3)`
     expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toMatchObject({ due: 17, incomplete: 3 })
@@ -241,6 +250,22 @@ describe('what is wrong', () => {
       },
       { severity: 'warning', cause: 'refused:timestamp_too_old' },
     ])
+  })
+
+  it('is no longer what was accepted since, however many others are still to come', async () => {
+    const webhookId = randomUUID()
+    await deliverAndSettle({ receiver, database }, failed(), { webhookId })
+    const fail = (reason: string, ids: readonly string[]) =>
+      database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, webhook_id, key_name)
+        select now(), 'unavailable', ${reason}, 503, 1, id, 'live' from unnest(${[...ids]}::text[]) id`
+    await fail('postgres_failed', [webhookId])
+    expect(await causes()).toEqual([])
+    await fail('internal_error', [randomUUID()])
+    await fail(
+      'postgres_too_slow',
+      Array.from({ length: 250 }, () => randomUUID()),
+    )
+    expect((await causes()).toSorted()).toEqual(['unavailable:internal_error', 'unavailable:postgres_too_slow'])
   })
 
   it('what is parked, waits too long, or is overdue', async () => {

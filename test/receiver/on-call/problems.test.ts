@@ -11,7 +11,12 @@ const calm: Numbers = {
   inbox: { pending: 0, oldestSeconds: 0 },
   parked: [],
   overdue: 0,
-  reconciler: { silent: false, silent_after_seconds: 300, last_run: null, backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 70 } },
+  reconciler: {
+    silent: false,
+    silent_after_seconds: 300,
+    last_run: null,
+    backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 70, due_capped: false, incomplete_capped: false },
+  },
   keys: [],
   giveUps: [],
   strangers: { arrivals: 0, senders: 0, networks: 0, top: [] },
@@ -192,6 +197,16 @@ const cases: Case[] = [
       cause: 'given_up',
       href: '/parked',
       text: 'The provider has given up on 2 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
+    },
+  ],
+  [
+    'more of them than are read',
+    { giveUps: Array.from({ length: 200 }, () => ({ ...giveUp, given_up: true })) },
+    {
+      severity: 'warning',
+      cause: 'given_up',
+      href: '/parked',
+      text: 'The provider has given up on at least 200 webhooks that failed here: verify the quarantine again, or let the reconciler poll.',
     },
   ],
   [

@@ -2,7 +2,10 @@ import { randomUUID } from 'node:crypto'
 import path from 'node:path'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
+import { createListReader } from '../../../src/receiver/queries/list-reader.ts'
+import { sql } from '../../../src/runtime/postgres/drizzle.ts'
 import { migrate } from '../../../src/runtime/postgres/migrate.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { watchedLogger } from '../../runtime/support/watched-logger.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -58,6 +61,20 @@ describeOnPackaged('lists with a standby', () => {
     }
     for (const at of pages) expect(await page(at), at).toContain('Read from the standby, whose last change is of')
 
+    // Another database, on a server that is a standby: nothing of it is shown as ours.
+    await onPrimary`create database another`
+    const another = createPool({ url: Object.assign(new URL(standby.url), { pathname: '/another' }).href, max: 1 })
+    const ours = createPool({ url: primary.url, max: 1 })
+    onTestFinished(async () => void (await Promise.all([another.close(), ours.close()])))
+    await eventually(async () => (await onStandby`select from pg_database where datname = 'another'`).length === 1)
+    const reader = createListReader({ primary: ours.db, standby: another.db, logger: log.logger })
+    const whose = await reader((db) => db.execute(sql`select current_database() as name`))
+    expect({ asOf: whose.asOf, rows: whose.listed }).toMatchObject({
+      asOf: undefined,
+      rows: [{ name: new URL(primary.url).pathname.slice(1) }],
+    })
+    expect(log.lines().filter((line) => line.includes('it follows another database'))).toHaveLength(1)
+
     // What is one thing comes from the primary, and so does what acts.
     await onStandby`select pg_wal_replay_pause()`
     const second = failed()
@@ -83,7 +100,7 @@ describeOnPackaged('lists with a standby', () => {
     standby.thaw()
     expect(times[0]).toBeGreaterThan(900)
     expect(times[2]).toBeLessThan(900)
-    expect(log.lines().filter((line) => line.includes('does not serve them'))).toHaveLength(1)
+    expect(log.lines().filter((line) => line.includes('does not serve them') && !line.includes('another database'))).toHaveLength(1)
     await eventually(async () => (await list()).asOf !== null, 20_000)
   })
 

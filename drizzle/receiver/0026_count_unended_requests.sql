@@ -1,0 +1,1 @@
+CREATE INDEX "requests_unended" ON "mediadock"."requests" USING btree ("tracked_at","next_poll_at") WHERE landed_at is null;

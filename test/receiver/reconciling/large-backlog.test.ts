@@ -1,0 +1,83 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { parseKeys } from '../../../src/receiver/domain/keys.ts'
+import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
+import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
+import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
+import { createPool, databaseOn, type Database, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
+
+/*
+ * Where the quota is far below what comes in, there are far more results that are due to be
+ * completed than will ever be: what every replica asks all the time must not read them.
+ */
+
+const incomplete = maxCounted + 5000
+const keys = parseKeys('[{"name": "live", "signing_secret": "' + 's'.repeat(32) + '", "api_key": "k"}]')
+
+describe.each(testServers)('what reads a large backlog, %s', (server) => {
+  let database: TestDatabase
+  let pool: Pool
+
+  beforeAll(async () => {
+    database = await createTestDatabase(server)
+    pool = createPool({ url: database.url, max: 1 })
+    await database.sql`set session_replication_role = replica`
+    await database.sql`
+      insert into mediadock.requests (request_id, status, model, key_name, key_source, media_complete, source, tracked_at, landed_at, next_poll_at)
+      select gen_random_uuid(), 'COMPLETED', 'lyra-audio', 'live', 'landed', false, 'webhook', now() - interval '1 hour', now() - interval '1 hour', now() - interval '1 minute'
+      from generate_series(1, ${incomplete}::int)`
+    await database.sql`
+      insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at)
+      values (gen_random_uuid(), 'live', now() - interval '1 hour', null), (gen_random_uuid(), null, now() - interval '2 hours', null),
+        (gen_random_uuid(), 'gone', now(), now() - interval '1 second'), (gen_random_uuid(), 'gone', now(), now() + interval '1 hour'),
+        (gen_random_uuid(), 'live', now(), null)`
+    // Given up as lost, which they stay.
+    await database.sql`
+      insert into mediadock.requests (request_id, key_name, tracked_at, next_poll_at, poll_outcome)
+      select gen_random_uuid(), case when n % 2 = 0 then 'live' else 'gone' end, now() - interval '9 days', 'infinity', 'lost' from generate_series(1, 1000) as n`
+  })
+  afterAll(async () => {
+    await pool.close()
+    await database.drop()
+  })
+
+  const when = () => ({ now: new Date(), stuckAfterSeconds: 600 })
+
+  /** With how many rows of requests were read, by a scan or an index. */
+  async function reading<T>(work: (db: Database) => Promise<T>): Promise<{ answer: T; read: number }> {
+    const rowsRead = async (db: Database) => {
+      const [row] = await db.execute<{ n: number }>(`select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int as n
+        from pg_stat_xact_user_tables where relid = 'mediadock.requests'::regclass`)
+      return row?.n ?? NaN
+    }
+    const connection = await pool.client.reserve()
+    const db = databaseOn(connection)
+    try {
+      await connection`begin`
+      const before = await rowsRead(db)
+      const answer = await work(db)
+      return { answer, read: (await rowsRead(db)) - before }
+    } finally {
+      await connection`commit`
+      connection.release()
+    }
+  }
+
+  it.each(['missing', 'fresh'])('is bounded, with statistics that are %s', async (statistics) => {
+    if (statistics === 'fresh') await database.sql`analyze mediadock.requests`
+    const overdue = await reading((db) => countOverdue(db, when()))
+    expect(overdue).toEqual({ answer: 1002, read: expect.any(Number) })
+    expect(overdue.read).toBeLessThan(1100)
+
+    const backlog = await reading((db) => readBacklog(db, { ...when(), fetchRatePerMinute: 100, keys }))
+    expect(backlog.answer).toMatchObject({ due: maxCounted + 3, due_capped: true, incomplete: maxCounted, incomplete_capped: true })
+    expect(backlog.read).toBeLessThan(maxCounted * 2 + 1100)
+  })
+
+  it('claims what was never polled and what names a key that is none of ours, and reads nothing else', async () => {
+    const deps = { keys: () => keys, clock: () => new Date(), stuckAfterSeconds: 600 }
+    const claimed = await reading((db) => claimOverdue({ ...deps, db }, { limit: 10, resting: new Set() }))
+    expect(claimed.answer.map(({ keyName }) => keyName)).toEqual([undefined, 'live', 'gone'])
+    expect(claimed.read).toBeLessThan(100)
+  })
+})
