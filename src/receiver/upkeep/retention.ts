@@ -42,8 +42,7 @@ const batchRows = 1000
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const now = deps.clock()
-  const daysAgo = (days: number) => new Date(now.getTime() - days * dayMs)
-  const cutoff = daysAgo(deps.retentionDays)
+  const cutoff = keptFrom(now, deps.retentionDays)
   const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0, archived: 0 }
   const days = await dropDaysBefore(deps.db, cutoff, signal)
   pruned.partitions = days.dropped
@@ -54,9 +53,31 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   pruned.changes = await inBatches(() => pruneFeed(deps.db, cutoff), signal)
   for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
   if (deps.archiveRetentionDays !== undefined)
-    pruned.archived = await expireMedia(deps.db, { cutoff: daysAgo(deps.archiveRetentionDays), now }, signal)
+    pruned.archived = await expireMedia(deps.db, { cutoff: keptFrom(now, deps.archiveRetentionDays), now }, signal)
   if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   return pruned
+}
+
+/** From then on it is worth a line. */
+const aheadMs = 60_000
+
+/** The same by the earlier of two clocks, ours and that of Postgres: what a host forgets whose clock has run ahead is gone. */
+export async function pruneByBothClocks(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
+  const ours = deps.clock()
+  const rows = await deps.db.execute<{ theirs: string }>(sql`select clock_timestamp() as theirs`)
+  const theirs = new Date(one(rows, 'asking Postgres for its time').theirs)
+  const ahead = ours.getTime() - theirs.getTime()
+  if (ahead > aheadMs)
+    deps.logger.warn(
+      { ahead_seconds: Math.round(ahead / 1000) },
+      "this host's clock is ahead of that of Postgres: what is too old to be kept goes by the latter; correct the clock",
+    )
+  return pruneOnce({ ...deps, clock: () => (ahead > 0 ? theirs : ours) }, signal)
+}
+
+/** What is older has been forgotten, or will be. */
+export function keptFrom(now: Date, days: number): Date {
+  return new Date(now.getTime() - days * dayMs)
 }
 
 async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Promise<number> {

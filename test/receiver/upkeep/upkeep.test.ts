@@ -3,7 +3,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
-import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { pruneByBothClocks, pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -156,7 +156,21 @@ describe('retention', () => {
     const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
     expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)
+    // What is not kept is not said never to have been.
+    const page = async (at: string) => (await fetch(new URL(at, receiver.internalUrl))).text()
+    expect(await page(`/requests/${requestId}`)).toContain('No webhook of it is kept, the one that it landed by neither')
+    expect(await page(`/deliveries?until=${past.toISOString()}`)).toContain('Nothing of that time is kept')
     expect(await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`).toHaveLength(0)
+  })
+
+  it('forgets nothing because the clock of a host has run ahead', async () => {
+    await deliver(receiver.webhookUrl, failed().body)
+    const days = (ahead: number) => ({ ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + ahead * 86_400_000) })
+    const never = new AbortController().signal
+    const kept = await database.sql`select from mediadock.deliveries`
+    expect(kept.length).toBeGreaterThan(0)
+    expect(await pruneByBothClocks(days(400), never)).toMatchObject({ deliveries: 0, partitions: 0, changes: 0, notes: 0 })
+    expect(await database.sql`select from mediadock.deliveries`).toHaveLength(kept.length)
   })
 
   it('forgets what was parked because it can never be used, and keeps what a replay may still land', async () => {
