@@ -22,14 +22,15 @@ export async function expireMedia(db: Database, { cutoff, now }: { cutoff: Date;
       where ${copies.state} = 'archived' and ${copies.ended_at} < ${cutoff.toISOString()}::timestamptz order by ${copies.ended_at} limit ${maxMedia}`)
     const requestIds = new Set(answered(rows, 'looking for media that are to be kept no longer').map(({ request_id: id }) => id))
     if (requestIds.size === 0) break
-    const before = expired
+    let isAtWork = false
     for (const requestId of requestIds) {
       if (signal.aborted) break
-      const { known } = await removeMedia(db, requestId, now, 'expired')
+      const { known, files } = await removeMedia(db, requestId, now, 'expired')
       if (known) expired += 1
+      isAtWork ||= known || files.length > 0
     }
     // What cannot be removed would be found again and again.
-    if (expired === before) break
+    if (!isAtWork) break
   }
   return expired
 }

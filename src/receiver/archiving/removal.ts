@@ -39,7 +39,9 @@ export async function removeMedia(db: Database, requestId: string, now: Date, ma
       where ${requests.request_id} = ${requestId}::uuid for update
     ),
     before as materialized (
-      select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from request join mediadock.media_copies c using (request_id) order by 1, 2, 3 for update of c
+      -- Of a request that somebody has deleted there are copies still; the row of one that is there is locked first.
+      select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from mediadock.media_copies c
+      where ${c.request_id} = ${requestId}::uuid and (select count(*) from request) >= 0 order by 1, 2, 3 for update of c
     ),
     removed as (
       insert into mediadock.media_copies as c (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at', 'ended_at')})

@@ -41,10 +41,11 @@ it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but 
   ])
 })
 
-it('ends where a copy is of a request that nobody knows', async () => {
+it('takes copies of a request that somebody deleted too, and ends', async () => {
   const { receiver, database, stop } = await withReceiver({ server: preferredServer })
   onTestFinished(stop)
   await database.sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, ended_at)
     values (gen_random_uuid(), 'image', 0, 'https://media.test/x.png', 'archived', now(), now() - interval '8 days')`
   expect(await pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays: 7 }, never)).toMatchObject({ archived: 0 })
+  expect(await database.sql`select state from mediadock.media_copies`).toEqual([{ state: 'removed' }])
 })
