@@ -86,7 +86,8 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
     values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now.toISOString()}::timestamptz, ${lease}, 1)
     on conflict (idempotency_key) do update set
-      state = 'pending', next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
+      -- The provider forgets a key a day after the call that it took: that may be this one.
+      state = 'pending', created_at = excluded.created_at, next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
     returning ${columns}`)
   const [row] = answered(ours, `opening the intent ${idempotencyKey}`)

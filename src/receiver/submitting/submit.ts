@@ -8,7 +8,7 @@ import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
 import { blockCalls, takeCall } from '../fetching/call-budget.ts'
-import { noteRecovered, pauseAfter } from '../fetching/key-health.ts'
+import { noteRecovered, maxPauseSeconds, pauseAfter } from '../fetching/key-health.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
 import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
@@ -140,7 +140,8 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
     case 'in_progress':
       return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now) })
     case 'rate_limited': {
-      const pauseMs = (outcome.retryAfterSeconds ?? 0) * 1000
+      // For as long as the key itself rests at most (pauseAfter): whoever says a week would let it expire.
+      const pauseMs = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds) * 1000
       return intents.postpone(db, generation, {
         error: 'rate_limited',
         at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())),

@@ -193,6 +193,19 @@ describe('submitting', () => {
     expect(posted).toEqual([])
   })
 
+  it('refused and sent again a day later it has a day of its own', async () => {
+    respond = (_one, res) => json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } })
+    const idempotency_key = randomUUID()
+    await submit({ idempotency_key })
+    receiver.setNow(new Date(Date.now() + 24 * 3_600_000))
+    respond = (_one, res) => json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } }, { 'retry-after': '999999' })
+    expect(await submit({ idempotency_key })).toMatchObject({ status: 202, body: { state: 'pending' } })
+    respond = accept
+    // However long the provider says: it would not be called again before the key is forgotten.
+    await pass(26 * 60)
+    expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'submitted' })
+  })
+
   it('a webhook that is faster than the answer is joined, metadata included', async () => {
     respond = (one, res) => {
       const id = randomUUID()
