@@ -2,7 +2,7 @@ import { migrationsOf } from '../config/migrations.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
 import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/provider-client.ts'
-import { readAsOf } from '../receiver/queries/list-reader.ts'
+import { isSameDatabase, readAsOf } from '../receiver/queries/list-reader.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { databaseErrorOf } from '../runtime/postgres/errors.ts'
 import { isUpToDate } from '../runtime/postgres/migrate.ts'
@@ -28,7 +28,7 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
       // The budget of calls is in the database, too.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
-      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(settings)), ...keys]
+      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(db, settings)), ...keys]
       printTable(
         ['what', 'is', 'so that'],
         lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
@@ -53,15 +53,18 @@ function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): L
   return { what: 'database', is: 'reached, schema not up to date', soThat: `${soThat}; the keys are not asked before`, ok: migrateOnStart }
 }
 
-async function standbyLines({ databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
+async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
   if (url === undefined) return []
   const what = 'standby'
   const pool = createPool({ url, max: 1 })
   try {
     const asOf = await readAsOf(pool.db)
+    const soThat = 'lists are read from the primary: correct DATABASE_READ_URL'
+    if (asOf && (await isSameDatabase(db, pool.db)) === false)
+      return [{ what, is: 'reached, and a standby of another database', soThat, ok: false }]
     if (asOf) return [{ what, is: `reached, its last change is of ${asOf.toISOString()}`, soThat: 'lists are read from it', ok: true }]
     const is = 'reached, and no standby, or without a change since its start'
-    return [{ what, is, soThat: 'lists are read from the primary: correct DATABASE_READ_URL', ok: false }]
+    return [{ what, is, soThat, ok: false }]
   } catch (error) {
     const is = `not reached: ${explainPostgres(error)?.words ?? String(databaseErrorOf(error))}`
     return [{ what, is, soThat: 'lists are read from the primary until it answers', ok: false }]

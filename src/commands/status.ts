@@ -40,7 +40,7 @@ last minutes. Ends with 1 while something is critical, else with 0.
         if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
         const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
         process.stdout.write(
-          `\n${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due} due to be polled.\n`,
+          `\n${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled.\n`,
         )
       }
       return problems.some(({ severity }) => severity === 'critical') ? 1 : 0

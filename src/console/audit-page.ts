@@ -55,7 +55,7 @@ function auditTable({ data }: Page<AuditEntry>, query: Query): Markup {
     rows: data.map((entry) => auditRow(entry, query)),
     empty: filtered
       ? 'Nothing that was done matches these filters.'
-      : 'Nobody has changed anything yet. Every replay, verification and reconciling will stand here.',
+      : 'Nobody has changed anything in the time that is kept (RETENTION_DAYS). Every replay, verification and reconciling will stand here.',
   })
 }
 

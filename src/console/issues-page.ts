@@ -71,7 +71,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
   return table({
     label: 'Issues',
     columns: [
-      { head: 'State' },
+      { head: 'Severity' },
       { head: 'What' },
       { head: 'Since' },
       { head: 'For', kind: 'number' },
@@ -82,7 +82,7 @@ function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup 
     empty:
       Object.keys(without(query, 'open', 'cursor')).length > 0
         ? 'No issue matches these filters.'
-        : 'No issue has been recorded yet. Whatever goes wrong opens an issue by itself, and closes it when it is over.',
+        : 'No issue has been recorded in the time that is kept (RETENTION_DAYS). Whatever goes wrong opens an issue by itself, and closes it when it is over.',
   })
 }
 

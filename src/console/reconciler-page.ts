@@ -87,7 +87,7 @@ function head({ backlog }: ReconcilerState): Markup {
   const would =
     backlog.due === 0
       ? 'Nothing is due at this moment: a run polls what has become due until then.'
-      : `A run now polls ${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
+      : `A run now polls ${backlog.due_capped ? 'at least ' : ''}${requests(backlog.due)} that ${backlog.due === 1 ? 'is' : 'are'} due.`
   return html`<div class="head"><h1>Reconciler</h1><span class="soft">Polls the provider for results that no webhook brought, and completes incomplete ones. Each run polls everything that is due.</span></div>
     <div class="bulk">${action({ path: '/reconciler/run', label: 'Run now' })}<span class="soft">${would} It is safe: what is known already stays as it is.</span></div>`
 }
@@ -105,9 +105,9 @@ function stateView(
     <div class="tiles">
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
-      ${tile(number(due), due === 1 ? 'request is due' : 'requests are due')}
-      ${due === 0 ? '' : tile(`about ${Math.max(1, backlog.minutes)} min`, html`to poll them all, with ${number(calls)} calls a minute for each key, a fifth of them left to submits and a tenth to landing`)}
-      ${tile(number(backlog.incomplete), html`${backlog.incomplete === 1 ? 'result is' : 'results are'} not complete yet; ${number(backlog.per_minute)} a minute can be completed with the calls of all keys`)}
+      ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'request is due' : 'requests are due')}
+      ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, with ${number(calls)} calls a minute for each key, a fifth of them left to submits and a tenth to landing`)}
+      ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} not complete yet; ${number(backlog.per_minute)} a minute can be completed with the calls of all keys`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">The last run that had something to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
 }

@@ -5,6 +5,7 @@ import { parseFilters } from '../receiver/queries/filters.ts'
 import { find, findFiltersSchema, type Found } from '../receiver/queries/find.ts'
 import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './deliveries/delivery-rows.ts'
 import { asOfNote } from './parts/as-of.ts'
+import { usualOnly } from './parts/columns.ts'
 import { tryRead } from './parts/failures.ts'
 import { badge, card, code, emptyState, foreign, moment, problem, shortId, table } from './parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
@@ -15,13 +16,15 @@ export function searchRoutes(console: ConsoleDeps): Router {
   const { lists, clock, logger, settings } = console
   return Router().get('/search', async (req, res) => {
     const { q = '' } = queryOf(req)
-    const read = await tryRead(logger, () =>
-      lists((db) => find(db, parseFilters(findFiltersSchema, { q }), { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })),
+    const read = await tryRead(logger, async () =>
+      q === ''
+        ? undefined
+        : lists((db) => find(db, parseFilters(findFiltersSchema, { q }), { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })),
     )
     const body = html`<div class="head"><h1>Search</h1><span class="soft">Finds any id (request, delivery, webhook, Idempotency-Key), ids in refused bodies, and values of metadata.</span></div>
       <form class="filters" method="get" action="/search" role="search"><div class="fields">
         <label class="wide"><span>Search</span><input type="search" name="q" value="${q}" data-search autocomplete="off" spellcheck="false" /></label><button>Search</button></div></form>
-      ${read.ok ? html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
+      ${read.ok ? read.value && html`${results(read.value.listed, q)} ${asOfNote(read.value.asOf, clock())}` : problem(read.problem)}`
     sendConsolePage(console, res, { title: 'Search', status: read.status, body })
   })
 }
@@ -34,13 +37,13 @@ function results(found: Found, q: string): Markup {
     submits.length === 0 ? '' : card('Submits', submitsTable(submits)),
     deliveries.length === 0
       ? ''
-      : card('Deliveries', table({ label: 'Deliveries', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: '' })),
+      : card('Deliveries', table({ label: 'Deliveries', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: '' })),
     quarantined.length === 0 ? '' : card('Refused, and kept in the quarantine', quarantinedTable(quarantined)),
     arrivals.length === 0
       ? ''
       : card(
           'Refused or not acknowledged, in the log',
-          table({ label: 'Arrivals', columns: arrivalColumns, rows: arrivals.map(arrivalRow), empty: '' }),
+          table({ label: 'Arrivals', ...usualOnly(arrivalColumns, arrivals.map(arrivalRow)), empty: '' }),
         ),
   ]
   if (parts.every((part) => part === ''))

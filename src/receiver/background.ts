@@ -26,7 +26,7 @@ import { startSubscribing } from './subscribing/roles.ts'
 import type { SubscriptionSenderDeps } from './subscribing/sender.ts'
 import { createPartitionMaker } from './upkeep/arrival-partitions.ts'
 import { noteStart, writeMinutes } from './upkeep/minutes.ts'
-import { pruneOnce } from './upkeep/retention.ts'
+import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type Role =
   | 'direct'
@@ -197,7 +197,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     if (!isPrepared) return
     const { retentionDays, mediaArchive, mediaArchiveRetentionDays } = settings
     const archiveRetentionDays = mediaArchive && mediaArchiveRetentionDays
-    await pruneOnce({ db, retentionDays, archiveRetentionDays, clock, logger }, signal).catch((error: unknown) =>
+    await pruneByBothClocks({ db, retentionDays, archiveRetentionDays, clock, logger }, signal).catch((error: unknown) =>
       logger.error({ err: error }, 'pruning failed, the next run tries again'),
     )
   }

@@ -70,7 +70,7 @@ async function aNight(): Promise<void> {
 describe('the audit', () => {
   it('says so when nobody has changed anything', async () => {
     const page = await openPage(browser, at('/audit'))
-    await page.getByText('Nobody has changed anything yet').waitFor()
+    await page.getByText('Nobody has changed anything in the time that is kept').waitFor()
   })
 
   it('names a wrong filter and keeps the form', async () => {

@@ -180,6 +180,43 @@ describe('the list of deliveries', () => {
     await page.waitForURL(`**/deliveries/${rows[1]}`)
   })
 
+  it('opens the details beside the list on a wide screen, where they follow the mark', async () => {
+    const page = await open('deliveries', { viewport: { width: 1500, height: 900 } })
+    const drawer = page.getByRole('region', { name: 'Details' })
+    const link = (id: string) => page.locator(`[data-row="${id}"] a`).first()
+    await link(known.landed).click()
+    await drawer.getByRole('heading', { level: 1, name: `Delivery ${known.landed.slice(0, 8)}` }).waitFor()
+    expect(page.url()).toBe(`${receiver.internalUrl}deliveries?open=${known.landed}`)
+    expect(await drawer.evaluate((element) => element.matches(':focus'))).toBe(true)
+    await drawer.getByRole('link', { name: 'Hex' }).click()
+    await drawer.getByText('000010  ').first().waitFor()
+    await expectAccessible(page)
+    await shoot(page, 'drawer')
+    await page.keyboard.press('k')
+    const marked = (await page.locator('.marked').getAttribute('data-row')) ?? ''
+    expect(marked).not.toBe(known.landed)
+    await drawer.getByRole('heading', { level: 1, name: `Delivery ${marked.slice(0, 8)}` }).waitFor()
+    expect(await drawer.getByRole('link', { name: 'Open as a page' }).getAttribute('href')).toBe(
+      `${receiver.internalUrl}deliveries/${marked}`,
+    )
+    await page.keyboard.press('Escape')
+    expect(await drawer.count()).toBe(0)
+    expect(await link(marked).evaluate((element) => element.matches(':focus'))).toBe(true)
+    const [tab] = await Promise.all([page.context().waitForEvent('page'), link(known.landed).click({ modifiers: ['ControlOrMeta'] })])
+    expect(await drawer.count()).toBe(0)
+    await tab.close()
+    await page
+      .locator(`[data-row="${known.failed}"]`)
+      .getByRole('link', { name: known.error.requestId.slice(0, 8) })
+      .click()
+    await drawer.getByRole('heading', { level: 1, name: `Request ${known.error.requestId.slice(0, 8)}` }).waitFor()
+    await page.setViewportSize({ width: 1280, height: 800 })
+    // The page hears of its new width a moment later.
+    await drawer.waitFor({ state: 'detached' })
+    await link(known.landed).click()
+    await page.waitForURL(`**/deliveries/${known.landed}`)
+  })
+
   it('shows the keys on ? and copies the link on c', async () => {
     const page = await open('deliveries?state=parked', { permissions: ['clipboard-read', 'clipboard-write'] })
     await page.keyboard.press('?')

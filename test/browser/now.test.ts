@@ -160,7 +160,7 @@ describe('what is wrong', () => {
 describe('the live part', () => {
   it('shows an arrival and its picture without being loaded again', async () => {
     const page = await open()
-    await page.getByText('No webhook has arrived yet.').waitFor()
+    await page.getByText('No webhook has arrived in the time that is kept').waitFor()
     const { body, requestId } = okImage()
     await deliver(receiver.webhookUrl, body)
     const picture = page.getByAltText(`Result of ${requestId}`)
@@ -272,10 +272,10 @@ describe('the way of a webhook', () => {
     // The receiver itself writes of the minute before this one.
     const lines = await Promise.all(stages.map((stage) => stage.getByRole('img').getAttribute('aria-label')))
     expect(lines.map((line) => line?.replaceAll('\u00a0', ' '))).toEqual([
-      expect.stringMatching(/^Arrivals a minute: from 11 to (10|0) in (59|60) min, at most 11$/),
-      expect.stringMatching(/^Authentic arrivals a minute: from 8 to (10|0) in (59|60) min, at most 10$/),
-      expect.stringMatching(/^Results landed a minute: from 8 to (8|0) in (59|60) min, at most 8$/),
-      expect.stringMatching(/^Overdue requests: from 4 to 0 in (59|60) min, at most 4$/),
+      expect.stringMatching(/^Arrivals a minute: from 11 to (10|0) in (2|29|3\d) min, at most 11$/),
+      expect.stringMatching(/^Authentic arrivals a minute: from 8 to (10|0) in (2|29|3\d) min, at most 10$/),
+      expect.stringMatching(/^Results landed a minute: from 8 to (8|0) in (2|29|3\d) min, at most 8$/),
+      expect.stringMatching(/^Overdue requests: from 4 to 0 in (2|29|3\d) min, at most 4$/),
     ])
     await page.locator('.plot canvas').first().waitFor()
     const plot = await page.locator('.plot').first().boundingBox()

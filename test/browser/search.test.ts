@@ -36,7 +36,8 @@ it('"X never arrived": one search tells that it landed, or why it was refused, a
   await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
   await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
 
-  const page = await openPage(browser, receiver.internalUrl)
+  const page = await openPage(browser, `${receiver.internalUrl}search`)
+  expect(await page.getByRole('alert').count()).toBe(0)
   const search = async (text: string) => {
     await page.getByRole('searchbox', { name: 'Find any id' }).fill(text)
     await page.keyboard.press('Enter')

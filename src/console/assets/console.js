@@ -27,7 +27,9 @@ function mark(row) {
   row.scrollIntoView({ block: 'nearest' })
   row.querySelector('a[href]')?.focus({ preventScroll: true })
   keep('open', row.dataset.row)
+  document.dispatchEvent(new CustomEvent('row:marked', { detail: row }))
 }
+document.addEventListener('row:mark', ({ detail }) => mark(detail))
 
 function step(by) {
   const list = rows()

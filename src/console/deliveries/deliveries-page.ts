@@ -14,6 +14,7 @@ import {
   deliveryStates,
   parseFilters,
 } from '../../receiver/queries/filters.ts'
+import { keptFrom } from '../../receiver/upkeep/retention.ts'
 import { asOfNote } from '../parts/as-of.ts'
 import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
@@ -104,7 +105,7 @@ async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View>
                   ],
                 }
               }),
-              empty: emptyDeliveries(filters),
+              empty: emptyDeliveries(filters, console),
             })}
           </div>
           ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
@@ -138,7 +139,7 @@ async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
             <span class="spacer"></span>${downloads('arrivals', filters)}
           </div> ${columnChooser(arrivalList, query, read.value.shown)}</div>
           <div class="card table-card">
-            ${table({ label: 'Arrivals', columns: pick(arrivalColumns, read.value.shown), rows: read.value.listed.data.map((arrival) => chosenCells(arrivalRow(arrival), read.value.shown)), rowsId: 'arrivals', empty: emptyArrivals(filters) })}
+            ${table({ label: 'Arrivals', columns: pick(arrivalColumns, read.value.shown), rows: read.value.listed.data.map((arrival) => chosenCells(arrivalRow(arrival), read.value.shown)), rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}
           </div>
           ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
         : ''
@@ -188,14 +189,17 @@ function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
   return html`<span class="export"><span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a></span>`
 }
 
-function emptyDeliveries(filters: Query): Markup {
+function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }: ConsoleDeps): Markup {
   if (Object.keys(filters).length === 0)
-    return html`No webhook has been accepted yet. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+    return html`No webhook has been accepted in the ${retentionDays} days for which deliveries are kept. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+  const isForgotten = filters['until'] !== undefined && Date.parse(filters['until']) <= keptFrom(clock(), retentionDays).getTime()
+  if (isForgotten)
+    return html`Nothing of that time is kept: after RETENTION_DAYS (${retentionDays}) deliveries are forgotten. The <a href="/requests">requests</a> and their results stay.`
   return html`No delivery matches these filters. What was refused is no delivery: look for it among the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
 }
 
-function emptyArrivals(filters: Query): Markup {
+function emptyArrivals(filters: Query, { settings: { retentionDays } }: ConsoleDeps): Markup {
   if (Object.keys(filters).length === 0)
-    return html`No webhook has arrived yet. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
+    return html`No webhook has arrived in the ${retentionDays} days for which arrivals are kept. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
   return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
 }

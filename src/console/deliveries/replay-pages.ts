@@ -217,7 +217,7 @@ function replaysTable(all: readonly ReplayJob[]): Markup {
         foreign(actor, 40),
       ],
     })),
-    empty: 'Nothing has been replayed by the console yet.',
+    empty: 'Nothing has been replayed by the console in the time that is kept (RETENTION_DAYS).',
   })
 }
 

@@ -90,7 +90,7 @@ const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
 /** The part that is fetched again. */
 function livePart({ now, hour }: Live, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
   return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
-    ${problemList(now)} ${stages(now, hour)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at)} ${middle} ${latest(now, links)}`
+    ${problemList(now)} ${stages(now, hour)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { staysRows: true })} ${middle} ${latest(now, links)}`
 }
 
 function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {

@@ -78,12 +78,13 @@ export function latest({ arrivals, results }: Pick<Now, 'arrivals' | 'results'>,
       'Latest arrivals',
       html`${table({
         label: 'Latest arrivals',
+        staysRows: true,
         columns: pick(arrivalColumns, places),
         rows: arrivals.map((arrival) => {
           const { id, cells } = arrivalRow(arrival)
           return { ...(id === undefined ? {} : { id }), cells: pick(cells, places) }
         }),
-        empty: 'No webhook has arrived yet.',
+        empty: 'No webhook has arrived in the time that is kept (RETENTION_DAYS).',
       })}
         ${arrivals.length === 0 ? '' : html`<p class="more"><a href="/deliveries?view=arrivals">All arrivals</a></p>`}`,
     )}`

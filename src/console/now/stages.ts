@@ -121,7 +121,10 @@ function tilesOf({
         label: 'Overdue requests',
         value: number(overdue),
         href: '/requests?overdue=true',
-        note: backlog.due === 0 ? 'nothing to poll' : `${number(backlog.due)} to poll, about ${number(backlog.minutes)} min`,
+        note:
+          backlog.due === 0
+            ? 'nothing to poll'
+            : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
         tone: overdue > 0 ? 'warn' : '',
       },
       quotaTile(keys),

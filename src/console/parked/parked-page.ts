@@ -45,14 +45,17 @@ type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysP
 
 function quarantineBody({ causes, check, keys }: Listed): Markup {
   if (causes.length === 0)
-    return emptyState('Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since.')
+    return emptyState(
+      'Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since, or was too old or too much to be kept.',
+    )
   return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept whole for a while, so that they can be verified again once a missing secret has been added; when space runs out, old ones go first.</p>
     ${causeList('quarantine', { causes, check, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
 }
 
 function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
-  if (causes.length === 0) return emptyState('Nothing is parked: every authentic webhook could be used.')
+  if (causes.length === 0)
+    return emptyState('Nothing is parked: every authentic webhook of the time that is kept (RETENTION_DAYS) could be used.')
   return html`<p class="soft">Authentic and acknowledged, but not usable as they came. Nothing is lost; they wait here for you.</p>
     ${causeList('parked', { causes, keys })}
     <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`

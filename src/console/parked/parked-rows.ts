@@ -9,6 +9,7 @@ import type { Page } from '../../receiver/queries/page.ts'
 import { listQuarantine, type QuarantinedEntry } from '../../receiver/queries/quarantine.ts'
 import { checkQuarantine } from '../../receiver/queries/quarantined.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { usualOnly } from '../parts/columns.ts'
 import { tryRead } from '../parts/failures.ts'
 import { filterBar } from '../parts/filter-bar.ts'
 import { card, code, facts, foreign, moment, number, pager, size, table, time } from '../parts/parts.ts'
@@ -105,8 +106,7 @@ async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
 function parkedTable({ data }: Page<DeliveryEntry>): Markup {
   return table({
     label: 'Parked deliveries',
-    columns: deliveryColumns,
-    rows: data.map(deliveryRow),
+    ...usualOnly(deliveryColumns, data.map(deliveryRow)),
     empty: html`Nothing like this is parked: it has been replayed since, or pruned. The <a href="/deliveries">deliveries</a> have everything that was accepted.`,
   })
 }

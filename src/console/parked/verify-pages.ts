@@ -12,6 +12,7 @@ import { maxLimit, parseFilters, textFilter } from '../../receiver/queries/filte
 import { checkQuarantine, type Check } from '../../receiver/queries/quarantined.ts'
 import { audited } from '../../receiver/upkeep/audit.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { usualOnly } from '../parts/columns.ts'
 import { badge, confirmation, foreign, notice, number, problem, table } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -163,7 +164,7 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
   const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
   return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
     <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `Nothing waits any more: ${ends(deliveries)}.`}</p>
-    ${table({ label: 'What was accepted', columns: deliveryColumns, rows: deliveries.map(deliveryRow), empty: 'They have been pruned since.' })}
+    ${table({ label: 'What was accepted', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: 'They have been pruned since.' })}
   </section>`
 }
 

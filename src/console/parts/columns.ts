@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { cookieOf } from '../../pages/access.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { parseFilters } from '../../receiver/queries/filters.ts'
-import type { Column } from './parts.ts'
+import type { Column, Row } from './parts.ts'
 import { linkTo, queryOf, without, type Query } from './url.ts'
 
 /** A column that one may choose. The first of a list is always shown: it leads to the row's own page. */
@@ -64,6 +64,12 @@ export function columnChooser(list: ColumnList, query: Query, shown: readonly nu
       )}</fieldset>
       <button>Show these</button> <a href="${linkTo(list.path, { ...rest, remember: 'columns' })}">The usual ones</a>
     </form></details>`
+}
+
+/** As a list shows them where nobody can choose: the usual columns only. */
+export function usualOnly(columns: readonly ListColumn[], rows: readonly Row[]): { columns: ListColumn[]; rows: Row[] } {
+  const places = columns.flatMap(({ usual }, place) => (usual ? [place] : []))
+  return { columns: pick(columns, places), rows: rows.map((row) => ({ ...row, cells: pick(row.cells, places) })) }
 }
 
 export function pick<T>(all: readonly T[], places: readonly number[]): T[] {

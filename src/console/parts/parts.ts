@@ -113,23 +113,41 @@ export type Row = {
   cells: readonly (Markup | string | number)[]
 }
 
-export type Table = { label: string; columns: readonly Column[]; rows: readonly Row[]; empty: string | Markup; rowsId?: string }
+export type Table = {
+  label: string
+  columns: readonly Column[]
+  rows: readonly Row[]
+  empty: string | Markup
+  rowsId?: string
+  /** Where a page has to stay short on a phone its rows are no cards there. */
+  staysRows?: boolean
+}
 
-/** A table whose rows the keyboard can walk: the first link of a row is what Enter opens. */
-export function table({ label, columns, rows, empty, rowsId }: Table): Markup {
+/** A table whose rows the keyboard can walk: the first link of a row is what Enter opens. One of more than three columns is cards on a phone. */
+export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
   if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
   return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
-    <table>
+    <table class="${columns.length > 3 && !staysRows ? 'cards' : ''}">
       <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
       <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
         ${rows.map(
           ({ id, cells }) =>
-            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''}">${cell}</td>`)}</tr>`,
+            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`,
         )}
       </tbody>
     </table>
   </div>
   ${rows.length === 0 ? emptyState(empty) : ''}`
+}
+
+/** A card leaves out what a row has none of. */
+function isNone(cell: Row['cells'][number]): boolean {
+  return !(cell instanceof Promise) && String(cell).trim() === '—'
+}
+
+/** What stands over the cell where its row is a card. */
+function headOf(column: Column | undefined): Markup | '' {
+  return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
 }
 
 /** What it means that there is nothing, in words. */

@@ -8,6 +8,7 @@ import { readWithin } from '../../receiver/queries/deadline.ts'
 import { readRequest, type RequestDetail } from '../../receiver/queries/request-detail.ts'
 import { findRequest } from '../../receiver/queries/requests.ts'
 import { audited } from '../../receiver/upkeep/audit.ts'
+import { keptFrom } from '../../receiver/upkeep/retention.ts'
 import { formatOrCut } from '../../runtime/json-text.ts'
 import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
 import { shownBytes } from '../parts/body-view.ts'
@@ -31,7 +32,7 @@ export function requestRoutes(console: ConsoleDeps): Router {
     if (!request) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
     return sendConsolePage(console, res, {
       title: `Request ${request.id.slice(0, 8)}`,
-      body: requestPage({ request, query: queryOf(req), when: when(), links: console.links }),
+      body: requestPage({ request, query: queryOf(req), when: when(), links: console.links, retentionDays: settings.retentionDays }),
     })
   })
   router.get('/requests/:id/output.json', async (req, res) => {
@@ -70,9 +71,9 @@ function idOf(req: HttpRequest): string | undefined {
   return parsed.success ? parsed.data.toLowerCase() : undefined
 }
 
-type Shown = { request: RequestDetail; query: Query; when: When; links: LinkPolicy }
+type Shown = { request: RequestDetail; query: Query; when: When; links: LinkPolicy; retentionDays: number }
 
-function requestPage({ request, query, when, links }: Shown): Markup {
+function requestPage({ request, query, when, links, retentionDays }: Shown): Markup {
   const { id, status, media, contradiction } = request
   const late = overdueBy(request, when)
   const count = mediaCount(request)
@@ -99,7 +100,7 @@ function requestPage({ request, query, when, links }: Shown): Markup {
       </div>
       <div>${card('Here and at the provider', bothSides(request, when))} ${card('What it is', factsOf(request))} ${submitCard(request)}</div>
     </div>
-    ${deliveriesCard(request)} ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
+    ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
 }
 
 /** What came of a poll, where somebody has just made one by hand. */
@@ -184,12 +185,17 @@ function submitCard({ submit }: RequestDetail): Markup | '' {
   )
 }
 
-function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
+function deliveriesCard({ id, tracked_at, source, timeline }: RequestDetail, kept: Date): Markup {
   const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
   const replay =
     deliveries.length === 0
       ? ''
       : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
+  // What is older than that may have come and be forgotten.
+  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= kept.getTime()
+  const none = isKnown
+    ? 'No webhook of it was accepted.'
+    : html`No webhook of it is kept${source === 'webhook' ? ', the one that it landed by neither' : ''}: after RETENTION_DAYS deliveries are forgotten.`
   const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
   return card(
     'Deliveries',
@@ -197,7 +203,7 @@ function deliveriesCard({ id, tracked_at, timeline }: RequestDetail): Markup {
       label: 'Deliveries of it',
       columns: deliveryColumns,
       rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
-      empty: html`No webhook of it was accepted. Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
+      empty: html`${none} Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
     })}</div>${replay}`,
   )
 }

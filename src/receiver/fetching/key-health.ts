@@ -11,7 +11,7 @@ const maxRestSeconds = 300
 /** What is over sooner has put nothing off for long: it is tried again by itself. */
 const worthRecoveringFromSeconds = 15
 const defaultRetryAfterSeconds = 30
-const maxPauseSeconds = 3600
+export const maxPauseSeconds = 3600
 
 /**
  * The provider refused the key (401, 403): it rests for 5 s, and for twice as long each
