@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { migrate } from '../../src/runtime/postgres/migrate.ts'
-import { hasAutoFailover, withAutoFailover } from '../support/auto-failover.ts'
+import { hasAutoFailover, untilWritable, withAutoFailover } from '../support/auto-failover.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { countBooks, untilInboxIsEmpty, watchEffects } from './books.ts'
 import { long, roundsOf } from './length.ts'
@@ -14,8 +14,6 @@ import { inTable, notShown } from './table.ts'
 const rounds = roundsOf(3)
 const perSecond = 200
 const loadMs = 3000
-/** Its monitor calls a server unhealthy after 20 s, and lets the lost primary time to give up; then it promotes. */
-const promotedWithinMs = 120_000
 const againWithinMs = 10_000
 const fault = 'primary lost beneath pg_auto_failover, as it comes'
 const goal = '0 lost; receiving again ≤ 10 s after its promotion, without a restart'
@@ -72,16 +70,3 @@ describeOnPackaged('a highly available Postgres', () => {
     })
   })
 })
-
-/** When the engine lets it be written to: it is promoted before, and read-only until the lost one has had time to give up. */
-async function untilWritable(url: string): Promise<number> {
-  const deadline = Date.now() + promotedWithinMs
-  while (Date.now() < deadline) {
-    const sql = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {} })
-    const [row] = await sql<{ transaction_read_only: string }[]>`show transaction_read_only`.catch(() => [])
-    await sql.end({ timeout: 1 })
-    if (row?.transaction_read_only === 'off') return Date.now()
-    await delay(100)
-  }
-  throw new Error(`nothing was promoted within ${promotedWithinMs / 1000} s`)
-}

@@ -21,7 +21,8 @@ export type ReceiverProcess = {
   isRunning: () => boolean
   /** Status of `GET /readyz`. */
   ready: () => Promise<number>
-  start: () => Promise<void>
+  /** Of another version from now on, where its main file is given. */
+  start: (program?: string) => Promise<void>
   /** SIGKILL: no handler runs, nothing is flushed. */
   kill: () => Promise<void>
   /** SIGTERM, as a supervisor does; answers how it ended. */
@@ -31,6 +32,8 @@ export type ReceiverProcess = {
 }
 
 export type ProcessOptions = {
+  /** The main file of another version. */
+  program?: string
   /** A module that is run in the process before the program. */
   preload?: string
   /** The folder of a control group that it is started in. */
@@ -41,7 +44,7 @@ export type ProcessOptions = {
 export async function withReceiverProcess(
   databaseUrl: string,
   settings: Record<string, string> = {},
-  { preload, controlGroup }: ProcessOptions = {},
+  { program: firstProgram = mainFile, preload, controlGroup }: ProcessOptions = {},
 ): Promise<ReceiverProcess> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-chaos-'))
   const port = Number(settings['PORT'] ?? (await freePort()))
@@ -59,6 +62,7 @@ export async function withReceiverProcess(
     ...settings,
   }
   let child: ChildProcess | undefined
+  let main = firstProgram
   const url = `http://127.0.0.1:${port}`
   const isRunning = () => child !== undefined && child.exitCode === null && child.signalCode === null
   const ready = async () => (await fetch(`${url}/readyz`)).status
@@ -67,10 +71,11 @@ export async function withReceiverProcess(
     pid: () => child?.pid ?? 0,
     isRunning,
     ready,
-    start: async () => {
+    start: async (program = main) => {
+      main = program
       // What it keeps beside itself on a laptop goes to a folder of its own.
       const preloaded = preload === undefined ? [] : ['--import', preload]
-      const node = [process.execPath, '--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, mainFile, 'receiver']
+      const node = [process.execPath, '--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, main, 'receiver']
       // It joins the group before it is itself: what it takes is counted from the first page on.
       const [command = '', ...args] =
         controlGroup === undefined ? node : ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', controlGroup, ...node]

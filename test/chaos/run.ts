@@ -23,6 +23,7 @@ const table = [
   'chaos/nobody-there',
   'chaos/failover',
   'chaos/high-availability',
+  'chaos/operators-drill',
   'chaos/postgres-crash',
   'chaos/kill',
   'chaos/rolling',

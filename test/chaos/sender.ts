@@ -2,9 +2,16 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Pool } from 'undici'
 import { onTestFinished } from 'vitest'
+import { liveKey } from '../support/receiver.ts'
 import { failed, headersFor, okAudio } from '../support/webhooks.ts'
 
-export type Outgoing = { webhookId: string; requestId: string; body: Buffer }
+export type Outgoing = {
+  webhookId: string
+  requestId: string
+  body: Buffer
+  /** Signed with it each time, if not with that of the usual key. */
+  secret?: string
+}
 export type Answer = { status: number; outcome: string; retryAfter: string | undefined; tookMs: number }
 
 /** Audio and errors in turn: what lands without a call to the provider. */
@@ -32,9 +39,9 @@ export function withSender(url: string, connections: number, connecting: Partial
   const pool = new Pool(url, { connections, pipelining: 1, ...connecting })
   onTestFinished(() => pool.destroy())
 
-  const send = async ({ webhookId, body }: Outgoing): Promise<Answer> => {
+  const send = async ({ webhookId, body, secret = liveKey.signing_secret }: Outgoing): Promise<Answer> => {
     const started = performance.now()
-    const answer = await pool.request({ method: 'POST', path: '/webhooks', headers: headersFor(body, { webhookId }), body })
+    const answer = await pool.request({ method: 'POST', path: '/webhooks', headers: headersFor(body, { webhookId, secret }), body })
     const json: unknown = await answer.body.json()
     const retryAfter = answer.headers['retry-after']
     return { status: answer.statusCode, outcome: wordOf(json), retryAfter: retryAfter?.toString(), tookMs: performance.now() - started }

@@ -17,6 +17,8 @@ export type Tally = {
   wrongDuplicates: number
   refused: number
   broken: number
+  /** Not sent again, though it was never acknowledged. */
+  givenUp: number
   /** Any answer, whatever it said. */
   slowestMs: number
 }
@@ -30,6 +32,12 @@ export type LoadOptions = {
   /** False: each is sent once, whatever becomes of it. */
   again?: boolean
   pauseMs?: number
+  /** Of these lengths, as the provider does: after the last of them it gives a delivery up. */
+  pausesMs?: readonly number[]
+  /** Fewer than may be under way: those that wait to be sent again need none. */
+  connections?: number
+  /** What is made now is signed with. */
+  secret?: () => string
   /** For TLS, and where from. */
   connecting?: Connecting
 }
@@ -44,9 +52,19 @@ export type SteadyLoad = {
 const stepMs = 25
 
 /** As the provider does, only sooner: a steady rate of new deliveries, each sent until it is answered 200. */
-export function startLoad({ urls, perSecond, atOnce = 256, again = true, pauseMs = 100, connecting }: LoadOptions): SteadyLoad {
-  const senders = urls.map((url) => ({ url, sender: withSender(url, atOnce, connecting) }))
-  const tally: Tally = { acknowledged: [], wrongDuplicates: 0, refused: 0, broken: 0, slowestMs: 0 }
+export function startLoad({
+  urls,
+  perSecond,
+  atOnce = 256,
+  again = true,
+  pauseMs = 100,
+  pausesMs,
+  connections,
+  secret,
+  connecting,
+}: LoadOptions): SteadyLoad {
+  const senders = urls.map((url) => ({ url, sender: withSender(url, connections ?? atOnce, connecting) }))
+  const tally: Tally = { acknowledged: [], wrongDuplicates: 0, refused: 0, broken: 0, givenUp: 0, slowestMs: 0 }
   const open = new Set<Promise<void>>()
   let turn = 0
   let isOver = false
@@ -65,8 +83,9 @@ export function startLoad({ urls, perSecond, atOnce = 256, again = true, pauseMs
       const answer = await to.sender.send(delivery).catch(() => undefined)
       note(answer, tries)
       if (answer?.status === 200) return void tally.acknowledged.push({ delivery, url: to.url, at: Date.now(), tries })
-      if (!again) return
-      await delay(pauseMs)
+      const pause = pausesMs === undefined ? pauseMs : pausesMs[tries - 1]
+      if (!again || pause === undefined) return void (tally.givenUp += 1)
+      await delay(pause)
     }
   }
   const sending = (async () => {
@@ -77,7 +96,7 @@ export function startLoad({ urls, perSecond, atOnce = 256, again = true, pauseMs
       const fresh = Math.max(0, Math.min(now - due, atOnce - open.size))
       due = now
       for (const delivery of makeDeliveries(fresh)) {
-        const one = sendOne(delivery)
+        const one = sendOne(secret ? { ...delivery, secret: secret() } : delivery)
         open.add(one)
         void one.finally(() => open.delete(one))
       }

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
 import { inject, onTestFinished } from 'vitest'
@@ -46,6 +47,8 @@ export type HaCluster = {
 }
 
 const wholeWithinMs = 180_000
+/** Its monitor calls a server unhealthy after 20 s, and lets the lost primary time to give up; then it promotes. */
+const promotedWithinMs = 120_000
 
 /** Sets it up by its own commands, each under the user who may run servers. */
 export async function withAutoFailover(): Promise<HaCluster> {
@@ -123,6 +126,19 @@ export async function withAutoFailover(): Promise<HaCluster> {
   const user = owner.uid === undefined ? os.userInfo().username : (await run('id', ['-nu', `${owner.uid}`])).stdout.trim()
   const hosts = nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')
   return { url: `postgres://${user}@${hosts}/postgres?target_session_attrs=read-write`, nodes, states, untilWhole }
+}
+
+/** When the engine lets it be written to: it is promoted before, and read-only until the lost one has had time to give up. */
+export async function untilWritable(url: string): Promise<number> {
+  const deadline = Date.now() + promotedWithinMs
+  while (Date.now() < deadline) {
+    const sql = postgres(url, { max: 1, connect_timeout: 2, onnotice: () => {} })
+    const [row] = await sql<{ transaction_read_only: string }[]>`show transaction_read_only`.catch(() => [])
+    await sql.end({ timeout: 1 })
+    if (row?.transaction_read_only === 'off') return Date.now()
+    await delay(100)
+  }
+  throw new Error(`nothing was promoted within ${promotedWithinMs / 1000} s`)
 }
 
 async function end(child: ChildProcess): Promise<void> {
