@@ -11,17 +11,11 @@ import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, type Sample } from '../support/webhooks.ts'
-
-/** The commands of the section, as they are printed. */
-async function printedCommands(): Promise<string[]> {
-  const page = await fs.readFile(path.resolve(import.meta.dirname, '../../docs/operations.md'), 'utf8')
-  const [, section = ''] = /^## Backup and restore\n([^]*?)^## /m.exec(page) ?? []
-  return [...section.matchAll(/^```sh\n([^]*?)^```/gm)].map(([, commands = '']) => commands)
-}
+import { printedCommands } from './printed-commands.ts'
 
 describeOnPackaged('docs/operations.md, "Backup and restore"', () => {
   it('brings back what was there, and goes on from it: readers of the feed skip nothing', { timeout: 60_000 }, async () => {
-    const [dump, restore] = await printedCommands()
+    const [dump, restore] = await printedCommands('Backup and restore')
     const { url, sql } = await withTestDatabase('packaged')
     const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-restore-'))
     onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
+import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
@@ -20,6 +21,7 @@ import { describeOnPackaged, withPackagedPostgres } from '../support/own-package
 import { imageResult, json, startProviderStand } from '../support/provider-stand.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okImage } from '../support/webhooks.ts'
+import { printedCommands } from './printed-commands.ts'
 
 const file = path.resolve(import.meta.dirname, '../../ops/roles.sql')
 const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run'] as const
@@ -52,14 +54,45 @@ async function migratedByRoles() {
   await migrate({ url: as('mediadock_provider_migrate'), ...migrationsOf.provider })
   await apply()
   await apply()
-  return { as, owner }
+  return { as, owner, url }
+}
+
+/** As printed, into a database beside it; answers its URL. */
+async function backUpAndRestore(url: string): Promise<string> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  const restoredUrl = url.replace(/media$/, 'media_restored')
+  const commands = (await printedCommands('Backup and restore')).join('\n')
+  const PATH = `${inject('packagedBinaries')}:${process.env['PATH']}`
+  await promisify(execFile)('bash', ['-ec', commands], {
+    cwd: folder,
+    env: { PATH, DATABASE_URL: url, ADMIN_URL: url, RESTORED_URL: restoredUrl },
+  })
+  return restoredUrl
+}
+
+/** Of each table, view, sequence and function the owner, and who may do what. */
+async function owned(sql: postgres.Sql) {
+  return sql`
+    with things as (
+      select c.oid::regclass::text as name, c.relowner::regrole::text as owner,
+        coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)) as acl
+      from pg_class c where c.relnamespace::regnamespace::text in ('mediadock', 'provider') and c.relkind in ('r', 'p', 'v', 'S')
+      union all
+      select p.oid::regprocedure::text, p.proowner::regrole::text, coalesce(p.proacl, acldefault('f', p.proowner))
+      from pg_proc p where p.pronamespace::regnamespace::text in ('mediadock', 'provider')
+      union all
+      select n.nspname, n.nspowner::regrole::text, coalesce(n.nspacl, acldefault('n', n.nspowner))
+      from pg_namespace n where n.nspname in ('mediadock', 'provider')
+    )
+    select name, owner, array(select a::text from unnest(acl) a order by a::text) as acl from things order by name`
 }
 
 const denied = { code: '42501' }
 
 describeOnPackaged('ops/roles.sql', () => {
   it('lets one role migrate, another run the whole receiver, and a third read results and nothing more', { timeout: 90_000 }, async () => {
-    const { as, owner } = await migratedByRoles()
+    const { as, owner, url } = await migratedByRoles()
     const stand = await startProviderStand()
     onTestFinished(() => stand.close())
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
@@ -139,6 +172,11 @@ describeOnPackaged('ops/roles.sql', () => {
     ]) {
       await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
     }
+
+    // What a backup brings back belongs to whom it belonged: functions that run as their owner must not run as a superuser.
+    const restored = postgres(await backUpAndRestore(url), { max: 1, onnotice: () => {} })
+    onTestFinished(() => restored.end({ timeout: 1 }))
+    expect(await owned(restored)).toEqual(await owned(owner))
   })
 
   it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {
