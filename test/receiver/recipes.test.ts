@@ -4,7 +4,8 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { removeMedia } from '../../src/receiver/archiving/removal.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { startProcess } from '../runtime/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
@@ -13,6 +14,7 @@ import { eventually } from '../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { withReceiver, type WithReceiver } from '../support/with-receiver.ts'
+import { mediaStand, pngOf, temporaryFolder } from './archiving/media-stand.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
@@ -164,6 +166,52 @@ describe('docs/recipes.md', () => {
     await deliver(its.receiver.webhookUrl, body)
     expect(await opened).toBe(`data: ${JSON.stringify(linksOf(requestId))}\n\n`)
     expect(await events(requestId)).toBe(`data: ${JSON.stringify(linksOf(requestId))}\n\n`)
+  })
+
+  it('gives a picture after the provider has deleted it, and none that was removed', async () => {
+    const archive = await temporaryFolder()
+    const internalToken = 'a token of more than thirty-two characters'
+    const own = await withReceiver({
+      server: preferredServer,
+      stand: true,
+      settings: { mediaArchive: { kind: 'file', root: archive.root }, internalToken },
+    })
+    onTestFinished(async () => {
+      await own.stop()
+      await archive.remove()
+    })
+    const { serve, land: landPictures } = mediaStand(own)
+    const picture = pngOf(60)
+    let isThere = true
+    const link = serve('a.png', (res) => (isThere ? res.writeHead(200).end(picture) : res.writeHead(403).end()))
+    const id = await landPictures([link, serve('never.png', (res) => res.writeHead(500).end())])
+    await eventually(
+      async () => (await own.database.sql`select from mediadock.media where request_id = ${id} and sha256 is not null`).length > 0,
+    )
+    isThere = false
+    const port = await freePort()
+    const service = start('files.ts', {
+      PORT: `${port}`,
+      DATABASE_URL: own.database.url,
+      MEDIADOCK_URL: own.receiver.internalUrl,
+      INTERNAL_TOKEN: internalToken,
+    })
+    const get = (at: string, headers: Record<string, string> = {}) =>
+      fetch(`http://127.0.0.1:${port}/files/${at}`, { headers, redirect: 'manual' })
+    await eventually(() => get('').then(() => true))
+    const whole = await get(`${id}/image/0`)
+    expect([whole.status, whole.headers.get('content-type'), Buffer.from(await whole.arrayBuffer())]).toEqual([200, 'image/png', picture])
+    expect(whole.headers.get('content-security-policy')).toBe("default-src 'none'; sandbox")
+    const part = await get(`${id}/image/0`, { range: 'bytes=1-3' })
+    expect([part.status, await part.text()]).toEqual([206, 'PNG'])
+    expect((await get(`${id}/image/0`, { 'if-none-match': whole.headers.get('etag') ?? '' })).status).toBe(304)
+    const notYet = await get(`${id}/image/1`)
+    expect([notYet.status, notYet.headers.get('location')]).toEqual([302, expect.stringContaining('never.png')])
+    expect((await get(`${id}/image/2`)).status).toBe(404)
+    await removeMedia(own.receiver.deps.db, id, new Date())
+    expect((await get(`${id}/image/0`)).status).toBe(410)
+    service.kill('SIGTERM')
+    expect(await service.exit).toEqual({ code: 0, signal: null })
   })
 
   it('counts by model', async () => {
