@@ -7,6 +7,7 @@ import type { ReceiverSettings } from '../receiver/settings.ts'
 import { databaseErrorOf } from '../runtime/postgres/errors.ts'
 import { isUpToDate } from '../runtime/postgres/migrate.ts'
 import { createPool, type Database } from '../runtime/postgres/postgres.ts'
+import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
 import { explainPostgres } from '../runtime/postgres/words.ts'
 import { withReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
@@ -79,7 +80,7 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   if (key.retired || key.apiKey === undefined)
     return { what, is: 'retired', soThat: 'its secret verifies webhooks, and no calls are made with it', ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
-  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'reconciling', now: new Date() })
+  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'reconciling', now: (await askSharedTime(db))() })
   if (!grant.ok) return { what, is: `not asked: ${grant.reason}`, soThat: `it has calls again at ${grant.retryAt.toISOString()}`, ok: true }
   try {
     const response = await fetch(`${generationApiUrl}/v1/account`, {

@@ -2,6 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { removeMedia, stillThere } from '../receiver/archiving/removal.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withDatabase } from './database.ts'
@@ -38,15 +39,16 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 
     return withDatabase(env, 'receiver', (url) =>
       withPool(url, async (db) => {
+        const clock = await askSharedTime(db)
         const { known, media, files } = await auditedCommand({
           db,
           action: 'media_remove',
           target: requestId,
           detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
-          work: () => removeMedia(db, requestId, new Date()),
+          work: () => removeMedia(db, requestId, clock()),
         })
         if (!known) throw new Error(`nobody tracks request ${requestId}`)
-        const left = await withProgress('waiting for receivers to delete the files', (say) => waitForFiles(db, files, say))
+        const left = await withProgress('waiting for receivers to delete the files', (say) => waitForFiles({ db, clock }, files, say))
         if (values.json) printJson({ media, files: files.length, files_left: left })
         else process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
         if (left > 0) process.stderr.write('mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n')
@@ -57,10 +59,14 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 }
 
 /** How many are left when none is, or after a while. */
-async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
+async function waitForFiles(
+  { db, clock }: { db: Database; clock: () => Date },
+  files: readonly string[],
+  say: (words: string) => void,
+): Promise<number> {
   const until = performance.now() + waitMs
   for (;;) {
-    const left = files.length === 0 ? [] : await stillThere(db, files, new Date())
+    const left = files.length === 0 ? [] : await stillThere(db, files, clock())
     if (left.length === 0 || performance.now() > until) return left.length
     say(`${left.length} of ${files.length} files still to be deleted`)
     await delay(lookMs)

@@ -9,6 +9,7 @@ import type { ReceiverSettings } from '../receiver/settings.ts'
 import { createLogger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
 import { withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
@@ -39,7 +40,7 @@ export async function withProcessing<T>(
   work: (deps: ReconcilerDeps, interrupted: AbortSignal) => Promise<T>,
 ): Promise<T> {
   return withReceiver(env, async ({ db, settings, interrupted }) => {
-    const clock = () => new Date()
+    const clock = await askSharedTime(db)
     const logger = createLogger('silent')
     const keys = () => settings.keys
     const { fetchRatePerMinute, stuckAfterSeconds, mediaHosts, generationApiUrl: baseUrl } = settings

@@ -7,6 +7,7 @@ import { startLoop } from '../runtime/loop.ts'
 import { resolve } from '../runtime/outward/resolver.ts'
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
 import { createPool, type Database, type Pool } from '../runtime/postgres/postgres.ts'
+import { comparedMs, createSharedClock, type SharedClock } from '../runtime/postgres/shared-clock.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { version } from '../runtime/release.ts'
 import { createIdentify } from './accounts/auth.ts'
@@ -55,12 +56,14 @@ export async function startProvider({ settings, logger, demoKeys = [], abandoned
   const { promise: prepared, resolve: begin } = Promise.withResolvers<void>()
   let running: RunningProgram | undefined
   try {
-    running = await startListening({ settings, logger, db: pool.db, asking, prepared })
+    const sharedClock = createSharedClock({ db: pool.db, logger, hostNow: hostClock })
+    running = await startListening({ settings, logger, db: pool.db, sharedClock, asking, prepared })
     const { stop } = running
     const { migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, abandoned ?? new AbortController().signal)) {
-      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock }, demoKeys)
+      await sharedClock.begin()
+      await importDemoKeys({ db: pool.db, secretKey: settings.secretKey, clock: sharedClock.now }, demoKeys)
       begin()
     }
     return {
@@ -80,23 +83,27 @@ export async function startProvider({ settings, logger, demoKeys = [], abandoned
   }
 }
 
-const clock = () => new Date()
+/** Whoever receives a webhook judges its time by a clock of his own: so the time that is signed is the host's. */
+const hostClock = () => new Date()
 const random = () => Math.random()
 
 type Parts = {
   settings: ProviderSettings
   logger: Logger
   db: Database
+  /** What all processes at this database go by. */
+  sharedClock: SharedClock
   /** No role runs before this. */
   prepared: Promise<void>
 }
 
-async function startListening({ settings, logger, db, asking, prepared }: Parts & { asking: Pool }): Promise<RunningProgram> {
+async function startListening({ settings, logger, db, sharedClock, asking, prepared }: Parts & { asking: Pool }): Promise<RunningProgram> {
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
-  const background = startBackground({ settings, logger, db, prepared }, stopping.signal, cut.signal)
+  const background = startBackground({ settings, logger, db, sharedClock, prepared }, stopping.signal, cut.signal)
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
+  const { now: clock } = sharedClock
   const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
   const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
   const statusReader = createStatusReader(asking.db)
@@ -135,7 +142,8 @@ async function startListening({ settings, logger, db, asking, prepared }: Parts 
 }
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
-function startBackground({ settings, logger, db, prepared: after }: Parts, signal: AbortSignal, cut: AbortSignal) {
+function startBackground({ settings, logger, db, sharedClock, prepared: after }: Parts, signal: AbortSignal, cut: AbortSignal) {
+  const { now: clock } = sharedClock
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
@@ -147,13 +155,14 @@ function startBackground({ settings, logger, db, prepared: after }: Parts, signa
   const poster = createWebhookPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
-  const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, random, logger }, cut)
+  const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, hostClock, random, logger }, cut)
 
   const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, after, logger, signal })
   // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
   const tickMs = settings.dispatchIntervalMs * 0.8
   const dispatcherLoop = startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: tickMs, after, logger, signal })
   const loops = [
+    startLoop({ name: 'clock', runOnce: sharedClock.compare, idleMs: comparedMs, after, logger, signal }),
     workerLoop,
     dispatcherLoop,
     startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, after, logger, signal }),

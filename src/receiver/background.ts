@@ -3,6 +3,7 @@ import { cronLogger } from '../runtime/cron-logger.ts'
 import { withDeadline } from '../runtime/deadline.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import { comparedMs, type SharedClock } from '../runtime/postgres/shared-clock.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
 import { startArchiving } from './archiving/roles.ts'
 import { createSequencer } from './feeding/sequencer.ts'
@@ -17,8 +18,8 @@ import type { ReceiverMetrics } from './metrics.ts'
 import { startOnCallRoles, type OnCallRole } from './on-call/roles.ts'
 import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
-import { recorded, type RunTrigger } from './reconciling/reconcile-runs.ts'
 import * as reconciler from './reconciling/reconciler.ts'
+import { runReported } from './reconciling/reported-run.ts'
 import { silentAfterSeconds } from './reconciling/silence.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { Submitter } from './submitting/submit.ts'
@@ -41,6 +42,7 @@ export type Role =
   | 'submits'
   | 'minutes'
   | 'partitions'
+  | 'clock'
   | 'archive'
   | 'subscriptions'
   | OnCallRole
@@ -74,6 +76,8 @@ export type BackgroundDeps = {
   pressure: Pressure
   quarantine: Quarantine
   awaited: Awaited
+  /** Sets the clock right that all roles go by. */
+  compareClocks: SharedClock['compare']
   onCopied: ArchiverDeps['onCopied']
   onPosted: SubscriptionSenderDeps['onPosted']
   /** Without it polls are made by the runs of the reconciler only. */
@@ -93,8 +97,6 @@ const drainDeadlineMs = 3000
 const feedMs = 250
 /** After the grace, for what the calls that were cut then leave to be written. */
 const lastWritesMs = 2000
-/** Ticks do not overlap, so a run that never ended would be the last one. */
-const runDeadlineMs = 600_000
 const minutesMs = 20_000
 const straysMs = 5000
 const partitionsMs = 10_000
@@ -156,28 +158,14 @@ export function startBackground(deps: BackgroundDeps): Background {
       idleMs: partitionsMs,
       ...common,
     }),
+    clock: startLoop({ name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs, ...common }),
     archive: archiving.loop,
     subscriptions: subscribing.loop,
     ...startOnCallRoles({ settings, landing, fetch: deps.fetch, after, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
   }
 
-  const reconcile = async (trigger: RunTrigger) => {
-    const started = performance.now()
-    const ms = () => Math.round(performance.now() - started)
-    try {
-      const run = () => withDeadline(reconciler.runOnce(reconcilerDeps, signal), runDeadlineMs, 'a reconcile run')
-      const ended = await recorded({ db, clock }, trigger, run)
-      metrics.reconcileRuns.inc({ outcome: 'ok' })
-      const { notFound, rateLimited, ...counts } = ended.run
-      logger.info({ run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() }, 'reconcile run ended')
-      return ended
-    } catch (error) {
-      metrics.reconcileRuns.inc({ outcome: 'error' })
-      logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
-      throw error
-    }
-  }
+  const reconcile = (trigger: 'cron' | 'manual') => runReported({ ...reconcilerDeps, metrics }, trigger, signal)
   let isPrepared = false
   const tick = async () => {
     if (!isPrepared) return

@@ -1,3 +1,4 @@
+import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
@@ -56,4 +57,13 @@ export function noteArrival({ arrivalLog, metrics, logger, traces }: ArrivalDeps
 /** One line for all the arrivals that have none of their own. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
   return ({ arrivals, ...cause }) => logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
+}
+
+/** A bug that each delivery meets must not fill the disk of the log; it is counted as an arrival like any other. */
+export function logFault(logger: Logger): WebhookDeps['onFault'] {
+  const mayLog = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
+  return (error, { webhookId, deliveryId }) => {
+    if (mayLog())
+      logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+  }
 }

@@ -3,11 +3,11 @@ import type { Registry } from 'prom-client'
 import { createApp } from '../runtime/http/app.ts'
 import { listen, type Listener } from '../runtime/http/http.ts'
 import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
-import { createLineBudget } from '../runtime/line-budget.ts'
 import type { Logger } from '../runtime/logger.ts'
 import { createRegistry } from '../runtime/metrics.ts'
 import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
+import { createSharedClock } from '../runtime/postgres/shared-clock.ts'
 import type { RunningProgram } from '../runtime/program.ts'
 import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
@@ -24,7 +24,7 @@ import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
 import { createLander } from './landing/lander.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import { createReceiverMetrics, type ReceiverMetrics } from './metrics.ts'
-import { logFolded, noteArrival, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
+import { logFault, logFolded, noteArrival, noteAuthentic, noteCopied, noteLanded } from './observers.ts'
 import { openPools } from './pools.ts'
 import { createListReader, type ListReader } from './queries/list-reader.ts'
 import { createAwaited, type Awaited } from './reconciling/awaited.ts'
@@ -69,6 +69,7 @@ export type ReceiverOptions = {
   abandoned?: AbortSignal
   /** False where nothing is to be polled but by a run of the reconciler. */
   followsUp?: boolean
+  /** For all that it does. Without one each host judges by itself when something came and whether it was signed in time; all else is shared. */
   clock?: () => Date
   fetch?: typeof globalThis.fetch
 }
@@ -78,13 +79,15 @@ export type ReceiverOptions = {
  * Postgres can be reached and the schema is up to date. Until then it is alive and not ready.
  */
 export async function startReceiver(options: ReceiverOptions): Promise<RunningProgram> {
-  const { settings, logger, clock = () => new Date(), fetch = globalThis.fetch } = options
+  const { settings, logger, clock: hostClock = () => new Date(), fetch = globalThis.fetch } = options
   const traces = await openTraces(settings, logger)
   const pools = openPools(settings)
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
   const { db } = pools.others
+  const sharedClock = createSharedClock({ db, logger, hostNow: hostClock })
+  const clock = options.clock ?? sharedClock.now
   let { keys } = settings
   options.onKeysReload?.((replacement) => {
     keys = replacement
@@ -116,7 +119,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock,
     logger,
     cut: cut.signal,
-    onLanded: noteLanded({ metrics, clock, wakeFeed: () => background.wake('feed') }),
+    onLanded: noteLanded({ metrics, clock: hostClock, wakeFeed: () => background.wake('feed') }),
     traces,
   }
   const lander = createLander({
@@ -137,12 +140,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     calls: metrics.providerCalls,
     cut: cut.signal,
   })
-  const senders = createKnownSenders({ db, clock })
+  const senders = createKnownSenders({ db, clock: hostClock })
   const arrivalLog = createArrivalLog({
     db,
     onWritten: noteAuthentic(senders, metrics),
     dropped: metrics.logDropped,
-    clock,
+    clock: hostClock,
     wake: () => background.wake('arrivals'),
     onFolded: logFolded(logger),
   })
@@ -170,6 +173,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     quarantine,
     pressure,
     awaited,
+    compareClocks: sharedClock.compare,
     onCopied: noteCopied({ metrics, wakeFeed: () => background.wake('feed') }),
     onPosted: (name, outcome) => metrics.subscriptionPosts.inc({ name, outcome }),
     followsUp: options.followsUp ?? true,
@@ -182,18 +186,13 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const acceptor = createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored })
 
   const { isReady, ...readiness } = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
-  const mayLogFault = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
     maxBodyBytes: settings.maxBodyBytes,
-    clock,
+    clock: hostClock,
     onRefused: quarantine.record,
-    // Counted as an arrival like any other; a bug that each delivery meets must not fill the disk of the log.
-    onFault: (error, { webhookId, deliveryId }) => {
-      if (mayLogFault())
-        logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
-    },
+    onFault: logFault(logger),
     onArrival: noteArrival({ arrivalLog, metrics, logger, traces }),
   }
   const app = { logger, trustProxy: settings.trustProxy }
@@ -237,7 +236,10 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady) }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
-    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) begin()
+    if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) {
+      await sharedClock.begin()
+      begin()
+    }
     await readiness.lookNow()
   } catch (error) {
     await stop(0)

@@ -25,6 +25,8 @@ export type DispatcherDeps = {
   timeoutMs: number
   userAgent: string
   clock: () => Date
+  /** For the time that is signed. */
+  hostClock?: () => Date
   random: () => number
   logger: Logger
 }
@@ -138,7 +140,7 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
 
 /** The same id and bytes in every attempt, with the time and so the signature of this one (spec, Events). */
 async function send(
-  { db, secretKey, poster, userAgent, clock, random, logger }: DispatcherDeps,
+  { db, secretKey, poster, userAgent, clock, hostClock = clock, random, logger }: DispatcherDeps,
   claimed: ClaimedDelivery,
   cut: AbortSignal,
 ) {
@@ -150,7 +152,7 @@ async function send(
   })
   if (secret === undefined) return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
   const body = Buffer.from(claimed.body, 'utf8')
-  const timestampSeconds = Math.floor(clock().getTime() / 1000)
+  const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
   const wrong = strikes(claimed.faults?.bad_signature, random)
   const headers = {
     'content-type': 'application/json',
