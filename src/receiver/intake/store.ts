@@ -73,7 +73,8 @@ export async function storeDeliveries(
     ),
     queued as (
       insert into mediadock.inbox (${written.inbox})
-      select id, lane, to_timestamp(coalesce(claimed_until, received_at)), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
+      -- Due now, whatever the clock says of the host that it came to.
+      select id, lane, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
     )
     -- What is known already is acknowledged as well, so this commit has to wait for the disk and a synchronous standby
     -- even where it wrote no row: one that crashed while it waited for its standby shows what the standby never got.

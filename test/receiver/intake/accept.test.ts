@@ -23,10 +23,9 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
   return { acceptor, flushes }
 }
 
-function newDelivery(): Delivery {
+function newDelivery(receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
   const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }))
-  const receivedAt = new Date()
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
   return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
 }
@@ -45,6 +44,13 @@ describe('accepting', () => {
     await setImmediate()
     expect(flushes).toEqual([1])
     expect(await accepted).toBe('accepted')
+  })
+
+  it('has what nobody holds landed now, whatever the clock of the host says that it came to', async () => {
+    const database = await withTestDatabase()
+    const { acceptor } = await startAcceptor(database)
+    for (const ms of [3_600_000, -3_600_000]) await acceptor.accept(newDelivery(new Date(Date.now() + ms)))
+    expect(await database.sql`select count(*)::int as due from mediadock.inbox where due_at <= now()`).toEqual([{ due: 2 }])
   })
 })
 
