@@ -165,7 +165,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
   }
 
-  const reconcile = (trigger: 'cron' | 'manual') => runReported({ ...reconcilerDeps, metrics }, trigger, signal)
+  const reconcile = (trigger: 'cron' | 'manual') => runReported({ ...reconcilerDeps, runs: metrics.reconcileRuns }, trigger, signal)
   let isPrepared = false
   const tick = async () => {
     if (!isPrepared) return

@@ -1,16 +1,16 @@
+import type { Counter } from 'prom-client'
 import { withDeadline } from '../../runtime/deadline.ts'
-import type { ReceiverMetrics } from '../metrics.ts'
 import { recorded, type RunTrigger } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 
 /** Ticks do not overlap, so a run that never ended would be the last one. */
 const runDeadlineMs = 600_000
 
-export type ReportedRunDeps = reconciler.ReconcilerDeps & { metrics: Pick<ReceiverMetrics, 'reconcileRuns'> }
+export type ReportedRunDeps = reconciler.ReconcilerDeps & { runs: Counter<'outcome'> }
 
 /** A whole run that is counted, logged and written down, also where it fails; answers what it did and the id of its row. */
 export async function runReported(
-  { metrics, ...deps }: ReportedRunDeps,
+  { runs, ...deps }: ReportedRunDeps,
   trigger: RunTrigger,
   signal: AbortSignal,
 ): Promise<{ id: number; run: reconciler.ReconcileRun }> {
@@ -20,12 +20,12 @@ export async function runReported(
   try {
     const run = () => withDeadline(reconciler.runOnce(deps, signal), runDeadlineMs, 'a reconcile run')
     const ended = await recorded(deps, trigger, run)
-    metrics.reconcileRuns.inc({ outcome: 'ok' })
+    runs.inc({ outcome: 'ok' })
     const { notFound, rateLimited, ...counts } = ended.run
     logger.info({ run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() }, 'reconcile run ended')
     return ended
   } catch (error) {
-    metrics.reconcileRuns.inc({ outcome: 'error' })
+    runs.inc({ outcome: 'error' })
     logger.error({ err: error, trigger, ms: ms() }, 'reconcile run failed, the next tick tries again')
     throw error
   }
