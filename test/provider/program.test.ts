@@ -174,7 +174,7 @@ describe('the engine process', () => {
       process.execPath = execPath
       host.close()
     })
-    const run = () => host.run('no-engine', job('/nowhere'), async () => {}, AbortSignal.timeout(5000))
+    const run = () => host.run('no-engine', job('/nowhere'), async () => {}, AbortSignal.timeout(20_000))
     process.execPath = '/nowhere/node'
     const failures = await Promise.allSettled([run(), run()])
     for (const failure of failures) expect(failure).toMatchObject({ reason: { message: expect.stringContaining('ENOENT') } })
