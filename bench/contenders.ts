@@ -1,15 +1,21 @@
 import { fork, spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { rmSync } from 'node:fs'
+import { createReadStream, rmSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
+import readline from 'node:readline'
 import { setTimeout as delay } from 'node:timers/promises'
 import { generationKeys } from './signed-requests.ts'
 
 export type Contender = { webhooksUrl: string; pid: number; stop: () => Promise<void> }
-export type Receiver = Contender & { consoleUrl: string; kill: () => Promise<void> }
+export type Receiver = Contender & {
+  consoleUrl: string
+  kill: () => Promise<void>
+  /** The last warnings and errors of its log, one a line. */
+  complaints: () => Promise<string>
+}
 
 export type ReceiverOptions = {
   databaseUrl: string
@@ -49,7 +55,8 @@ export async function startReceiverProcess({
   profileFolder = process.env['BENCH_CPU_PROFILE'],
 }: ReceiverOptions): Promise<Receiver> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-receiver-'))
-  const log = await fs.open(logFile ?? path.join(folder, 'receiver.log'), 'w')
+  const logPath = logFile ?? path.join(folder, 'receiver.log')
+  const log = await fs.open(logPath, 'w')
   const profiling = profileFolder ? ['--cpu-prof', '--cpu-prof-dir', profileFolder] : []
   const image = await startedByImage()
   const [port, internalPort] = [await freePort(), await freePort()]
@@ -94,7 +101,21 @@ export async function startReceiverProcess({
     pid: child.pid ?? 0,
     stop: () => gone('SIGTERM'),
     kill: () => gone('SIGKILL'),
+    complaints: () => complaintsIn(logPath),
   }
+}
+
+const complaintsShown = 20
+const complaintLength = 1000
+
+async function complaintsIn(logPath: string): Promise<string> {
+  const last: string[] = []
+  for await (const line of readline.createInterface({ input: createReadStream(logPath) })) {
+    if (!/"level":"(?:warn|error|fatal)"/.test(line)) continue
+    last.push(line.slice(0, complaintLength))
+    if (last.length > complaintsShown) last.shift()
+  }
+  return last.join('\n')
 }
 
 async function untilReady(url: string, child: ChildProcess): Promise<void> {

@@ -34,8 +34,19 @@ export async function measureLatency(
   })
   try {
     const requests = Math.round(perSecond * seconds)
-    const { sent, acknowledged } = await generator.run({ url: receiver.webhooksUrl, connections, requests, kind, perSecond, withIds: true })
-    if (acknowledged < requests) throw new Error(`${requests - acknowledged} of ${requests} deliveries were not acknowledged`)
+    const { sent, acknowledged, refused, firstRefusal } = await generator.run({
+      url: receiver.webhooksUrl,
+      connections,
+      requests,
+      kind,
+      perSecond,
+      withIds: true,
+    })
+    if (acknowledged < requests) {
+      const how = `${refused} refused, the others without an answer${firstRefusal ? `; the first: ${firstRefusal}` : ''}`
+      const complaints = await receiver.complaints()
+      throw new Error(`${requests - acknowledged} of ${requests} deliveries were not acknowledged (${how})\n${complaints}`)
+    }
     const deadline = performance.now() + settleMs
     // What an earlier load has left to be completed is announced as well: it is none of these.
     const missing = () => sent.filter(({ requestId }) => !thereAt.has(requestId)).length

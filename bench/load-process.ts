@@ -30,6 +30,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   const latenciesMs = new Float64Array(requests)
   const counts = { acknowledged: 0, refused: 0, broken: 0, inTime: 0 }
   const { promise: done, resolve, reject } = Promise.withResolvers<void>()
+  let firstRefusal: string | undefined
   const isOpenLoop = perSecond !== undefined
   const free: Lane[] = []
   let open = connections
@@ -43,7 +44,8 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
 
   const settle = (end: 'acknowledged' | 'refused' | 'broken') => {
     counts[end] += 1
-    if (end !== 'acknowledged' && !mayBreak && !isOpenLoop) reject(new Error(`an answer was ${end}`))
+    if (end !== 'acknowledged' && !mayBreak && !isOpenLoop)
+      reject(new Error(`an answer was ${end}${firstRefusal ? `: ${firstRefusal}` : ''}`))
     if (counts.acknowledged + counts.refused + counts.broken === requests || (open === 0 && isOpenLoop)) resolve()
   }
   const send = (lane: Lane) => {
@@ -77,6 +79,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
         const answer = lane.pending === undefined ? chunk : Buffer.concat([lane.pending, chunk])
         const verdict = judge(answer)
         lane.pending = verdict === 'partial' ? answer : undefined
+        if (verdict === 'refused') firstRefusal ??= answer.toString('latin1').slice(0, 600)
         if (verdict !== 'partial') answered(lane, verdict === 'accepted')
       })
       .on('error', () => {})
@@ -111,6 +114,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   const at = (share: number) => latencies[Math.min(Math.floor(latencies.length * share), latencies.length - 1)] ?? NaN
   return {
     ...counts,
+    firstRefusal,
     broken: requests - counts.acknowledged - counts.refused,
     seconds,
     perSecond: counts.acknowledged / seconds,

@@ -32,6 +32,8 @@ export type Load = {
   refused: number
   /** Not answered at all. */
   broken: number
+  /** The first answer of those, as it came. */
+  firstRefusal: string | undefined
   /** Acknowledged before the last request was due, and as a share of all. */
   inTime: number
   /** From the first request to the last answer. */
