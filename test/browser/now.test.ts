@@ -91,6 +91,7 @@ describe('what is wrong', () => {
     await page.goBack()
     // An hour later nothing of it is news, and what was given up is another matter.
     await database.sql`delete from mediadock.arrivals`
+    await database.sql`delete from mediadock.arrival_counts`
     await database.sql`delete from mediadock.deliveries`
     await wrong(page).getByText('Nothing is wrong').waitFor()
   })

@@ -1,4 +1,4 @@
-import { bigserial, index, integer, jsonb, primaryKey, real, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import { bigint, bigserial, index, integer, jsonb, primaryKey, real, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
@@ -39,6 +39,23 @@ export const arrivals = mediadock.table(
       .on(table.reason, table.arrivedAt, table.id)
       .where(sql`reason is not null`),
   ],
+)
+
+/**
+ * How many arrived in each minute of the last hour: a trigger counts what is written to the log, so that nobody has to
+ * read it for that, and so that the version before, which knows nothing of this, is counted too.
+ */
+export const arrivalCounts = mediadock.table(
+  'arrival_counts',
+  {
+    minute: instant('minute').notNull(),
+    outcome: text('outcome').notNull(),
+    /** Empty where there is none. */
+    reason: text('reason').notNull(),
+    /** Those that a row stands for included. */
+    arrivals: bigint('arrivals', { mode: 'number' }).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.minute, table.outcome, table.reason] })],
 )
 
 /** Refused arrivals, whole, so that they can be verified again once a missing secret is there. */

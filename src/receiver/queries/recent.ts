@@ -7,7 +7,7 @@ import { oldSeconds, settledAfterSeconds } from '../upkeep/minutes.ts'
 import { isoAlways } from './page.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
-const a = columnsOf(arriving.arrivals, 'a')
+const c = columnsOf(arriving.arrivalCounts, 'c')
 const minutes = columnsOf(onCall.minutes)
 
 export const recentMinutes = 5
@@ -22,7 +22,7 @@ export type Recent = {
 
 /**
  * The last five whole minutes and what there is of this one: from `minutes`
- * where that is written for good, counted for the rest.
+ * where that is written for good, and as far as the log has been written for the rest.
  */
 export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
   const current = Math.floor(now.getTime() / 60_000) * 60_000
@@ -36,13 +36,8 @@ export async function readRecent(tx: Executor, now: Date): Promise<Recent> {
       select split_part(key, '/', 1) as outcome, nullif(substr(key, length(split_part(key, '/', 1)) + 2), '') as reason, value::int as n
       from written, jsonb_each_text(${minutes.arrivals})
       union all
-      select ${a.outcome}, ${a.reason}, 1 + ${a.folded} from mediadock.arrivals a
-      where ${a.arrived_at} >= ${from} and ${a.arrived_at} >= coalesce((select max(minute) + interval '1 minute' from written), ${from})
-      union all
-      -- A minute between others that nobody wrote.
-      select ${a.outcome}, ${a.reason}, 1 + ${a.folded} from generate_series(${from}, (select max(minute) from written), interval '1 minute') as missing (minute)
-      join mediadock.arrivals a on ${a.arrived_at} >= missing.minute and ${a.arrived_at} < missing.minute + interval '1 minute' and ${a.arrived_at} >= ${from}
-      where not exists (select from written w where w.minute = missing.minute)
+      select ${c.outcome}, nullif(${c.reason}, ''), ${c.arrivals} from mediadock.arrival_counts c
+      where ${c.minute} >= ${from} and not exists (select from written w where w.minute = ${c.minute})
     )
     select outcome, reason, sum(n)::int as arrivals from counted group by outcome, reason order by arrivals desc, outcome, reason`)
   const [ack] = await tx.execute<{ p95: number | null }>(sql`

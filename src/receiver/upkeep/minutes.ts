@@ -10,6 +10,7 @@ import { depth } from '../landing/depth.ts'
 import { countOverdue } from '../reconciling/due.ts'
 
 const a = columnsOf(arriving.arrivals, 'a')
+const arrivalCounts = columnsOf(arriving.arrivalCounts)
 const d = columnsOf(schema.deliveries, 'd')
 const minutes = columnsOf(onCall.minutes)
 const m = columnsOf(onCall.minutes, 'm')
@@ -26,6 +27,8 @@ export const settledAfterSeconds = 15
 const sampled = 1000
 /** Another replica has just done it. */
 const freshSeconds = 10
+/** Of what the log is counted by; the first page looks at the last five minutes of it. */
+const countsKeptSeconds = 3600
 
 /**
  * Writes what this minute is like so far, and what the last one was like, by
@@ -44,7 +47,8 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
       where not exists (
         select from mediadock.minutes w where ${w.minute} = ${m.minute}
           and ${w.written_at} >= least(${m.minute} + make_interval(secs => 60 + ${settledAfterSeconds}), ${at} - make_interval(secs => ${freshSeconds})))
-    )
+    ),
+    forgotten as (delete from mediadock.arrival_counts where ${arrivalCounts.minute} < ${at} - make_interval(secs => ${countsKeptSeconds}))
     insert into mediadock.minutes as m (${list(
       minutes,
       'minute',
@@ -64,9 +68,8 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
       case when due.minute = ${current} then ${overdue}::int end
     from due
     cross join lateral (
-      select coalesce(jsonb_object_agg(what, n), '{}') as arrivals from (
-        select concat_ws('/', ${a.outcome}, ${a.reason}) as what, sum(1 + ${a.folded}) as n from mediadock.arrivals a where ${inMinute(a.arrived_at)} group by what
-      ) as counted
+      select coalesce(jsonb_object_agg(concat_ws('/', ${arrivalCounts.outcome}, nullif(${arrivalCounts.reason}, '')), ${arrivalCounts.arrivals}), '{}') as arrivals
+      from mediadock.arrival_counts where ${arrivalCounts.minute} = due.minute
     ) as came
     cross join lateral (
       select percentile_cont(array[0.5, 0.95]) within group (order by ack_ms) as ms from (

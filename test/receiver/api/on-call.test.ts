@@ -27,6 +27,7 @@ beforeEach(async () => {
     'audit',
     'quarantine',
     'arrivals',
+    'arrival_counts',
     'minutes',
     'deliveries',
     'requests',

@@ -18,7 +18,7 @@ beforeAll(async () => {
   pool = createPool({ url: database.url, max: 4 })
 })
 beforeEach(async () => {
-  await database.sql`truncate mediadock.minutes, mediadock.arrivals, mediadock.reconcile_runs, mediadock.key_uses, mediadock.polls, mediadock.audit, mediadock.process_starts,
+  await database.sql`truncate mediadock.minutes, mediadock.arrivals, mediadock.arrival_counts, mediadock.reconcile_runs, mediadock.key_uses, mediadock.polls, mediadock.audit, mediadock.process_starts,
     mediadock.requests, mediadock.deliveries, mediadock.inbox`
 })
 afterAll(async () => {
@@ -151,6 +151,34 @@ describe('the minutes', () => {
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
     await write(40)
     expect(await readRecent(pool.db, at(40))).toMatchObject(expected)
+  })
+
+  it('are counted as the log is written, by whoever writes it, and never by reading it', async () => {
+    await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, ack_ms, folded)
+      select ${at(0)}::timestamptz + i % 2 * interval '60 s', case when i % 3 = 0 then 'parked' else 'accepted' end, case when i % 3 = 0 then 'x' end, 200, 1, i % 5
+      from generate_series(0, 29) as i`
+    const taken = database.sql.begin(async (sql) => {
+      await sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${at(0)}, 'accepted', 200, 1)`
+      throw new Error('taken back')
+    })
+    await expect(taken).rejects.toThrow('taken back')
+    await database.sql`truncate mediadock.arrivals`
+    const recent = await readRecent(pool.db, at(61))
+    expect(recent.by_outcome).toEqual([
+      { outcome: 'accepted', reason: null, arrivals: 60 },
+      { outcome: 'parked', reason: 'x', arrivals: 30 },
+    ])
+    await write(61)
+    expect((await written()).map((row) => row['arrivals'])).toEqual([
+      { accepted: 30, 'parked/x': 15 },
+      { accepted: 30, 'parked/x': 15 },
+    ])
+  })
+
+  it('forget what the log was counted by after an hour', async () => {
+    for (const seconds of [-3700, -3500, 0]) await arrive(seconds, 'accepted')
+    await write(0)
+    expect(await database.sql`select count(*)::int as n from mediadock.arrival_counts`).toEqual([{ n: 2 }])
   })
 
   it('tell since when arrivals fail: a pause of more than five minutes ends it', async () => {
