@@ -118,8 +118,8 @@ function dueInTurns(limit: number, now: Date): SQL {
 }
 
 /*
- * Below, rows of the inbox are named as an array besides what they are joined with: it can only be looked up, whatever
- * is known of an inbox that is empty most of the time (statement/settling.ts).
+ * Below, rows of the inbox are looked up one by one (an array of one, see statement/settling.ts), whatever
+ * is known of an inbox that is empty most of the time.
  */
 
 /** Holds claims for another lease; those that ended meanwhile, or are another's by now, stay as they are. */
@@ -130,7 +130,7 @@ export async function renew(db: Database, claims: readonly Claim[], now: Date): 
     )
     update mediadock.inbox set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})
     from c
-    where inbox.${inbox.delivery_id} = any(array(select id from c)) and inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims`)
+    where inbox.${inbox.delivery_id} = any(array[c.id]) and inbox.${inbox.claims} = c.claims`)
 }
 
 /**
@@ -150,7 +150,7 @@ export async function giveBack(
     )
     update mediadock.inbox set ${inbox.due_at} = c.due_at, ${inbox.trouble} = coalesce(${trouble?.slice(0, maxTroubleLength) ?? null}, ${inbox.trouble})
     from c
-    where inbox.${inbox.delivery_id} = any(array(select id from c)) and inbox.${inbox.delivery_id} = c.id and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
+    where inbox.${inbox.delivery_id} = any(array[c.id]) and inbox.${inbox.claims} = c.claims and set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
 /** No lease, retry or turn (`maxDeferMs` of worker.ts) ends later; what seems to was written by a clock that was wrong. */

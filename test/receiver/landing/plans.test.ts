@@ -276,6 +276,7 @@ type Node = {
   'Actual Rows': number
   'Actual Loops': number
   'Relation Name'?: string | undefined
+  'Index Cond'?: string | undefined
   'Rows Removed by Filter'?: number | undefined
   'Rows Removed by Index Recheck'?: number | undefined
   Plans?: Node[] | undefined
@@ -287,6 +288,7 @@ const nodeSchema: z.ZodType<Node> = z.lazy(() =>
     'Actual Rows': z.number(),
     'Actual Loops': z.number(),
     'Relation Name': z.string().optional(),
+    'Index Cond': z.string().optional(),
     'Rows Removed by Filter': z.number().optional(),
     'Rows Removed by Index Recheck': z.number().optional(),
     Plans: z.array(nodeSchema).optional(),
@@ -295,7 +297,7 @@ const nodeSchema: z.ZodType<Node> = z.lazy(() =>
 const explainedSchema = z.object({ 'Query Text': z.string(), Plan: nodeSchema, JIT: z.unknown().optional() })
 const lineSchema = z.object({ message: z.string().optional(), application_name: z.string().optional() })
 
-type Read = { node: string; table: string; rows: number }
+type Read = { node: string; table: string; rows: number; sortedForEach: boolean }
 
 type Plan = {
   text: string
@@ -330,7 +332,8 @@ function plansOf(log: string): Plan[] {
         const table = node['Relation Name']
         if (table === undefined || !largeTables.includes(table) || node['Node Type'] === 'ModifyTable') return []
         const removed = (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)
-        return { node: node['Node Type'], table, rows: (node['Actual Rows'] + removed) * node['Actual Loops'] }
+        const sortedForEach = node['Actual Loops'] > 1 && / = ANY \((?!ARRAY\[)/.test(node['Index Cond'] ?? '')
+        return { node: node['Node Type'], table, rows: (node['Actual Rows'] + removed) * node['Actual Loops'], sortedForEach }
       }),
     }
   })
@@ -345,7 +348,7 @@ function isOfLanding({ isReceiver, writes, text }: Plan): boolean {
   return isReceiver && (largeTables.some((table) => writes.has(table)) || /\bNEW\./.test(text))
 }
 
-/** By its kind, even where the plan came to need none of it, or by what it read. */
-function isWhole({ node, rows: read }: Read): boolean {
-  return node === 'Seq Scan' || read > mostRowsRead
+/** By its kind, even where the plan came to need none of it, or by what it read; or it sorts an array of all for each delivery, which costs as much. */
+function isWhole({ node, rows: read, sortedForEach }: Read): boolean {
+  return node === 'Seq Scan' || read > mostRowsRead || sortedForEach
 }

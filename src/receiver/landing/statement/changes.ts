@@ -13,7 +13,7 @@ const status = sql.raw(`case status when 'COMPLETED' then ${COMPLETED} when 'FAI
  * Reads `written` and `verdict`.
  */
 export function noteChanges(at: SQL): SQL {
-  return sql`changed as (${writeChange(at, sql`written where request_id = any(array(select request_id from verdict where verdict = 'landed'))`)})`
+  return sql`changed as (${writeChange(at, sql`written where (request_id in (select request_id from verdict where verdict = 'landed')) is true`)})`
 }
 
 /** The row of `changes` for what `from` has: requests with their status and whether their media are complete. None where it has none. */

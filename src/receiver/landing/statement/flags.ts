@@ -56,7 +56,7 @@ export function flags(environments: Environments): SQL {
                bool_or(flag is null and not agrees) as unpark
         from flag group by delivery_id
       ) n
-      where ${d.id} = n.delivery_id and ${d.id} = any(array(select delivery_id from flag))
+      where ${d.id} = any(array[n.delivery_id])
         and (not ${d.flags} @> n.flags or (n.unpark and ${d.parked_reason} is not null) or (n.agrees and 'contradiction' = any(${d.flags})))
     )`
 }

@@ -24,7 +24,7 @@ export function removeOverruledMedia(): SQL {
   return sql`
     media_overruled as (
       delete from mediadock.media m using written join item using (request_id)
-      where ${m.request_id} = any(array(select request_id from written)) and ${m.request_id} = written.request_id and not exists (
+      where ${m.request_id} = any(array[written.request_id]) and not exists (
         select from jsonb_to_recordset(item.media) as o (kind text, position integer) where o.kind = ${m.kind} and o.position = ${m.position})
       returning ${list(m, 'kind', 'position', 'url')}
     )`

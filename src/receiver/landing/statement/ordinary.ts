@@ -65,5 +65,5 @@ function ordinaryItems(at: SQL): SQL {
 const isAsSeen = sql`(${r.request_id}, r.xmin::text) in (select request_id, version from verdict where is_tracked)`
 
 function ordinaryOutcomes(): SQL {
-  return sql`outcome as (select verdict.*, 'landed' as outcome from verdict where request_id = any(array(select request_id from written)))`
+  return sql`outcome as (select verdict.*, 'landed' as outcome from verdict where (request_id in (select request_id from written)) is true)`
 }

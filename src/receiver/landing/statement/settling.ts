@@ -17,21 +17,21 @@ export const endAfterFailure = sql`failures > 0`
  * `isKept` says so. A replay has no claim and settles whatever waits; that it is the
  * end of what waited or was parked is told from one that repeats an end. Reads `outcome`.
  *
- * The rows are named once more as an array, which can only be looked up: the inbox is empty most of the time, and a
- * plan made while it was would read all of a full one for each delivery.
+ * Each row is named as an array of one, for which there is no join but a look-up for each delivery: the inbox is empty
+ * most of the time, and a plan made while it was would read all of a full one. (Not as an array of all beside the join:
+ * that is sorted anew for each of them.)
  */
 export function settle(at: SQL, isKept: SQL): SQL {
   return sql`
     settled as (
       delete from mediadock.inbox using outcome
-      where inbox.${inbox.delivery_id} = any(array(select delivery_id from outcome)) and inbox.${inbox.delivery_id} = outcome.delivery_id
+      where inbox.${inbox.delivery_id} = any(array[outcome.delivery_id])
         and outcome <> 'raced' and (inbox.${inbox.claims} = outcome.claims or outcome.claims is null)
       returning inbox.${inbox.delivery_id}, inbox.${inbox.failures}
     ),
     released as (
       update mediadock.inbox set ${inbox.due_at} = ${at} from outcome
-      where inbox.${inbox.delivery_id} = any(array(select delivery_id from outcome where outcome = 'raced'))
-        and inbox.${inbox.delivery_id} = outcome.delivery_id and inbox.${inbox.claims} = outcome.claims and outcome = 'raced'
+      where inbox.${inbox.delivery_id} = any(array[outcome.delivery_id]) and inbox.${inbox.claims} = outcome.claims and outcome = 'raced'
     ),
     noted as (
       insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
@@ -55,6 +55,6 @@ export function notifyReaders(): SQL {
     notified as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
-      from written where request_id = any(array(select request_id from verdict where verdict = 'landed'))
+      from written where (request_id in (select request_id from verdict where verdict = 'landed')) is true
     )`
 }
