@@ -16,6 +16,8 @@ export type LoopOptions = {
   runOnce: () => Promise<{ more: boolean }>
   /** Pause between rounds when nobody wakes the loop. */
   idleMs: number
+  /** So long at least between one round and the next, unless there is more to do: what wakes it gathers meanwhile. */
+  gatherMs?: number
   /** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
   roundDeadlineMs?: number
   /** No round before this has settled. */
@@ -31,7 +33,7 @@ const failurePauseMaxMs = 10_000
  * logged and tried again after a jittered, growing pause: the work is in
  * Postgres, so nothing is lost by waiting.
  */
-export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, after, logger, signal }: LoopOptions): Loop {
+export function startLoop({ name, runOnce, idleMs, gatherMs = 0, roundDeadlineMs = 30_000, after, logger, signal }: LoopOptions): Loop {
   let woken = false
   let pause = new AbortController()
 
@@ -56,7 +58,9 @@ export function startLoop({ name, runOnce, idleMs, roundDeadlineMs = 30_000, aft
       try {
         const { more } = await withDeadline(runOnce(), roundDeadlineMs, `a round of ${name}`)
         failures = 0
-        if (!more) await sleep(jittered(idleMs))
+        if (more) continue
+        if (gatherMs > 0) await delay(gatherMs, undefined, { signal }).catch(() => {})
+        await sleep(jittered(idleMs))
       } catch (error) {
         failures += 1
         const pauseMs = jittered(Math.min(250 * 2 ** failures, failurePauseMaxMs))

@@ -12,7 +12,7 @@ export type WriteBehindOptions<Row> = {
 
 export type WriteBehind<Row> = {
   add: (row: Row) => void
-  /** Writes the oldest ones, which wait until that has succeeded. */
+  /** Writes the oldest ones, which wait until that has succeeded. `more`: another whole write's worth of them waits. */
   writeSome: () => Promise<{ written: number; more: boolean }>
   waiting: () => number
 }
@@ -33,7 +33,7 @@ export function createWriteBehind<Row>({ write, rowsPerWrite, maxRows, dropped, 
       await write(batch)
       // A round that was given up as too slow may have come to its end meanwhile.
       if (rows[0] === batch[0]) rows = rows.slice(batch.length)
-      return { written: batch.length, more: rows.length > 0 }
+      return { written: batch.length, more: rows.length >= rowsPerWrite }
     },
     waiting: () => rows.length,
   }

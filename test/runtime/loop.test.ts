@@ -11,7 +11,7 @@ const idleMs = 600_000
 
 type Round = () => Promise<{ more: boolean }>
 
-function start(runOnce: Round, pauseMs = idleMs, more: { roundDeadlineMs?: number } = {}) {
+function start(runOnce: Round, pauseMs = idleMs, more: { roundDeadlineMs?: number; gatherMs?: number } = {}) {
   const stopping = new AbortController()
   const loop = startLoop({ name: 'test', runOnce, idleMs: pauseMs, ...more, logger, signal: stopping.signal })
   const stop = async () => {
@@ -39,6 +39,33 @@ describe('a loop', () => {
     let rounds = 0
     start(async () => ({ more: ++rounds < 0 }), 20)
     await eventually(() => rounds > 3, 2000)
+  })
+
+  it('begins at once, lets what wakes it gather after a round, and ends meanwhile', async () => {
+    let rounds = 0
+    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gatherMs: 60_000 })
+    await eventually(() => rounds === 1, 1000)
+    loop.wake()
+    await delay(100)
+    expect(rounds).toBe(1)
+    await loop.stop()
+  })
+
+  it('has one round for all that woke it while it gathered', async () => {
+    let rounds = 0
+    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gatherMs: 100 })
+    await eventually(() => rounds === 1, 1000)
+    loop.wake()
+    loop.wake()
+    await eventually(() => rounds === 2, 1000)
+    await delay(300)
+    expect(rounds).toBe(2)
+  })
+
+  it('does not gather while there is more', async () => {
+    let rounds = 0
+    start(async () => ({ more: ++rounds < 100 }), idleMs, { gatherMs: 60_000 })
+    await eventually(() => rounds === 100, 1000)
   })
 
   it('goes on after a round that never ends', async () => {
