@@ -10,6 +10,7 @@ export type SoakSize = { minutes: number; probes: number; probeSeconds: number; 
 
 const share = 0.8
 const sampleMs = 10_000
+const saidEvery = 12
 /** The slope is taken once the process has grown to its working size. */
 const settledShare = 1 / 3
 
@@ -42,6 +43,13 @@ export async function benchSoak(server: BenchServer, size: SoakSize): Promise<Fi
         row('RSS', ({ rssMb }) => rssMb, peak),
         row('heap', ({ heapMb }) => heapMb, Math.max(...samples.map(({ heapMb }) => heapMb))),
         ['most that waited in the inbox', '', Math.max(...samples.map(({ waiting }) => waiting)), samples.at(-1)?.waiting, ''],
+        [
+          'of all looks, % at which more than a second of the load waited',
+          '',
+          (samples.filter(({ waiting }) => waiting > perSecond).length / samples.length) * 100,
+          '',
+          '',
+        ],
       ]),
     )
     return { peakRss: peak }
@@ -66,7 +74,10 @@ async function soak({ generator, receiver, sql }: Rig, perSecond: number, minute
     while (!over.signal.aborted) {
       await delay(sampleMs, undefined, { signal: over.signal }).catch(() => {})
       await look()
-      if (samples.length % 12 === 0) say(`${samples.at(-1)?.minutes.toFixed(1)} min: ${Math.round(samples.at(-1)?.rssMb ?? NaN)} MB`)
+      if (samples.length % saidEvery === 0) {
+        const most = Math.max(...samples.slice(-saidEvery).map(({ waiting }) => waiting))
+        say(`${samples.at(-1)?.minutes.toFixed(1)} min: ${Math.round(samples.at(-1)?.rssMb ?? NaN)} MB, at most ${most} waited`)
+      }
     }
   })()
   const [{ refused, acknowledged }] = await Promise.all([sending, looking])
