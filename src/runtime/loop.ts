@@ -16,8 +16,11 @@ export type LoopOptions = {
   runOnce: () => Promise<{ more: boolean }>
   /** Pause between rounds when nobody wakes the loop. */
   idleMs: number
-  /** So long at least between one round and the next, unless there is more to do: what wakes it gathers meanwhile. */
-  gatherMs?: number
+  /**
+   * A load that stays has one round in this time, unless there is more to do: what wakes it gathers meanwhile.
+   * The first `burst` rounds after a pause begin at once.
+   */
+  gather?: { ms: number; burst: number }
   /** Far beyond any round: a statement that is lost with its connection must not end a role for good. */
   roundDeadlineMs?: number
   /** No round before this has settled. */
@@ -33,7 +36,7 @@ const failurePauseMaxMs = 10_000
  * logged and tried again after a jittered, growing pause: the work is in
  * Postgres, so nothing is lost by waiting.
  */
-export function startLoop({ name, runOnce, idleMs, gatherMs = 0, roundDeadlineMs = 30_000, after, logger, signal }: LoopOptions): Loop {
+export function startLoop({ name, runOnce, idleMs, gather, roundDeadlineMs = 30_000, after, logger, signal }: LoopOptions): Loop {
   let woken = false
   let pause = new AbortController()
 
@@ -50,6 +53,16 @@ export function startLoop({ name, runOnce, idleMs, gatherMs = 0, roundDeadlineMs
     await delay(ms, undefined, { signal: pause.signal }).catch(() => {})
   }
 
+  let burst = gather?.burst ?? 0
+  let refilledAt = performance.now()
+  const gathered = async () => {
+    if (!gather) return
+    const now = performance.now()
+    burst = Math.min(gather.burst, burst + (now - refilledAt) / gather.ms) - 1
+    refilledAt = now
+    if (burst < 0) await delay(-burst * gather.ms, undefined, { signal }).catch(() => {})
+  }
+
   const run = async () => {
     if (after) await Promise.race([after, aborted(signal)])
     let failures = 0
@@ -59,7 +72,7 @@ export function startLoop({ name, runOnce, idleMs, gatherMs = 0, roundDeadlineMs
         const { more } = await withDeadline(runOnce(), roundDeadlineMs, `a round of ${name}`)
         failures = 0
         if (more) continue
-        if (gatherMs > 0) await delay(gatherMs, undefined, { signal }).catch(() => {})
+        await gathered()
         await sleep(jittered(idleMs))
       } catch (error) {
         failures += 1

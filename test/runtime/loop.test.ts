@@ -11,7 +11,7 @@ const idleMs = 600_000
 
 type Round = () => Promise<{ more: boolean }>
 
-function start(runOnce: Round, pauseMs = idleMs, more: { roundDeadlineMs?: number; gatherMs?: number } = {}) {
+function start(runOnce: Round, pauseMs = idleMs, more: { roundDeadlineMs?: number; gather?: { ms: number; burst: number } } = {}) {
   const stopping = new AbortController()
   const loop = startLoop({ name: 'test', runOnce, idleMs: pauseMs, ...more, logger, signal: stopping.signal })
   const stop = async () => {
@@ -41,19 +41,21 @@ describe('a loop', () => {
     await eventually(() => rounds > 3, 2000)
   })
 
-  it('begins at once, lets what wakes it gather after a round, and ends meanwhile', async () => {
+  it('begins so many rounds at once, lets what wakes it gather after them, and ends meanwhile', async () => {
     let rounds = 0
-    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gatherMs: 60_000 })
-    await eventually(() => rounds === 1, 1000)
-    loop.wake()
+    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gather: { ms: 60_000, burst: 3 } })
+    for (const round of [1, 2, 3, 4]) {
+      await eventually(() => rounds === round, 1000)
+      loop.wake()
+    }
     await delay(100)
-    expect(rounds).toBe(1)
+    expect(rounds).toBe(4)
     await loop.stop()
   })
 
   it('has one round for all that woke it while it gathered', async () => {
     let rounds = 0
-    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gatherMs: 100 })
+    const loop = start(async () => ({ more: ++rounds < 0 }), idleMs, { gather: { ms: 100, burst: 0 } })
     await eventually(() => rounds === 1, 1000)
     loop.wake()
     loop.wake()
@@ -64,7 +66,7 @@ describe('a loop', () => {
 
   it('does not gather while there is more', async () => {
     let rounds = 0
-    start(async () => ({ more: ++rounds < 100 }), idleMs, { gatherMs: 60_000 })
+    start(async () => ({ more: ++rounds < 100 }), idleMs, { gather: { ms: 60_000, burst: 0 } })
     await eventually(() => rounds === 100, 1000)
   })
 
