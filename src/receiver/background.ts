@@ -98,7 +98,7 @@ const feedMs = 250
 /** After the grace, for what the calls that were cut then leave to be written. */
 const lastWritesMs = 2000
 /** Under a load that stays: whoever watches the log does not notice it, and a statement for each few rows costs as much as the rows. */
-const gatherLogs = { ms: 100, burst: 50 }
+const gatherArrivals = { ms: 100, burst: 50 }
 const minutesMs = 20_000
 const straysMs = 5000
 const partitionsMs = 10_000
@@ -137,14 +137,13 @@ export function startBackground(deps: BackgroundDeps): Background {
       name: 'arrival-log',
       runOnce: () => pressure.paced(arrivalLog.runOnce, signal, arrivalLog.isFilling),
       idleMs: pollMs,
-      gather: gatherLogs,
+      gather: gatherArrivals,
       ...common,
     }),
     polls: startLoop({
       name: 'poll-log',
       runOnce: () => pressure.paced(deps.pollLog.runOnce, signal),
       idleMs: pollMs,
-      gather: gatherLogs,
       ...common,
     }),
     quarantine: startLoop({ name: 'quarantine', runOnce: deps.quarantine.runOnce, idleMs: pollMs, ...common }),

@@ -12,7 +12,7 @@ export type WriteBehindOptions<Row> = {
 
 export type WriteBehind<Row> = {
   add: (row: Row) => void
-  /** Writes the oldest ones, which wait until that has succeeded. `more`: another whole write's worth of them waits. */
+  /** Writes the oldest ones, which wait until that has succeeded. `more`: some waited already that did not go with them; whatever came meanwhile has called `wake`. */
   writeSome: () => Promise<{ written: number; more: boolean }>
   waiting: () => number
 }
@@ -30,10 +30,11 @@ export function createWriteBehind<Row>({ write, rowsPerWrite, maxRows, dropped, 
     writeSome: async () => {
       const batch = rows.slice(0, rowsPerWrite)
       if (batch.length === 0) return { written: 0, more: false }
+      const more = rows.length > batch.length
       await write(batch)
       // A round that was given up as too slow may have come to its end meanwhile.
       if (rows[0] === batch[0]) rows = rows.slice(batch.length)
-      return { written: batch.length, more: rows.length >= rowsPerWrite }
+      return { written: batch.length, more }
     },
     waiting: () => rows.length,
   }

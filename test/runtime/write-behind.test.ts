@@ -34,6 +34,19 @@ it('keeps what could not be written, in order, and counts what there is no room 
   expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
 })
 
+it('goes on at once with what did not fit, and not for what came meanwhile, which wakes it', async () => {
+  const { rows, add, writes } = heldWrites()
+  add(1, 2, 3)
+  const first = rows.writeSome()
+  writes[0]?.end()
+  expect(await first).toEqual({ written: 2, more: true })
+  const second = rows.writeSome()
+  add(4)
+  writes[1]?.end()
+  expect(await second).toEqual({ written: 1, more: false })
+  expect(rows.waiting()).toBe(1)
+})
+
 it('loses nothing when a write that was given up comes to its end after all', async () => {
   const { rows, add, writes } = heldWrites()
   add(1, 2, 3)

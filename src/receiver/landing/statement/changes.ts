@@ -1,6 +1,7 @@
 import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
 import { changes as table, feedStatuses } from '../../domain/feed-schema.ts'
+import { writtenThatLanded } from './verdicts.ts'
 
 const changes = columnsOf(table)
 const { COMPLETED, FAILED, CANCELED } = feedStatuses
@@ -13,7 +14,7 @@ const status = sql.raw(`case status when 'COMPLETED' then ${COMPLETED} when 'FAI
  * Reads `written` and `verdict`.
  */
 export function noteChanges(at: SQL): SQL {
-  return sql`changed as (${writeChange(at, sql`written where (request_id in (select request_id from verdict where verdict = 'landed')) is true`)})`
+  return sql`changed as (${writeChange(at, writtenThatLanded)})`
 }
 
 /** The row of `changes` for what `from` has: requests with their status and whether their media are complete. None where it has none. */

@@ -64,6 +64,7 @@ function ordinaryItems(at: SQL): SQL {
 /** What came up or changed since `verdict` looked is not written, and goes the long way. */
 const isAsSeen = sql`(${r.request_id}, r.xmin::text) in (select request_id, version from verdict where is_tracked)`
 
+/** `is true`: see writtenThatLanded. */
 function ordinaryOutcomes(): SQL {
   return sql`outcome as (select verdict.*, 'landed' as outcome from verdict where (request_id in (select request_id from written)) is true)`
 }

@@ -1,6 +1,7 @@
 import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
 import * as schema from '../../domain/schema.ts'
+import { writtenThatLanded } from './verdicts.ts'
 
 const attempts = columnsOf(schema.attempts)
 const d = columnsOf(schema.deliveries, 'd')
@@ -55,6 +56,6 @@ export function notifyReaders(): SQL {
     notified as (
       select pg_notify('mediadock_results', json_build_object(
         'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
-      from written where (request_id in (select request_id from verdict where verdict = 'landed')) is true
+      from ${writtenThatLanded}
     )`
 }

@@ -39,6 +39,12 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
 }
 
 /**
+ * In a FROM: what of `written` landed. `is true` leaves the planner one way, a table of hashes that each row is looked
+ * up in: it expects one row of each part, and as a join would compare all with all.
+ */
+export const writtenThatLanded = sql`written where (request_id in (select request_id from verdict where verdict = 'landed')) is true`
+
+/**
  * `known`: each item beside what is known of its request, and whose word that
  * is. Reads `item`, `seen` and `before`.
  */
