@@ -40,6 +40,7 @@ export async function withRig<T>(server: BenchServer, given: Partial<ReceiverOpt
     await Promise.all(receivers.map((receiver) => receiver.stop()))
     await provider.stop()
     await sql.end({ timeout: 5 })
+    if (given.databaseUrl === undefined) await server.dropDatabase(databaseUrl)
   }
 }
 

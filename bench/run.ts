@@ -12,7 +12,7 @@ import { benchSustained } from './sustained.ts'
 import { machine, print } from './tables.ts'
 import { benchThroughput } from './throughput.ts'
 
-/** `npm run bench [-- <what>] [--quick] [--server embedded|packaged]`: see docs/benchmarks.md. */
+/** `npm run bench [-- <what>] [--quick] [--server embedded|packaged] [--set <setting>=<value>]`: see docs/benchmarks.md. */
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
 const [first = ''] = process.argv.slice(2)
 if (first === 'console') await benchConsole(process.argv.slice(3))
@@ -21,7 +21,12 @@ else await run(first.startsWith('-') ? process.argv.slice(2) : process.argv.slic
 async function run(args: readonly string[], what: string): Promise<void> {
   const { values, positionals } = parseArgs({
     args: [...args],
-    options: { quick: { type: 'boolean', default: false }, server: { type: 'string' }, sizes: { type: 'string' } },
+    options: {
+      quick: { type: 'boolean', default: false },
+      server: { type: 'string' },
+      set: { type: 'string', multiple: true, default: [] },
+      sizes: { type: 'string' },
+    },
     allowPositionals: true,
   })
   const { quick } = values
@@ -57,10 +62,11 @@ async function run(args: readonly string[], what: string): Promise<void> {
     process.exit(2)
   }
   print(machine())
+  const settings = Object.fromEntries(values.set.map((one) => [one.split('=', 1)[0] ?? '', one.slice(one.indexOf('=') + 1)]))
   const measured: Partial<Record<ServerName, Figures>> = {}
   for (const name of serverNames) {
     if (values.server !== undefined && values.server !== name) continue
-    const server = await startServer(name, what === 'profile' ? profilingSettings : {})
+    const server = await startServer(name, { ...(what === 'profile' ? profilingSettings : {}), ...settings })
     if (!server) {
       print('\nNo packaged PostgreSQL 15 or newer is installed on this machine: its tables are left out.')
       continue

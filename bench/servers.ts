@@ -22,6 +22,8 @@ export type BenchServer = {
   adminUrl: string
   /** A new, empty database. */
   createDatabase: () => Promise<string>
+  /** With whatever is still to be written or swept of it: nothing of one measurement falls into the next. */
+  dropDatabase: (url: string) => Promise<void>
   stop: () => Promise<void>
 }
 
@@ -50,6 +52,7 @@ export async function startServer(name: ServerName, more: Record<string, string>
     await season(sql)
     const [about] = await sql<{ version: string; jit: boolean; pid: number }[]>`
       select split_part(current_setting('server_version'), ' ', 1) as version, current_setting('jit') = 'on' and pg_jit_available() as jit, pg_backend_pid() as pid`
+    const set = Object.entries(more).map(([name, value]) => `${name} ${value}`)
     const pid = await parentOf(about?.pid ?? 0)
     // An error or a signal must leave behind no server, and no gigabytes.
     const endWithUs = () => {
@@ -60,13 +63,16 @@ export async function startServer(name: ServerName, more: Record<string, string>
     if (pid > 0) process.once('exit', endWithUs)
     return {
       name,
-      words: `${name} PostgreSQL ${about?.version}, ${about?.jit ? 'with' : 'without'} JIT`,
+      words: `${name} PostgreSQL ${about?.version}, ${[about?.jit ? 'with JIT' : 'without JIT', ...set].join(', ')}`,
       pid,
       adminUrl,
       createDatabase: async () => {
         const database = `bench_${(made += 1)}`
         await sql`create database ${sql(database)}`
         return adminUrl.replace(/postgres$/, database)
+      },
+      dropDatabase: async (url) => {
+        await sql`drop database ${sql(new URL(url).pathname.slice(1))} with (force)`
       },
       stop: async () => {
         process.off('exit', endWithUs)

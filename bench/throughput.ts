@@ -1,5 +1,4 @@
 import path from 'node:path'
-import postgres from 'postgres'
 import { migrate } from '../src/runtime/postgres/migrate.ts'
 import { startExpressProcess, type Contender } from './contenders.ts'
 import type { Figures } from './goals.ts'
@@ -51,9 +50,7 @@ export async function startInsertContender(server: BenchServer): Promise<Contend
     ...contender,
     stop: async () => {
       await contender.stop()
-      const admin = postgres(server.adminUrl, { max: 1, onnotice: () => {} })
-      await admin`drop database ${admin(new URL(url).pathname.slice(1))} with (force)`
-      await admin.end()
+      await server.dropDatabase(url)
     },
   }
 }
