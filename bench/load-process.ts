@@ -32,6 +32,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   const { promise: done, resolve, reject } = Promise.withResolvers<void>()
   let firstRefusal: string | undefined
   const isOpenLoop = perSecond !== undefined
+  /** The one that rested longest is next, so that at a low rate none rests until it is closed. */
   const free: Lane[] = []
   let open = connections
   let next = 0
@@ -76,6 +77,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   for (const lane of lanes) {
     lane.socket
       .on('data', (chunk: Buffer) => {
+        if (lane.index < 0) return
         const answer = lane.pending === undefined ? chunk : Buffer.concat([lane.pending, chunk])
         const verdict = judge(answer)
         lane.pending = verdict === 'partial' ? answer : undefined
@@ -94,7 +96,7 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   const cpuBefore = process.cpuUsage()
   const offer = () => {
     due = isOpenLoop ? Math.min(requests, Math.floor(((performance.now() - started) / 1000) * perSecond)) : requests
-    for (let lane = next < due ? free.pop() : undefined; lane; lane = next < due ? free.pop() : undefined) send(lane)
+    for (let lane = next < due ? free.shift() : undefined; lane; lane = next < due ? free.shift() : undefined) send(lane)
   }
   free.push(...lanes)
   offer()

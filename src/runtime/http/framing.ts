@@ -101,6 +101,8 @@ const refused = new WeakSet<Socket>()
 /** Answers what the parser cannot read, or what did not come in time, after everything that was complete before it. */
 export function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, onRefused: OnRefused): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
+  // A connection that a load balancer opened ahead: an answer to nothing would be taken for that of the request it sends just now.
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && socket.bytesRead === 0) return closeUnasked(socket)
   // What follows is as little to be read, and the parser says so for each piece of it.
   if (refused.has(socket)) return
   refused.add(socket)
@@ -126,6 +128,11 @@ export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
 
 function isSocket(stream: Duplex): stream is Socket {
   return 'destroySoon' in stream
+}
+
+function closeUnasked(socket: Socket): void {
+  closeWithin(socket, lingerMs)
+  socket.end()
 }
 
 function closeWithin(socket: Socket, ms: number): void {

@@ -144,6 +144,10 @@ describe('what is no delivery', () => {
     expect(answer).toMatch(/^HTTP\/1.1 408 /)
   })
 
+  it.concurrent('a connection on which nothing was asked for 10 s: closed without a word', { timeout: 40_000 }, async () => {
+    expect(await raw('', { keepOpen: true })).toBe('')
+  })
+
   it('a sender that goes away in the middle of the body leaves nothing but a line in the log', async () => {
     const { body } = failed()
     const webhookId = randomUUID()
