@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** Deliveries in a flush up to which acknowledging has all that it needs, and from which on it gets all that there is. */
-const calmFlush = 64
-const fullFlush = 160
+/** How long a delivery waits for its flush where acknowledging has all that it needs, and from where on it gets all that there is. */
+const calmMs = 200
+const fullMs = 1000
 /** How much of what was seen before counts beside the newest flush. */
 const memory = 0.8
 /** After this long without a flush nothing presses. */
@@ -12,13 +12,15 @@ const maxRestFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
-  /** Gets the size of each flush. */
-  note: (deliveries: number) => void
+  /** Gets how long the first delivery of each flush waited for it. */
+  note: (flush: { waitedMs: number }) => void
   /**
-   * Rests after so much background work, for as long as deliveries press. A flush
-   * holds what arrived during the one before: as long as flushes stay small, the
-   * machine keeps up with acknowledging and everything else. The larger they
-   * become, the smaller is the share of the rest, which catches up afterwards.
+   * Rests after so much background work, for as long as deliveries press. As long
+   * as each is written soon, the machine keeps up with acknowledging and everything
+   * else. The longer they wait, the smaller is the share of the rest, which catches
+   * up afterwards. How many are stored together says nothing: a flush that holds
+   * many costs little, and what is not landed meanwhile costs more later, since it
+   * has to be claimed and read back.
    */
   rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
   /**
@@ -30,12 +32,12 @@ export type Pressure = {
 
 /** How hard deliveries press on this process just now. */
 export function createPressure(): Pressure {
-  let flushSize = 0
+  let waitedMs = 0
   let notedAt = -Infinity
 
   const restFactor = () => {
     if (performance.now() - notedAt > forgetAfterMs) return 0
-    const pressing = (flushSize - calmFlush) / (fullFlush - calmFlush)
+    const pressing = (waitedMs - calmMs) / (fullMs - calmMs)
     return Math.min(1, Math.max(0, pressing)) * maxRestFactor
   }
 
@@ -48,9 +50,9 @@ export function createPressure(): Pressure {
   }
 
   return {
-    note: (deliveries) => {
+    note: ({ waitedMs: newest }) => {
       const isForgotten = performance.now() - notedAt > forgetAfterMs
-      flushSize = isForgotten ? deliveries : flushSize * memory + deliveries * (1 - memory)
+      waitedMs = isForgotten ? newest : waitedMs * memory + newest * (1 - memory)
       notedAt = performance.now()
     },
     rest,

@@ -17,7 +17,7 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
     db: pool.db,
     logger: createLogger('silent'),
     handover: nobody,
-    onFlush: (size) => flushes.push(size),
+    onFlush: ({ deliveries }) => flushes.push(deliveries),
     onStored,
   })
   return { acceptor, flushes }

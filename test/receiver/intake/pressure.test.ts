@@ -3,9 +3,9 @@ import { expect, it } from 'vitest'
 import { createPressure } from '../../../src/receiver/intake/pressure.ts'
 
 /** A round of 20 ms while deliveries press: whether it has come back 60 ms later, before its rest of 180 ms could end. */
-async function hasComeBack({ deliveries, mustGoOn }: { deliveries: number; mustGoOn?: () => boolean }): Promise<boolean> {
+async function hasComeBack({ waitedMs, mustGoOn }: { waitedMs: number; mustGoOn?: () => boolean }): Promise<boolean> {
   const pressure = createPressure()
-  pressure.note(deliveries)
+  pressure.note({ waitedMs })
   let back = false
   const stopping = new AbortController()
   const round = pressure.paced(() => delay(20), stopping.signal, mustGoOn).then(() => (back = true))
@@ -16,14 +16,14 @@ async function hasComeBack({ deliveries, mustGoOn }: { deliveries: number; mustG
   return seen
 }
 
-it('a round is followed by a rest while deliveries press', async () => {
-  expect(await hasComeBack({ deliveries: 256 })).toBe(false)
+it('a round is followed by a rest while deliveries wait long to be stored', async () => {
+  expect(await hasComeBack({ waitedMs: 1000 })).toBe(false)
 })
 
-it('a round is followed by the next at once while nothing presses', async () => {
-  expect(await hasComeBack({ deliveries: 1 })).toBe(true)
+it('a round is followed by the next at once while they are stored soon', async () => {
+  expect(await hasComeBack({ waitedMs: 100 })).toBe(true)
 })
 
 it('a role that would lose something by a rest takes none', async () => {
-  expect(await hasComeBack({ deliveries: 256, mustGoOn: () => true })).toBe(true)
+  expect(await hasComeBack({ waitedMs: 1000, mustGoOn: () => true })).toBe(true)
 })
