@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
 /** How long a delivery waits for its flush where acknowledging has all that it needs, and from where on it gets all that there is. */
-const calmMs = 200
-const fullMs = 1000
+const calmMs = 40
+const fullMs = 300
 /** How much of what was seen before counts beside the newest flush. */
 const memory = 0.8
 /** After this long without a flush nothing presses. */

@@ -21,7 +21,7 @@ it('a round is followed by a rest while deliveries wait long to be stored', asyn
 })
 
 it('a round is followed by the next at once while they are stored soon', async () => {
-  expect(await hasComeBack({ waitedMs: 100 })).toBe(true)
+  expect(await hasComeBack({ waitedMs: 20 })).toBe(true)
 })
 
 it('a role that would lose something by a rest takes none', async () => {
