@@ -26,7 +26,13 @@ const maxWaitingRows = 5000
 const maxWaitingBytes = 64 * 1024 * 1024
 const answerWithinMs = 4500
 
-type Waiting = { delivery: Delivery; since: number; resolve: (acceptance: Acceptance) => void; reject: (error: Error) => void; abandoned: boolean }
+type Waiting = {
+  delivery: Delivery
+  since: number
+  resolve: (acceptance: Acceptance) => void
+  reject: (error: Error) => void
+  abandoned: boolean
+}
 
 export type Acceptor = {
   /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
