@@ -26,13 +26,7 @@ const maxWaitingRows = 5000
 const maxWaitingBytes = 64 * 1024 * 1024
 const answerWithinMs = 4500
 
-type Waiting = {
-  delivery: Delivery
-  since: number
-  resolve: (acceptance: Acceptance) => void
-  reject: (error: Error) => void
-  abandoned: boolean
-}
+type Waiting = { delivery: Delivery; resolve: (acceptance: Acceptance) => void; reject: (error: Error) => void; abandoned: boolean }
 
 export type Acceptor = {
   /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
@@ -59,8 +53,8 @@ export type AcceptorDeps = {
   db: Database
   logger: Logger
   handover: Handover
-  /** Called for each flush, with how long the first of it has waited for its turn. */
-  onFlush?: (flush: { deliveries: number; waitedMs: number }) => void
+  /** Called for each flush, with how many it had to leave: it takes all that waits, as long as that is not too much for one. */
+  onFlush?: (flush: { deliveries: number; left: number }) => void
   /** Called when deliveries of these lanes are committed and wait for whoever claims them. */
   onStored: (lanes: ReadonlySet<Delivery['lane']>) => void
 }
@@ -84,10 +78,9 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   const pump = () => {
     while (inFlight < maxFlushesInFlight && queue.length > 0) {
       const batch = takeBatch()
-      const [first] = batch
-      if (first === undefined) return
+      if (batch.length === 0) return
       inFlight += 1
-      deps.onFlush?.({ deliveries: batch.length, waitedMs: performance.now() - first.since })
+      deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
       withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
@@ -118,7 +111,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   const accept = async (delivery: Delivery): Promise<Acceptance> => {
     if (queue.length >= maxWaitingRows || queuedBytes >= maxWaitingBytes) throw new UnavailableError('too_much_waiting')
     const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
-    const waiting = { delivery, since: performance.now(), resolve, reject, abandoned: false }
+    const waiting = { delivery, resolve, reject, abandoned: false }
     const timer = setTimeout(() => {
       waiting.abandoned = true
       reject(new UnavailableError('postgres_too_slow'))

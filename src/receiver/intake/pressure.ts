@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** How long a delivery waits for its flush where acknowledging has all that it needs, and from where on it gets all that there is. */
-const calmMs = 40
-const fullMs = 300
+/** How many more flushes still wait where acknowledging has all that it needs, and from where on it gets all that there is. */
+const calmFlushes = 0.5
+const fullFlushes = 3
 /** How much of what was seen before counts beside the newest flush. */
 const memory = 0.8
 /** After this long without a flush nothing presses. */
@@ -12,15 +12,15 @@ const maxRestFactor = 9
 const maxRestMs = 2000
 
 export type Pressure = {
-  /** Gets how long the first delivery of each flush waited for it. */
-  note: (flush: { waitedMs: number }) => void
+  /** Gets the size of each flush, and how many it had to leave. */
+  note: (flush: { deliveries: number; left: number }) => void
   /**
-   * Rests after so much background work, for as long as deliveries press. As long
-   * as each is written soon, the machine keeps up with acknowledging and everything
-   * else. The longer they wait, the smaller is the share of the rest, which catches
-   * up afterwards. How many are stored together says nothing: a flush that holds
-   * many costs little, and what is not landed meanwhile costs more later, since it
-   * has to be claimed and read back.
+   * Rests after so much background work, for as long as deliveries press. A flush
+   * takes all that arrived during the one before: as long as it can, acknowledging
+   * keeps up, however slow a commit is. The more it has to leave, the smaller is the
+   * share of the rest, which catches up afterwards. How many it holds says nothing:
+   * many together cost little each, and what is not landed meanwhile costs more
+   * later, since it has to be claimed and read back.
    */
   rest: (workedMs: number, signal: AbortSignal, mustGoOn?: () => boolean) => Promise<void>
   /**
@@ -32,12 +32,12 @@ export type Pressure = {
 
 /** How hard deliveries press on this process just now. */
 export function createPressure(): Pressure {
-  let waitedMs = 0
+  let flushesLeft = 0
   let notedAt = -Infinity
 
   const restFactor = () => {
     if (performance.now() - notedAt > forgetAfterMs) return 0
-    const pressing = (waitedMs - calmMs) / (fullMs - calmMs)
+    const pressing = (flushesLeft - calmFlushes) / (fullFlushes - calmFlushes)
     return Math.min(1, Math.max(0, pressing)) * maxRestFactor
   }
 
@@ -50,9 +50,11 @@ export function createPressure(): Pressure {
   }
 
   return {
-    note: ({ waitedMs: newest }) => {
+    note: ({ deliveries, left }) => {
       const isForgotten = performance.now() - notedAt > forgetAfterMs
-      waitedMs = isForgotten ? newest : waitedMs * memory + newest * (1 - memory)
+      // No more than counts: a moment in which very many came must not be remembered for longer than others.
+      const newest = Math.min(left / deliveries, fullFlushes)
+      flushesLeft = isForgotten ? newest : flushesLeft * memory + newest * (1 - memory)
       notedAt = performance.now()
     },
     rest,

@@ -3,9 +3,9 @@ import { expect, it } from 'vitest'
 import { createPressure } from '../../../src/receiver/intake/pressure.ts'
 
 /** A round of 20 ms while deliveries press: whether it has come back 60 ms later, before its rest of 180 ms could end. */
-async function hasComeBack({ waitedMs, mustGoOn }: { waitedMs: number; mustGoOn?: () => boolean }): Promise<boolean> {
+async function hasComeBack({ left, mustGoOn }: { left: number; mustGoOn?: () => boolean }): Promise<boolean> {
   const pressure = createPressure()
-  pressure.note({ waitedMs })
+  pressure.note({ deliveries: 256, left })
   let back = false
   const stopping = new AbortController()
   const round = pressure.paced(() => delay(20), stopping.signal, mustGoOn).then(() => (back = true))
@@ -16,14 +16,23 @@ async function hasComeBack({ waitedMs, mustGoOn }: { waitedMs: number; mustGoOn?
   return seen
 }
 
-it('a round is followed by a rest while deliveries wait long to be stored', async () => {
-  expect(await hasComeBack({ waitedMs: 1000 })).toBe(false)
+it('a round is followed by a rest while flushes leave many deliveries waiting', async () => {
+  expect(await hasComeBack({ left: 1000 })).toBe(false)
 })
 
-it('a round is followed by the next at once while they are stored soon', async () => {
-  expect(await hasComeBack({ waitedMs: 20 })).toBe(true)
+it('a round is followed by the next at once while they take what waits', async () => {
+  expect(await hasComeBack({ left: 100 })).toBe(true)
 })
 
 it('a role that would lose something by a rest takes none', async () => {
-  expect(await hasComeBack({ waitedMs: 1000, mustGoOn: () => true })).toBe(true)
+  expect(await hasComeBack({ left: 1000, mustGoOn: () => true })).toBe(true)
+})
+
+it('a moment in which very many came is over as soon as flushes take what waits', async () => {
+  const pressure = createPressure()
+  pressure.note({ deliveries: 1, left: 5000 })
+  for (let flush = 0; flush < 10; flush += 1) pressure.note({ deliveries: 256, left: 0 })
+  const started = performance.now()
+  await pressure.rest(1000, new AbortController().signal)
+  expect(performance.now() - started).toBeLessThan(500)
 })
