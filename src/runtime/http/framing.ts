@@ -24,6 +24,9 @@ const framingErrors: Record<string, FramingAnswer> = {
 
 export type OnRefused = (answer: FramingAnswer, socket: Socket, reason: string | undefined) => void
 
+/** `onUnused`: a connection is closed on which nothing was ever asked. */
+export type OnBadFraming = { onRefused: OnRefused; onUnused: () => void }
+
 function headersAndBody({ code, message, allow }: FramingAnswer) {
   const body = JSON.stringify({ error: { type: 'invalid_request_error', code, message } })
   const headers = {
@@ -99,10 +102,13 @@ const answersMs = 30_000
 const refused = new WeakSet<Socket>()
 
 /** Answers what the parser cannot read, or what did not come in time, after everything that was complete before it. */
-export function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, onRefused: OnRefused): void {
+export function answerBadFraming(error: NodeJS.ErrnoException, socket: Socket, { onRefused, onUnused }: OnBadFraming): void {
   if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy()
   // A connection that a load balancer opened ahead: an answer to nothing would be taken for that of the request it sends just now.
-  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && socket.bytesRead === 0) return closeUnasked(socket)
+  if (error.code === 'ERR_HTTP_REQUEST_TIMEOUT' && socket.bytesRead === 0) {
+    onUnused()
+    return void socket.destroy()
+  }
   // What follows is as little to be read, and the parser says so for each piece of it.
   if (refused.has(socket)) return
   refused.add(socket)
@@ -128,11 +134,6 @@ export function answerConnect(socket: Duplex, onRefused: OnRefused): void {
 
 function isSocket(stream: Duplex): stream is Socket {
   return 'destroySoon' in stream
-}
-
-function closeUnasked(socket: Socket): void {
-  closeWithin(socket, lingerMs)
-  socket.end()
 }
 
 function closeWithin(socket: Socket, ms: number): void {

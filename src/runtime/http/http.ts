@@ -112,8 +112,8 @@ export type ListenOptions = {
 }
 
 /**
- * Headers within 10 s, the whole request within 30 s. Keep-alive outlasts the
- * 60 s of the usual load balancer, so that it is never we who close first; when we stop, see endConnectionsFrom().
+ * Headers within 10 s, the first request too, and the whole request within 30 s. Keep-alive
+ * outlasts the 60 s of the usual load balancer, so that it is never we who close first; when we stop, see endConnectionsFrom().
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const { handler, host, port, setting, logger, keepAliveSeconds = 75, retired, continues = false, halfOpen = false, onClosed } = options
@@ -138,7 +138,9 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const requests = inTurns(ending(properRequests(handler, onRefused)))
   server.on('request', requests)
   Object.assign(server, { httpAllowHalfOpen: halfOpen })
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => answerBadFraming(error, socket as Socket, onRefused))
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) =>
+    answerBadFraming(error, socket as Socket, { onRefused, onUnused: () => onClosed?.('unused') }),
+  )
   server.on('connect', (_req, socket) => answerConnect(socket, onRefused))
   server.on('checkExpectation', inTurns(refuseExpectation(onRefused)))
   if (continues) server.on('checkContinue', requests)

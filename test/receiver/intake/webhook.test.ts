@@ -144,8 +144,10 @@ describe('what is no delivery', () => {
     expect(answer).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  it.concurrent('a connection on which nothing was asked for 10 s: closed without a word', { timeout: 40_000 }, async () => {
+  it.concurrent('a connection on which nothing was asked for 10 s: closed without a word, and counted', { timeout: 40_000 }, async () => {
     expect(await raw('', { keepOpen: true })).toBe('')
+    const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+    expect(metrics).toMatch(/mediadock_connections_closed_total\{reason="unused"\} 1/)
   })
 
   it('a sender that goes away in the middle of the body leaves nothing but a line in the log', async () => {
