@@ -31,7 +31,7 @@ export function isMet(goal: Goal, figure: number): boolean {
 }
 
 /** Each goal, met or MISSED with its figure on each server; what this run did not measure says so. */
-export function goalsTable(measured: Partial<Record<ServerName, Figures>>): string {
+export function goalsTable(measured: Partial<Record<ServerName, Figures>>, settings: readonly string[] = []): string {
   const servers = serverNames.filter((name) => measured[name])
   const cell = (goal: Goal, figure: number | undefined) => {
     if (figure === undefined) return 'not measured'
@@ -50,5 +50,5 @@ export function goalsTable(measured: Partial<Record<ServerName, Figures>>): stri
       const [words, sense, limit, unit] = goals[goal]
       return [words, `${sense} ${limit}${unit}`, ...servers.map((name) => cell(goal, measured[name]?.[goal]))]
     })
-  return table('Goals', ['goal', 'wanted', ...servers], rows)
+  return table(['Goals', ...settings].join(', '), ['goal', 'wanted', ...servers], rows)
 }

@@ -77,6 +77,6 @@ async function run(args: readonly string[], what: string): Promise<void> {
       await server.stop()
     }
   }
-  print(goalsTable(measured))
+  print(goalsTable(measured, values.set))
   print(machine())
 }

@@ -27,7 +27,7 @@ export type BenchServer = {
   stop: () => Promise<void>
 }
 
-/** Otherwise both are as they come: fsync on, 128 MB of shared buffers, and on the packaged one JIT. */
+/** Otherwise both are as they come, but for what `--set` says: fsync on, 128 MB of shared buffers, and on the packaged one JIT. */
 const usual = { min_wal_size: '1GB' }
 
 /** Undefined where this machine has no such server. */
@@ -36,10 +36,14 @@ export async function startServer(name: ServerName, more: Record<string, string>
   const binaries = name === 'packaged' ? await findPackagedPostgres() : undefined
   if (name === 'packaged' && binaries === undefined) return undefined
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bench-'))
-  const started =
+  const starting =
     binaries === undefined
-      ? await startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn'), settings })
-      : await startPackagedPostgres({ binaries, settings })
+      ? startEmbeddedPostgres({ dataDir: folder, logger: createLogger('warn'), settings })
+      : startPackagedPostgres({ binaries, settings })
+  const started = await starting.catch(async (error: unknown) => {
+    await fs.rm(folder, { recursive: true, force: true })
+    throw new Error(`PostgreSQL does not start with ${JSON.stringify(settings)}`, { cause: error })
+  })
   const folders = 'dataDir' in started ? [folder, path.dirname(started.dataDir)] : [folder]
   const stop = async () => {
     await ('remove' in started ? started.remove() : started.stop())
