@@ -30,6 +30,7 @@ const reachedShare = 0.98
 /** A step down after a rate that was held for a probe and not for a minute. */
 const stepDown = 0.93
 const maxConfirms = 6
+const aboveMost = 1.25
 
 /**
  * The highest offered rate at which nothing piles up, beside one insert per request of the same
@@ -80,9 +81,10 @@ type Search = SustainedSize & { most: number; between?: () => Promise<void> }
 
 /** Halves the interval by short probes, then holds what it found for a minute, a step lower until that is held. */
 export async function findSustained(rig: Rig, { probes, probeSeconds, confirmSeconds, most, between }: Search): Promise<Sustained> {
-  let [low, high] = [0, most]
+  // Above what was acknowledged in one round, which may have met a slow moment.
+  let [low, high] = [0, Math.round(most * aboveMost)]
   for (let step = 0; step < probes; step += 1) {
-    const rate = Math.round(step === 0 ? most / 2 : (low + high) / 2)
+    const rate = Math.round((low + high) / 2)
     // What piles up within a short probe would be as much more in a minute.
     const short = { seconds: probeSeconds, maxWaiting: rate * Math.min(1, (probeSeconds / confirmSeconds) * 2) }
     let probed = await probe(rig, rate, short)
