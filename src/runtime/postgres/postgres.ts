@@ -42,7 +42,7 @@ type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>> & {
 }
 
 /** Changes to the driver that this code relies on, applied at install (see `patches/`). */
-const driverPatch = 'mediadock-1'
+const driverPatch = 'mediadock-2'
 
 /**
  * A pool over postgres.js.

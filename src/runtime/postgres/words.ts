@@ -42,6 +42,8 @@ const certificates: Record<string, string> = {
 
 /** What to do about a SQLSTATE, whose own message goes before it. */
 const advice: Record<string, string> = {
+  '08007':
+    'it is committed there, and may be lost with that server: end whoever is stuck by pg_terminate_backend, not by pg_cancel_backend',
   '28P01': 'correct the user or the password in the database URL',
   '28000': "correct the user in the database URL, or the server's pg_hba.conf",
   '3D000': 'create it, or correct the database URL',
