@@ -3,6 +3,7 @@ import { withDeadline } from '../../runtime/deadline.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { isAboutTheData } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { createShares } from '../../runtime/shares.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
 
@@ -22,8 +23,8 @@ export class UnavailableError extends Error {
 const maxFlushesInFlight = 2
 const maxFlushRows = 256
 const maxFlushBytes = 4 * 1024 * 1024
-const maxWaitingRows = 5000
-const maxWaitingBytes = 64 * 1024 * 1024
+/** Of one key four fifths of it (createShares): no key can have all others refused. */
+const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 const answerWithinMs = 4500
 
 type Waiting = { delivery: Delivery; resolve: (acceptance: Acceptance) => void; reject: (error: Error) => void; abandoned: boolean }
@@ -67,7 +68,7 @@ export type AcceptorDeps = {
  */
 export function createAcceptor(deps: AcceptorDeps): Acceptor {
   let queue: Waiting[] = []
-  let queuedBytes = 0
+  const waitingOf = createShares(maxWaiting)
   let inFlight = 0
 
   const next = () => {
@@ -99,7 +100,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
     for (const waiting of queue) {
       if (batch.length === maxFlushRows || bytes > maxFlushBytes) break
       taken += 1
-      queuedBytes -= waiting.delivery.body.length
+      waitingOf.remove(waiting.delivery.keyName, waiting.delivery.body.length)
       if (waiting.abandoned) continue
       bytes += waiting.delivery.body.length
       batch.push(waiting)
@@ -109,7 +110,8 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const accept = async (delivery: Delivery): Promise<Acceptance> => {
-    if (queue.length >= maxWaitingRows || queuedBytes >= maxWaitingBytes) throw new UnavailableError('too_much_waiting')
+    const { keyName, body } = delivery
+    if (!waitingOf.isOpen(keyName)) throw new UnavailableError('too_much_waiting')
     const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
     const waiting = { delivery, resolve, reject, abandoned: false }
     const timer = setTimeout(() => {
@@ -117,7 +119,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       reject(new UnavailableError('postgres_too_slow'))
     }, answerWithinMs)
     queue.push(waiting)
-    queuedBytes += delivery.body.length
+    waitingOf.add(keyName, body.length)
     pumpAfterThisTurn()
     try {
       return await promise

@@ -1,18 +1,18 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { leaseSeconds, renew } from './inbox.ts'
-import { createRoom } from './room.ts'
+import { createRoom, type Held } from './room.ts'
 import type { HeldDelivery } from './worker.ts'
 
 export type Holding = {
-  /** Room for one that is handed over. False: there is none. */
-  reserve: (id: string, bodyBytes: number) => boolean
+  /** Room for one that is handed over. False: there is none, or none for one more of its key. */
+  reserve: (id: string, of: Held) => boolean
   isReserved: (id: string) => boolean
   unreserve: (id: string) => void
   /** What may be claimed now; undefined while that is too little to be worth it. */
   room: () => { rows: number; bytes: number } | undefined
   /** Counts one that was claimed from the queue. */
-  add: (id: string, bodyBytes: number) => void
+  add: (id: string, of: Held) => void
   /** When a claim that is made now ends. */
   claimedUntil: () => Date
   /** Holds one whose claim ends then, by the time at which it was made: storing and claiming take a while. */
@@ -27,8 +27,9 @@ export type Holding = {
   renewClaims: () => Promise<{ more: false }>
 }
 
-/** What is handed over in memory, and beside it what is claimed from the queue: neither keeps the other out. */
-const maxHeld = { rows: 1000, bytes: 8 * 1024 * 1024 }
+/** What is handed over in memory, and beside it what is claimed from the queue: neither keeps the other out, nor one key another. */
+const maxHandedOver = { rows: 1250, bytes: 10 * 1024 * 1024 }
+const maxFromQueue = { rows: 1000, bytes: 8 * 1024 * 1024 }
 /** Counted for each row besides its body. */
 const rowBytes = 512
 /** Claiming a few would cost as much as claiming many. */
@@ -41,20 +42,20 @@ export function heldOnce({ id, lane, webhookId, keyName, receivedAt, headers }: 
 
 /** What this process claims of the inbox: bounded, and renewed until it is let go. */
 export function createHolding({ db, clock }: { db: Database; clock: () => Date }): Holding {
-  const handedOver = createRoom(maxHeld)
-  const fromQueue = createRoom(maxHeld)
+  const handedOver = createRoom(maxHandedOver)
+  const fromQueue = createRoom(maxFromQueue)
   const held = new Map<string, { claimed: HeldDelivery; until: Date }>()
   const claimedUntil = () => new Date(clock().getTime() + leaseSeconds * 1000)
 
   return {
-    reserve: (id, bodyBytes) => handedOver.reserve(id, bodyBytes + rowBytes),
+    reserve: (id, { keyName, bytes }) => handedOver.reserve(id, { keyName, bytes: bytes + rowBytes }),
     isReserved: (id) => handedOver.has(id),
     unreserve: handedOver.release,
     room: () => {
       const left = fromQueue.left()
       return left.rows >= minRoom.rows && left.bytes >= minRoom.bytes ? left : undefined
     },
-    add: (id, bodyBytes) => fromQueue.add(id, bodyBytes + rowBytes),
+    add: (id, { keyName, bytes }) => fromQueue.add(id, { keyName, bytes: bytes + rowBytes }),
     claimedUntil,
     hold: (claimed, until) => void held.set(claimed.deliveryId, { claimed, until }),
     holdAgain: (claimed, until) => {

@@ -188,8 +188,8 @@ export function createLander(deps: LanderDeps): Lander {
   const pauseFor = (ms: number) => delay(ms, undefined, { signal }).catch(() => {})
 
   return {
-    reserve: ({ id, body, notification }) =>
-      !signal.aborted && notification !== undefined && body.length <= maxHandedOverBytes && holding.reserve(id, body.length),
+    reserve: ({ id, keyName, body: { length: bytes }, notification }) =>
+      !signal.aborted && notification !== undefined && bytes <= maxHandedOverBytes && holding.reserve(id, { keyName, bytes }),
     claimedUntil: holding.claimedUntil,
     take: (delivery, claimedUntil) => {
       const { id, notification } = delivery
@@ -213,7 +213,7 @@ export function createLander(deps: LanderDeps): Lander {
         if (holding.holdAgain(one, claimedUntil)) continue
         const parsed = parseNotification(body)
         if (parsed.ok) {
-          holding.add(one.deliveryId, body.length)
+          holding.add(one.deliveryId, { keyName: one.keyName, bytes: body.length })
           hold({ claimed: one, notification: parsed.notification }, claimedUntil)
         } else {
           parked += 1

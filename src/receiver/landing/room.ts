@@ -1,35 +1,42 @@
+import { createShares, type Amount } from '../../runtime/shares.ts'
+
 export type Room = {
   /** False where there is none for it, or it is there already. */
-  reserve: (id: string, bytes: number) => boolean
+  reserve: (id: string, of: Held) => boolean
   /** Counts what is held already, whether or not there was room. */
-  add: (id: string, bytes: number) => void
+  add: (id: string, of: Held) => void
   release: (id: string) => void
   has: (id: string) => boolean
-  left: () => { rows: number; bytes: number }
+  left: () => Amount
 }
 
-/** How much may be held at a time, in rows and in bytes. */
-export function createRoom(max: { rows: number; bytes: number }): Room {
-  const held = new Map<string, number>()
-  let bytesHeld = 0
+export type Held = { keyName: string; bytes: number }
+
+/** How much may be held at a time, in rows and in bytes, and how much of one key. */
+export function createRoom(max: Amount): Room {
+  const held = new Map<string, Held>()
+  const shares = createShares(max)
   const release = (id: string) => {
-    bytesHeld -= held.get(id) ?? 0
-    held.delete(id)
+    const one = held.get(id)
+    if (one && held.delete(id)) shares.remove(one.keyName, one.bytes)
   }
-  const add = (id: string, bytes: number) => {
+  const add = (id: string, one: Held) => {
     release(id)
-    held.set(id, bytes)
-    bytesHeld += bytes
+    held.set(id, one)
+    shares.add(one.keyName, one.bytes)
   }
   return {
-    reserve: (id, bytes) => {
-      if (held.has(id) || held.size >= max.rows || bytesHeld + bytes > max.bytes) return false
-      add(id, bytes)
+    reserve: (id, one) => {
+      if (held.has(id) || !shares.isOpen(one.keyName)) return false
+      add(id, one)
       return true
     },
     add,
     release,
     has: (id) => held.has(id),
-    left: () => ({ rows: max.rows - held.size, bytes: max.bytes - bytesHeld }),
+    left: () => {
+      const { rows, bytes } = shares.held()
+      return { rows: max.rows - rows, bytes: max.bytes - bytes }
+    },
   }
 }

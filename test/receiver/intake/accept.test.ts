@@ -7,7 +7,9 @@ import { createLogger } from '../../../src/runtime/logger.ts'
 import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
 import { withTestDatabase } from '../../support/database.ts'
+import { aroundStatements } from '../../support/statements.ts'
 import { nobody } from '../../support/work-once.ts'
+import { createTestWorker } from '../../support/worker.ts'
 
 async function startAcceptor({ url, onStored = () => {} }: { url?: string; onStored?: () => void } = {}) {
   const pool = createPool({ url: url ?? (await withTestDatabase()).url, max: 2 })
@@ -51,6 +53,24 @@ describe('accepting', () => {
     const { acceptor } = await startAcceptor(database)
     for (const ms of [3_600_000, -3_600_000]) await acceptor.accept(newDelivery(new Date(Date.now() + ms)))
     expect(await database.sql`select count(*)::int as due from mediadock.inbox where due_at <= now()`).toEqual([{ due: 2 }])
+  })
+})
+
+describe('while Postgres takes nothing', () => {
+  it('a key that sends thousands is turned away, and no other', async () => {
+    const { url, sql } = await withTestDatabase()
+    const { db } = createTestWorker({ databaseUrl: url })
+    const goesOn = Promise.withResolvers<void>()
+    const held = aroundStatements(db, (run) => goesOn.promise.then(run))
+    const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handover: nobody, onStored: () => {} })
+    const flood = Promise.allSettled(Array.from({ length: 4500 }, () => acceptor.accept(newDelivery())))
+    const others = Promise.allSettled(Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })))
+    goesOn.resolve()
+    const refused = (await flood).flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
+    expect(refused).toHaveLength(500)
+    expect(refused[0]).toMatchObject({ reason: 'too_much_waiting' })
+    expect((await others).filter(({ status }) => status === 'rejected')).toEqual([])
+    expect(await sql`select count(*)::int as n from mediadock.deliveries`).toEqual([{ n: 4100 }])
   })
 })
 

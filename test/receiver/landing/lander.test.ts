@@ -51,6 +51,9 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     const [inbox] = await sql`select count(*) filter (where claims = 1 and due_at > now())::int as held,
       count(*) filter (where claims = 0 and due_at <= now())::int as waiting from mediadock.inbox`
     expect(inbox).toEqual({ held: 1000, waiting: 500 })
+    // Of another key, whose deliveries wait for none of those.
+    await Promise.all(Array.from({ length: 300 }, () => acceptor.accept({ ...newDelivery(failed().body), keyName: 'sandbox' })))
+    expect(await sql`select count(*)::int as held from mediadock.inbox where key_name = 'sandbox' and claims = 1`).toEqual([{ held: 250 }])
   })
 
   it('is landed by another as soon as its lease ends, when the process that held it has died', async () => {
