@@ -50,10 +50,16 @@ const maxTries = 5
  * Writes results in one statement: the requests' states, their media, the
  * deliveries' flags and ends, what is to go into the feed, and the NOTIFY for readers. States never go back:
  * the first terminal state stays, except that a confirmed one overrules a
- * webhook's. At most one landing per request in a call.
+ * webhook's. At most one landing per request in a call. `landed` gets the outcomes as they are
+ * committed: where it throws, what the short way has written is in there.
  */
-export async function land(db: Database, landings: readonly Landing[], at: At): Promise<Map<string, LandingOutcome>> {
-  const landed = await landOrdinary(db, landings, at)
+export async function land(
+  db: Database,
+  landings: readonly Landing[],
+  at: At,
+  landed = new Map<string, LandingOutcome>(),
+): Promise<Map<string, LandingOutcome>> {
+  for (const { request_id, outcome } of await landOrdinary(db, landings, at)) landed.set(request_id, outcome)
   let open = landings.filter(({ requestId }) => !landed.has(requestId))
   for (let tries = 1; open.length > 0 && tries <= maxTries; tries += 1) {
     const statement = sql`${landing(open, at)} select request_id, outcome from outcome where ${everyNotification}`
@@ -67,16 +73,12 @@ export async function land(db: Database, landings: readonly Landing[], at: At): 
 }
 
 /** The short way (ordinary.ts): what it did not take has no outcome here. */
-async function landOrdinary(
-  db: Database,
-  landings: readonly Landing[],
-  { now, waitMs = lockWaitMs }: At,
-): Promise<Map<string, LandingOutcome>> {
+async function landOrdinary(db: Database, landings: readonly Landing[], { now, waitMs = lockWaitMs }: At): Promise<readonly Came[]> {
   const ordinary = landings.filter(mayBeOrdinary)
-  if (ordinary.length === 0) return new Map()
+  if (ordinary.length === 0) return []
   const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`, waitMs)} select request_id, outcome from outcome where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Came>(db, statement))
-  return new Map(answered(rows, `landing ${ordinary.length} ordinary results`).map(({ request_id, outcome }) => [request_id, outcome]))
+  return answered(rows, `landing ${ordinary.length} ordinary results`)
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { Logger } from '../../runtime/logger.ts'
-import { databaseCodeOf, isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { databaseCodeOf, isAboutTheRow, metALock, postgresMessage, waitedToCommit } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
@@ -40,6 +40,8 @@ const maxDeferMs = 300_000
 export const lockedPause = { baseMs: 1000, capMs: 15_000 }
 /** Halves that meet a lock wait half as long for it: however many rows are held, each halving takes as long as the first wait. */
 const leastLockWaitMs = 10
+/** A commit that waits for others is waited for up to so long, twice as long each time; then Postgres itself is taken to have failed. */
+const mostLockWaitMs = 4000
 
 /** Lands all of it in as few statements as possible. Throws where Postgres itself failed: then some of it has landed, and some not. */
 export async function landAll(deps: LandAllDeps, ready: readonly Ready[]): Promise<Landed> {
@@ -62,42 +64,49 @@ async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: read
 }
 
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
-async function landWave(deps: LandAllDeps, wave: readonly Ready[], waitMs = lockWaitMs): Promise<number> {
+async function landWave(deps: LandAllDeps, whole: readonly Ready[], waitMs = lockWaitMs): Promise<number> {
   deps.cut?.throwIfAborted()
   const now = deps.clock()
   const started = performance.now()
-  try {
-    const outcomes = await land(
-      deps.db,
-      wave.map(({ landing }) => landing),
-      { now, environments: environmentsOf(deps.keys()), waitMs },
-    )
-    for (const one of wave) report(deps, one, outcomes.get(one.landing.requestId) ?? 'raced', started)
-    return 0
-  } catch (error) {
-    const [first] = wave
-    const isAlone = wave.length === 1 && first !== undefined
-    if (deps.traces && (isAlone || !isAboutTheRow(error))) for (const one of wave) traceFailure(deps, one, error, started)
-    // Postgres itself failed: no delivery is to blame, and all of them are given back.
-    if (!isAboutTheRow(error)) throw error
-    if (isAlone) return refused(deps, first, error)
-    const again = metALock(error) ? Math.max(leastLockWaitMs, Math.round(waitMs / 2)) : waitMs
-    const locked = metALock(error)
-      ? await lockedAmong(
-          deps.db,
-          wave.map(({ landing }) => landing.requestId),
-        )
-      : new Set()
-    if (locked.size > 0) {
-      const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
-      const free = wave.filter((one) => !isLocked(one))
-      // The others first: they have waited for these once.
-      const failed = free.length === 0 ? 0 : await landWave(deps, free, again)
-      return failed + (await putOff(deps, wave.filter(isLocked)))
-    }
-    const half = Math.ceil(wave.length / 2)
-    return (await landWave(deps, wave.slice(0, half), again)) + (await landWave(deps, wave.slice(half), again))
+  const outcomes = new Map<string, LandingOutcome>()
+  const landings = whole.map(({ landing }) => landing)
+  const failure = await land(deps.db, landings, { now, environments: environmentsOf(deps.keys()), waitMs }, outcomes).then(
+    () => undefined,
+    (error: unknown) => ({ error }),
+  )
+  const wave: Ready[] = []
+  for (const one of whole) {
+    const outcome = outcomes.get(one.landing.requestId) ?? 'raced'
+    // What was committed before another statement failed has landed all the same.
+    if (failure && outcome === 'raced') wave.push(one)
+    else report(deps, one, outcome, started)
   }
+  return failure ? landAgain(deps, wave, { ...failure, waitMs, started }) : 0
+}
+
+type Refused = { error: unknown; waitMs: number; started: number }
+
+async function landAgain(deps: LandAllDeps, wave: readonly Ready[], { error, waitMs, started }: Refused): Promise<number> {
+  const [first] = wave
+  const isAlone = wave.length === 1 && first !== undefined
+  if (deps.traces && (isAlone || !isAboutTheRow(error))) for (const one of wave) traceFailure(deps, one, error, started)
+  // In parts it would be as many commits more for the lock that all of them wait for.
+  if (waitedToCommit(error) && waitMs < mostLockWaitMs) return landWave(deps, wave, waitMs * 2)
+  // Postgres itself failed: no delivery is to blame, and all of them are given back.
+  if (!isAboutTheRow(error)) throw error
+  if (isAlone) return refused(deps, first, error)
+  const again = metALock(error) ? Math.max(leastLockWaitMs, Math.round(waitMs / 2)) : waitMs
+  const requestIds = wave.map(({ landing }) => landing.requestId)
+  const locked = metALock(error) ? await lockedAmong(deps.db, requestIds) : new Set()
+  if (locked.size > 0) {
+    const isLocked = ({ landing }: Ready) => locked.has(landing.requestId)
+    const free = wave.filter((one) => !isLocked(one))
+    // The others first: they have waited for these once.
+    const failed = free.length === 0 ? 0 : await landWave(deps, free, again)
+    return failed + (await putOff(deps, wave.filter(isLocked)))
+  }
+  const half = Math.ceil(wave.length / 2)
+  return (await landWave(deps, wave.slice(0, half), again)) + (await landWave(deps, wave.slice(half), again))
 }
 
 async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {

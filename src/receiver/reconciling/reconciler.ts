@@ -1,5 +1,7 @@
+import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
@@ -154,16 +156,29 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Pro
 
 type Answered = { one: Due; run: ReconcileRun; keyName: string; result: Result }
 
+/** Its row may be locked by somebody's open transaction: tried again a few times, since the call is spent. */
+const locked = { tries: 3, baseMs: 1000, capMs: 5000 }
+
 /** A result that Postgres refuses holds up no other: it is polled again later. */
 async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered): Promise<void> {
-  try {
-    await landAnswer(deps, answer)
-    run.landed += 1
-  } catch (error) {
-    if (!isAboutTheRow(error)) throw error
-    run.failed += 1
-    deps.logger.error({ err: error, request_id: answer.one.requestId }, 'a result could not be landed, it is polled again later')
-    await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await landAnswer(deps, answer)
+      run.landed += 1
+      return
+    } catch (error) {
+      const isLocked = metALock(error)
+      if (isLocked && tries < locked.tries && !deps.cut.aborted) {
+        await delay(jitteredPauseMs(tries, locked, Math.random), undefined, { signal: deps.cut }).catch(() => {})
+        continue
+      }
+      if (!isAboutTheRow(error)) throw error
+      run.failed += 1
+      deps.logger.error({ err: error, request_id: answer.one.requestId }, 'a result could not be landed, it is polled again later')
+      // What is locked can be given no other time either: it is polled again when its lease ends.
+      if (!isLocked) await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+      return
+    }
   }
 }
 

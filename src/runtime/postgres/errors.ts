@@ -14,7 +14,7 @@ const aboutTheServer = /^(?:08|25|40|53|57|58|XX|F0)/
 export function isAboutTheRow(error: unknown): boolean {
   const refusal = refusalOf(error)
   // A reader that holds up all notices of the server: no row can land until it is gone.
-  return refusal !== undefined && !aboutTheServer.test(refusal.code) && refusal.routine !== 'PreCommit_Notify'
+  return refusal !== undefined && !aboutTheServer.test(refusal.code) && refusal.routine !== 'PreCommit_Notify' && !waitedToCommit(error)
 }
 
 /** Whether a value, a constraint or a limit refused it: the row itself, whatever triggers and grants there are. */
@@ -35,6 +35,14 @@ export function isMissingTable(error: unknown): boolean {
 /** Whether the statement met a row that somebody else's transaction holds (lock_not_available). */
 export function metALock(error: unknown): boolean {
   return refusalOf(error)?.code === '55P03'
+}
+
+/**
+ * Whether a commit waited too long for a lock. All that notify commit one after the other, so a slow disk
+ * or a standby that does not answer holds up every one of them, whatever its rows are.
+ */
+export function waitedToCommit(error: unknown): boolean {
+  return metALock(error) && Reflect.get(refusalOf(error) ?? {}, 'at_commit') === true
 }
 
 /**

@@ -2,12 +2,16 @@ import { randomUUID } from 'node:crypto'
 import path from 'node:path'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { migrate } from '../../../src/runtime/postgres/migrate.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
 import { waitForStandby, withStandby } from '../../support/standby.ts'
+import { aroundStatements } from '../../support/statements.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
+import { workOnce } from '../../support/work-once.ts'
+import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 const folder = path.resolve(import.meta.dirname, '../../../drizzle/receiver')
 
@@ -44,4 +48,64 @@ describeOnPackaged('a synchronous standby', () => {
     standby.thaw()
     expect(await eventually(async () => (await send()).status === 200 && send(), 20_000)).toMatchObject({ json: { status: 'duplicate' } })
   })
+
+  it('that nobody waits for any longer, by a cancel, keeps it from being acknowledged too', { timeout: 90_000 }, async () => {
+    const { primary, standby } = await withStandby()
+    await migrate({ url: primary.url, schema: 'mediadock', folder })
+    await waitForStandby(primary)
+    const receiver = await startTestReceiver({ databaseUrl: primary.url })
+    onTestFinished(receiver.stop)
+    const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
+    onTestFinished(() => sql.end({ timeout: 1 }))
+
+    await standby.freeze()
+    const sending = deliver(receiver.webhookUrl, failed().body)
+    await eventually(
+      async () =>
+        (await sql`select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`)
+          .length > 0,
+    )
+    // It is there, on the primary alone, and Postgres says that all went well.
+    expect(await sending).toMatchObject({ status: 503 })
+    expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
+    standby.thaw()
+  })
+
+  it(
+    'that does not answer holds up all landings at their commit: they are run again as they are, not by halves',
+    { timeout: 90_000 },
+    async () => {
+      const { primary, standby } = await withStandby()
+      await migrate({ url: primary.url, schema: 'mediadock', folder })
+      await waitForStandby(primary)
+      const [first, second] = [createTestWorker({ databaseUrl: primary.url }), createTestWorker({ databaseUrl: primary.url })]
+      const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      const secondsAgo = (seconds: number) => new Date(Date.now() - seconds * 1000)
+      await storeDeliveries(first.db, [newDelivery(failed().body, secondsAgo(20))])
+      await store(
+        second.db,
+        Array.from({ length: 64 }, () => failed().body),
+      )
+
+      await standby.freeze()
+      // Its commit waits for the standby, and has the lock that everybody needs who notifies.
+      first.setNow(secondsAgo(10))
+      const held = workOnce(first, 'direct')
+      await eventually(async () => (await sql`select from pg_stat_activity where wait_event = 'SyncRep'`).length > 0)
+      let statements = 0
+      const counted = aroundStatements(second.db, (run) => {
+        statements += 1
+        return run()
+      })
+      second.setNow(secondsAgo(-1))
+      const waiting = workOnce({ ...second, db: counted }, 'direct')
+      // The claim, and the same landing for the third time.
+      await eventually(() => statements === 4)
+      standby.thaw()
+      expect(await held).toMatchObject({ claimed: 1, landed: 1 })
+      expect(await waiting).toMatchObject({ claimed: 64, landed: 64, failed: 0 })
+      expect(statements).toBe(4)
+    },
+  )
 })

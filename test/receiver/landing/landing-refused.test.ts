@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
@@ -91,6 +92,19 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
     expect(await rounds(restarted, 1)).toMatchObject([{ claimed: 0 }])
   })
 
+  it('what was committed before another statement failed is told as landed, once', async () => {
+    const samples = Array.from({ length: 10 }, () => failed())
+    const guilty = failed()
+    await trigger(`if new.request_id = '${guilty.requestId}' then raise exception 'no'; end if;`)
+    const outcomes: string[] = []
+    const deps = createTestWorker({ databaseUrl: asRole(), onLanded: ({ outcome }) => void outcomes.push(outcome) })
+    // Delivered under two ids it is none of the ordinary ones, and has a statement of its own.
+    await store(deps.db, [...samples.map(({ body }) => body), guilty.body, guilty.body])
+    deps.setNow(new Date(Date.now() + 1000))
+    expect(await rounds(deps, 1)).toMatchObject([{ claimed: 12, landed: 10, failed: 2 }])
+    expect(outcomes).toEqual(samples.map(() => 'landed'))
+  })
+
   it('is found by halves: few statements for one of 500', async () => {
     const samples = Array.from({ length: 500 }, () => failed())
     await trigger(`if new.request_id = '${samples[333]!.requestId}' then raise exception 'no'; end if;`)
@@ -145,6 +159,30 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       expect(refused).toMatchObject([{ deliveries: 60 }])
     },
   )
+
+  it('the reconciler waits for a row that is locked for a moment: the call for its result is spent', async () => {
+    const requestId = randomUUID()
+    const trackedAt = new Date(Date.now() - 3600_000)
+    await database.sql`insert into mediadock.requests ${database.sql({ request_id: requestId, key_name: 'live', tracked_at: trackedAt })}`
+    const holder = await database.sql.reserve()
+    const deps = createTestWorker({
+      databaseUrl: asRole(),
+      fetch: async ({ keyName, onDecided }) => {
+        onDecided?.()
+        await holder`begin`
+        await holder`select from mediadock.requests for update`
+        const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
+        const result = { request_id, status: 'COMPLETED' as const, model, output, cost, created_at, completed_at }
+        return { answer: { kind: 'result', result }, keyName }
+      },
+    })
+    const run = reconciler.runOnce(deps)
+    // Longer than one landing waits for a row.
+    await delay(900)
+    await holder`commit`
+    holder.release()
+    expect(await run).toMatchObject({ scanned: 1, landed: 1, failed: 0 })
+  })
 
   it('the reconciler polls it again later, and goes on with the others', async () => {
     const ids = Array.from({ length: 6 }, () => randomUUID())
