@@ -1,18 +1,18 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { leaseSeconds, renew } from './inbox.ts'
-import { createRoom, type Held } from './room.ts'
+import { createRoom, type Sized } from './room.ts'
 import type { HeldDelivery } from './worker.ts'
 
 export type Holding = {
   /** Room for one that is handed over. False: there is none, or none for one more of its key. */
-  reserve: (id: string, of: Held) => boolean
+  reserve: (id: string, of: Sized) => boolean
   isReserved: (id: string) => boolean
   unreserve: (id: string) => void
   /** What may be claimed now; undefined while that is too little to be worth it. */
   room: () => { rows: number; bytes: number } | undefined
   /** Counts one that was claimed from the queue. */
-  add: (id: string, of: Held) => void
+  add: (id: string, of: Sized) => void
   /** When a claim that is made now ends. */
   claimedUntil: () => Date
   /** Holds one whose claim ends then, by the time at which it was made: storing and claiming take a while. */
