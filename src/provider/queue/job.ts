@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../runtime/logger.ts'
+import { isAboutTheData } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
@@ -129,15 +130,35 @@ async function retry({ db, clock, logger }: JobDeps, claimed: ClaimedRequest, pa
   logger.info({ request_id: claimed.id, retry_at: retryAt.toISOString() }, 'generation will be tried again')
 }
 
+type Finishing = Pick<JobDeps, 'db' | 'clock' | 'random' | 'logger'>
+
 /** Media are made and paid for by now: a short outage of Postgres must not undo that. */
-async function finish({ db, clock, random, logger }: JobDeps, claimed: ClaimedRequest, ending: Ending): Promise<void> {
+async function finish({ db, clock, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       const ours = await finishRequest(db, claimed, ending, { now: clock(), random })
       return logger.info({ request_id: claimed.id, model: claimed.model, ending: ending.kind, ours }, 'generation ended')
     } catch (error) {
+      if (isAboutTheData(error)) return endRefused({ db, clock, random, logger }, claimed, error)
       if (attempt === finishTries) throw error
       await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
+    }
+  }
+}
+
+/**
+ * What Postgres refuses to write it would refuse for ever, and the request would be run again and again: it
+ * is FAILED and refunded instead. Its webhook may be what was refused; then it ends without one.
+ */
+async function endRefused({ db, clock, random, logger }: Finishing, claimed: ClaimedRequest, refusal: unknown): Promise<void> {
+  const ending = failed('the generation could not be completed')
+  for (const isTold of [true, false]) {
+    try {
+      const ours = await finishRequest(db, claimed, ending, { now: clock(), random, isTold })
+      const facts = { err: refusal, request_id: claimed.id, model: claimed.model, webhook: isTold, ours }
+      return logger.error(facts, 'the end of a generation was refused by Postgres: it is FAILED and refunded')
+    } catch (error) {
+      if (!isTold || !isAboutTheData(error)) throw error
     }
   }
 }

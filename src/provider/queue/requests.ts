@@ -109,9 +109,9 @@ export async function finishRequest(
   db: Database,
   claimed: ClaimedRequest,
   ending: Ending,
-  { now, random }: { now: Date; random: () => number },
+  { now, random, isTold = true }: { now: Date; random: () => number; isTold?: boolean },
 ): Promise<boolean> {
-  const delivery = notificationOf({ ...claimed, requestId: claimed.id }, ending, now, random)
+  const delivery = isTold ? notificationOf({ ...claimed, requestId: claimed.id }, ending, now, random) : undefined
   const mine = sql`${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${claimed.token}::uuid`
   return (await end(db, { id: claimed.id, guard: mine, ending, delivery, now })) !== undefined
 }

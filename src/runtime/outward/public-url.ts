@@ -1,6 +1,8 @@
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
 const maxLength = 2048
+/** Twice as long as any name that is dialled. The parser makes a name of other scripts three times as long as it was written. */
+const maxHostLength = 512
 /** White space, control and format characters: the parser would drop or move them without a word. */
 const neverInUrl = /[\s\p{Z}\p{Cc}\p{Cf}]/u
 
@@ -11,6 +13,7 @@ export function parseGivenUrl(text: string): URL | string {
   if (!text.isWellFormed() || !URL.canParse(text)) return 'must be an absolute URL'
   const url = new URL(text)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'must be an https URL'
+  if (url.host.length > maxHostLength) return `must have a host name of at most ${maxHostLength} characters`
   if (url.username !== '' || url.password !== '') return 'must not contain credentials'
   return url
 }

@@ -29,6 +29,7 @@ export const takenUrls: { name: string; url: string; as?: string }[] = [
   { name: 'a name that only ends like a local one', url: 'https://notlocalhost/' },
   { name: 'a name of dots, which is never dialled', url: 'https://.../' },
   { name: 'a name longer than names can be, which is never dialled', url: `https://${'a'.repeat(300)}.example/` },
+  { name: 'a name of 512 characters, which is never dialled', url: `https://${'a'.repeat(504)}.example/` },
   { name: 'an emoji', url: 'https://hooks.example.com/🌊', as: 'https://hooks.example.com/%F0%9F%8C%8A' },
   { name: '2,048 characters', url: `https://hooks.example.com/${'x'.repeat(2048 - 26)}` },
 ]
@@ -91,6 +92,8 @@ export const refusedUrls: Record<string, Record<string, string>> = {
     'a port with a plus': 'https://hooks.example.com:+443/',
   },
   'is too long, or has in it what a parser would mend without a word': {
+    'a name that is far longer in ASCII': `https://${Array.from({ length: 100 }, (_, n) => String.fromCodePoint(0x4e00 + n * 7).repeat(15)).join('.')}.example/`,
+    'a name of 513 characters': `https://${'a'.repeat(505)}.example/`,
     '2,049 characters': `https://hooks.example.com/${'x'.repeat(2049 - 26)}`,
     '100,000 characters': `https://hooks.example.com/${'x'.repeat(100_000)}`,
     NUL: 'https://hooks.example.com/\0',

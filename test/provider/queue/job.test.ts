@@ -18,10 +18,13 @@ const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
 
-type Changes = Partial<Pick<Submission, 'environment' | 'faults'>> & { random?: () => number; engines?: JobDeps['engines'] }
+type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl'>> & { random?: () => number; engines?: JobDeps['engines'] }
 
 /** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
-async function requestOf(answer: Answer, { environment = 'live', faults = null, random = () => 0.5, engines: own }: Changes = {}) {
+async function requestOf(
+  answer: Answer,
+  { environment = 'live', faults = null, webhookUrl, random = () => 0.5, engines: own }: Changes = {},
+) {
   const database = await withTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   onTestFinished(close)
@@ -40,7 +43,7 @@ async function requestOf(answer: Answer, { environment = 'live', faults = null, 
   const id = randomUUID()
   const common = { requestId: id, accountId: 'a', keyId, environment, model: 'aurora-image', cost: '4' }
   const input = { prompt: 'a bay', num_images: 1, aspect_ratio: '1:1', resolution: '1k', output_format: 'png' }
-  const rest = { webhookUrl: undefined, faults, idempotency: undefined, completed: undefined }
+  const rest = { webhookUrl, faults, idempotency: undefined, completed: undefined }
   await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
 
   const job = {
@@ -90,6 +93,15 @@ it('gives up a service that stays busy after three attempts, in words for the cl
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 1 })
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 2 })
   expect(await run()).toEqual({ status: 'FAILED', attempts: 3, error_message: 'the image service is busy or failing', balance: 10 })
+})
+
+it('ends what Postgres refuses to write as FAILED, with a refund and without its webhook, instead of making it for ever', async () => {
+  const answer: Answer = async ({ response }) => sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
+  // As it may have been taken by an older release: longer than an entry of an index.
+  const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
+  const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
+  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the generation could not be completed', balance: 10 })
+  expect(log()).toContain('the end of a generation was refused by Postgres')
 })
 
 it('fails at once what another attempt would not mend', async () => {
