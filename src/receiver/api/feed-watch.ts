@@ -27,13 +27,17 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   const waiting = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   let looking = false
+  /** As of the last look, and whether anything was notified since. */
   let head = 0
+  let isNoticed = false
   const recent = createRecentChanges()
-  const readShared = shared(boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page)))
+  /** How often the feed has grown, as far as is known here: what was begun before is not shared with whoever heard of it. */
+  let growths = 0
+  const bounded = boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))
+  const readShared = shared(({ after, limit }: { after: number; limit: number; growths: number }) => bounded({ after, limit }))
 
-  const grown = (position: number) => {
-    if (position <= head) return
-    head = position
+  const wakeAll = () => {
+    growths += 1
     for (const onGrown of waiting) onGrown()
   }
   const listening = listenTo({
@@ -41,7 +45,11 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     databaseUrl,
     logger,
     signal,
-    onNotice: (position) => grown(Number(position)),
+    // Anybody may notify: it is a hint to read on, whatever it says.
+    onNotice: () => {
+      isNoticed = true
+      wakeAll()
+    },
   })
   signal.addEventListener('abort', () => clearInterval(timer))
 
@@ -50,8 +58,11 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     looking = true
     try {
       const newest = await headOf(db)
-      if (newest > head) listening.missed()
-      grown(newest)
+      if (newest === head) return
+      if (!isNoticed) listening.missed()
+      isNoticed = false
+      head = newest
+      wakeAll()
     } catch (error) {
       logger.warn({ err: error }, 'looking for changes failed, the next round tries again')
     } finally {
@@ -60,7 +71,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: async (page) => recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared(page)),
+    read: async (page) => recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths })),
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)
         throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, { headers: { 'retry-after': '1' } })

@@ -55,7 +55,8 @@ export function createRecentChanges(now: () => number = () => performance.now())
       const isNext = last !== undefined && after >= from && after <= last
       if (!isNext && page.data.length > 0 && after >= (last ?? 0)) {
         kept = []
-        from = after
+        // The beginning is what is still kept: whoever is somewhere before that has to hear that it is gone.
+        from = after === 0 ? (page.data[0]?.position ?? after) : after
       } else if (!isNext) return page
       const end = kept.at(-1)?.item.position ?? after
       const readAt = now()

@@ -49,6 +49,17 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect(none.json).toEqual({ data: [], next_after: second.json.next_after, head: second.json.next_after })
   })
 
+  it('whatever somebody notifies, goes on to hear of changes', async () => {
+    const after = await head()
+    const first = call(receiver, `GET /api/feed?after=${after}&wait=30`)
+    await eventually(async () => (await database.sql`select from pg_stat_activity where query = 'listen "mediadock_feed"'`).length > 0)
+    await database.sql`select pg_notify('mediadock_feed', '9007199254740991')`
+    const started = performance.now()
+    const ids = await land(1)
+    expect(requestsOf((await first).json.data)).toEqual(ids)
+    expect(performance.now() - started).toBeLessThan(10_000)
+  })
+
   it('waits for a change, and not for longer than it says', async () => {
     const after = await head()
     const started = performance.now()
@@ -147,5 +158,9 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     expect((await call(receiver, `GET /api/feed?after=${old}`, { headers: { accept: 'text/event-stream' } })).status).toBe(410)
     // From the beginning is always possible.
     expect((await call(receiver, 'GET /api/feed')).status).toBe(200)
+    // What was read from the beginning a moment ago closes no gap.
+    await land(1)
+    expect((await call(receiver, 'GET /api/feed?after=0')).json.data).not.toEqual([])
+    expect((await call(receiver, `GET /api/feed?after=${old}`)).status).toBe(410)
   })
 })
