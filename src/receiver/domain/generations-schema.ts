@@ -15,6 +15,8 @@ export const generations = mediadock.table(
     model: text('model').notNull(),
     input: jsonb('input').notNull(),
     keyName: text('key_name').notNull(),
+    /** As it was first said: with another one the provider would take the same key for another generation. */
+    webhookUrl: text('webhook_url'),
     metadata: jsonb('metadata'),
     createdAt: instant('created_at').notNull(),
     requestId: uuid('request_id'),

@@ -22,6 +22,8 @@ export type Generation = {
   model: string
   input: unknown
   keyName: string
+  /** Undefined for what an older release has opened. */
+  webhookUrl: string | undefined
   metadata: unknown
   createdAt: Date
   requestId: string | undefined
@@ -35,7 +37,15 @@ export type Generation = {
   lastError: string | undefined
 }
 
-export type Intent = { idempotencyKey: string; model: string; input: unknown; keyName: string; metadata: unknown; now: Date }
+export type Intent = {
+  idempotencyKey: string
+  model: string
+  input: unknown
+  keyName: string
+  webhookUrl: string
+  metadata: unknown
+  now: Date
+}
 
 /** Longer than one call: whoever claimed an intent and died gives it up after this. */
 const leaseSeconds = 30
@@ -46,6 +56,7 @@ const names = [
   'model',
   'input',
   'key_name',
+  'webhook_url',
   'metadata',
   'created_at',
   'request_id',
@@ -69,7 +80,7 @@ export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' 
  * Writes the intent and claims its first call. A known one is claimed again only
  * if the provider refused it, and only with the same parameters.
  */
-export async function open(db: Database, { idempotencyKey, model, input, keyName, metadata, now }: Intent): Promise<Opened> {
+export async function open(db: Database, { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent): Promise<Opened> {
   const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
   const ours = await db.execute<Row>(sql`
     insert into mediadock.generations as g (${list(
@@ -78,16 +89,19 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
       'model',
       'input',
       'key_name',
+      'webhook_url',
       'metadata',
       'created_at',
       'next_attempt_at',
       'attempts',
     )})
-    values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+    values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
       ${now.toISOString()}::timestamptz, ${lease}, 1)
     on conflict (idempotency_key) do update set
-      -- The provider forgets a key a day after the call that it took: that may be this one.
-      state = 'pending', created_at = excluded.created_at, next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
+      -- The provider forgets a key a day after the call that it took: that may be this one. After more than one call it
+      -- may have been an earlier one, which got no answer: what was said then is said again, within the same day.
+      state = 'pending', created_at = case when ${g.attempts} = 1 then excluded.created_at else ${g.created_at} end,
+      webhook_url = case when ${g.attempts} = 1 then excluded.webhook_url else ${g.webhook_url} end, next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
     returning ${columns}`)
   const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
@@ -185,6 +199,7 @@ function toGeneration(row: Row): Generation {
     model: row.model,
     input: row.input,
     keyName: row.key_name,
+    webhookUrl: row.webhook_url ?? undefined,
     metadata: row.metadata,
     createdAt: new Date(row.created_at),
     requestId: row.request_id ?? undefined,

@@ -63,13 +63,17 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       model: body.model,
       input: body.input,
       keyName: key.name,
+      webhookUrl: deps.webhookPublicUrl,
       metadata: body.metadata,
       now: deps.clock(),
     })
     if (opened.kind === 'other_parameters') {
       throw new HttpError(409, 'idempotency_key_reuse', 'this idempotency_key was used for another generation')
     }
-    if (opened.kind === 'ours') await attempt(deps, opened.generation, key)
+    if (opened.kind === 'ours') {
+      const isForgotten = opened.generation.createdAt < forgottenBefore(deps.clock())
+      await (isForgotten ? expireForgotten(deps) : attempt(deps, opened.generation, key))
+    }
     const generation = await intents.find(deps.db, idempotencyKey)
     if (!generation) throw new Error(`the intent ${idempotencyKey} is gone`)
     return answerOf(generation)
@@ -81,12 +85,20 @@ export function createSubmitter(deps: SubmitterDeps): Submitter {
       return generation && show(generation)
     },
     runOnce: async () => {
-      await intents.expire(deps.db, { before: new Date(deps.clock().getTime() - retryForMs) })
+      await expireForgotten(deps)
       const due = await intents.claimDue(deps.db, { limit: batchRows, now: deps.clock() })
       await Promise.all(due.map((generation) => attempt(deps, generation, deps.keys().byName.get(generation.keyName))))
       return { more: due.length === batchRows }
     },
   }
+}
+
+function forgottenBefore(now: Date): Date {
+  return new Date(now.getTime() - retryForMs)
+}
+
+function expireForgotten({ db, clock }: SubmitterDeps): Promise<void> {
+  return intents.expire(db, { before: forgottenBefore(clock()) })
 }
 
 /** One call for one intent, and what it came to, written down. */
@@ -98,9 +110,9 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, purpose: 'submitting', now })
   if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt })
 
-  const { idempotencyKey, model, input } = generation
+  const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
   const started = performance.now()
-  const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl: deps.webhookPublicUrl }, key, deps.cut)
+  const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
   deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
   const ms = Math.round(performance.now() - started)
   const call = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }

@@ -483,6 +483,7 @@ tried("the answer to a submit and the request's webhook: joined, metadata includ
       model: 'lyra-audio',
       input: {},
       keyName: 'live',
+      webhookUrl: 'https://hooks.test/webhooks',
       metadata: { order: 5 },
       now,
     })

@@ -206,6 +206,29 @@ describe('submitting', () => {
     expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'submitted' })
   })
 
+  it('in doubt is said again as it was, whatever the webhook URL is by now', async () => {
+    respond = (_one, res) => res.socket?.destroy()
+    const { idempotency_key: key } = Object((await submit()).body)
+    await database.sql`update mediadock.generations set webhook_url = 'https://before.test/webhooks' where idempotency_key = ${key}`
+    respond = accept
+    await pass(10)
+    expect(posted.map((one) => Object(one.body).webhook_url)).toEqual(['https://hooks.test/webhooks', 'https://before.test/webhooks'])
+  })
+
+  it('in doubt, then refused, and sent again a day later is given up instead of being called once more', async () => {
+    respond = (_one, res) => res.socket?.destroy()
+    const idempotency_key = randomUUID()
+    await submit({ idempotency_key })
+    respond = (_one, res) => json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: '' } })
+    await pass(10)
+    expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'refused' })
+    posted = []
+    respond = accept
+    receiver.setNow(new Date(Date.now() + 24 * 3_600_000))
+    expect(await submit({ idempotency_key })).toMatchObject({ status: 202, body: { state: 'expired' } })
+    expect(posted).toEqual([])
+  })
+
   it('a webhook that is faster than the answer is joined, metadata included', async () => {
     respond = (one, res) => {
       const id = randomUUID()

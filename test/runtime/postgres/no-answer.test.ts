@@ -86,7 +86,8 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ['tracking is not "known already"', (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now })],
   [
     'an intent is not "used with other parameters"',
-    (db) => intents.open(db, { idempotencyKey: id, model: 'm', input: {}, keyName: 'live', metadata: undefined, now }),
+    (db) =>
+      intents.open(db, { idempotencyKey: id, model: 'm', input: {}, keyName: 'live', webhookUrl: 'https://x', metadata: undefined, now }),
   ],
   ['a claim of intents is not "nothing is due"', (db) => intents.claimDue(db, { limit: 1, now })],
   ['finding an intent is not "unknown"', (db) => intents.find(db, id)],

@@ -1,0 +1,1 @@
+ALTER TABLE "mediadock"."generations" ADD COLUMN "webhook_url" text;
