@@ -1,4 +1,3 @@
-import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
@@ -67,8 +66,12 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
     keep: ({ path: from, ...file }, signal) =>
       inStore(`keeping a file in s3://${bucket}`, async () => {
         if ((await sizeOf(nameOfFile(file), signal)) === file.bytes) return
-        const body = createReadStream(from)
-        await put(nameOfFile(file), body, file, signal).finally(() => body.destroy())
+        const handle = await fs.open(from)
+        const body = handle.createReadStream()
+        // Nobody else hears of it: the client only pipes it, and would wait for what does not come.
+        const unreadable = new AbortController()
+        body.on('error', (error) => unreadable.abort(error))
+        await put(nameOfFile(file), body, file, AbortSignal.any([signal, unreadable.signal])).finally(() => body.destroy())
       }),
     keepThumbnail: (sha256, bytes, signal) =>
       inStore(`keeping a thumbnail in s3://${bucket}`, () =>

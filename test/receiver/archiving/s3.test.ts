@@ -54,6 +54,15 @@ describe('an archive in a bucket', () => {
     await store.remove(file)
   })
 
+  it('is not given what cannot be read, and the process goes on', async () => {
+    const store = await openS3Store(place())
+    // One can be opened, and not be read: a folder.
+    for (const from of [`${store.spoolDir}/nothing-here`, store.spoolDir]) {
+      const file = { path: from, sha256: 'a'.repeat(64), contentType: 'image/png', bytes: 10 }
+      await expect(store.keep(file, never)).rejects.toThrow('keeping a file in s3://media')
+    }
+  })
+
   it('that cannot be written is our own fault: no try is counted, and nothing is given up', async () => {
     const its = await withReceiver({ server: preferredServer, stand: true, settings: { mediaArchive: place('nowhere') } })
     onTestFinished(its.stop)
