@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { Router, type Request, type RequestHandler, type Response } from 'express'
 import { html } from 'hono/html'
+import { proveConnection } from '../runtime/http/connections.ts'
 import { HttpError, sendError } from '../runtime/http/http.ts'
 import type { Logger } from '../runtime/logger.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
@@ -74,6 +75,7 @@ const loopbackHostOnly: RequestHandler = (req, _res, next) => {
   if (name === undefined || !isLoopback(name)) {
     throw new HttpError(403, 'host_not_allowed', 'without a token this listener answers only to 127.0.0.1 and localhost')
   }
+  proveConnection(req.socket)
   next()
 }
 
@@ -101,9 +103,13 @@ const sameOriginOnly: RequestHandler = (req, _res, next) => {
 function requireToken(options: Secured): RequestHandler {
   return async (req, res, next) => {
     const [, bearer] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
-    if (bearer !== undefined && isToken(req, bearer, options)) return next()
+    if (bearer !== undefined && isToken(req, bearer, options)) {
+      proveConnection(req.socket)
+      return next()
+    }
     const session = await sessionOf(req, options)
     if (session) {
+      proveConnection(req.socket)
       res.locals['actor'] = session.name
       return next()
     }

@@ -195,8 +195,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     onFault: logFault(logger),
     onArrival: noteArrival({ arrivalLog, metrics, logger, traces }),
   }
-  const app = { logger, trustProxy: settings.trustProxy }
-  const publicApp = createApp({ ...app, mountFirst: (router) => mountWebhooks(router, webhooks) })
+  const publicApp = createApp({ logger, trustProxy: settings.trustProxy, mountFirst: (router) => mountWebhooks(router, webhooks) })
   const deps = {
     settings,
     db,
@@ -215,7 +214,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     isReady,
     signal: stopping.signal,
   }
-  const internalApp = createApp({ ...app, rest: options.internal(deps) })
+  // Its callers are behind other proxies than senders are, mostly behind none: whoever may name an address keeps that from signing in.
+  const internalApp = createApp({ logger, trustProxy: settings.internalTrustProxy, rest: options.internal(deps) })
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number, graceEnds = performance.now() + graceMs) => {
@@ -233,7 +233,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     const outer = { host: settings.host, port: settings.port, setting: 'PORT', ...both }
     const inner = { host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', ...both }
     listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }))
-    listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady) }))
+    listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady), onClosed }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }
     if (await prepareSchema(atStart, options.abandoned ?? stopping.signal)) {

@@ -77,6 +77,7 @@ export function readReceiverSettings(
     quarantineMaxBytes: withDefault('QUARANTINE_MAX_BYTES', setting.positiveInt, 67_108_864),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
+    internalTrustProxy: withDefault('INTERNAL_TRUST_PROXY', setting.trustProxy, 'loopback'),
     alertWebhookUrl: optional('ALERT_WEBHOOK_URL', alertUrl),
     traces: readTraceSettings(reader),
     ...setting.readConnectionSettings(reader),

@@ -1,6 +1,10 @@
+import { once } from 'node:events'
 import http from 'node:http'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import net from 'node:net'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { boundConnections } from '../../src/runtime/http/connections.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { startGuarded } from './support/access-server.ts'
 
 let database: TestDatabase
@@ -83,6 +87,23 @@ describe('with a token', () => {
     expect(whole).toMatch(/^mediadock_session=[\w-]{43}; Max-Age=43200; Path=\/; Expires=[^;]+; HttpOnly; SameSite=Strict$/)
     expect(whole).not.toContain(token)
     expect(await call(url, { headers: { ...browser, cookie: `other=1; ${pair}; more=%` } })).toMatchObject({ status: 200, text: 'inside' })
+  })
+
+  it('whoever holds many connections open cuts none that has shown the token', async () => {
+    const { url, port, server } = await startGuarded({ databaseUrl: database.url, token })
+    boundConnections(server, { max: 3 })
+    const connect = async () => {
+      const socket = net.connect(port, '127.0.0.1').on('error', () => {})
+      onTestFinished(() => void socket.destroy())
+      await once(socket, 'connect')
+      return socket
+    }
+    const ours = await connect()
+    ours.write(`GET /page HTTP/1.1\r\nhost: ${new URL(url).host}\r\nauthorization: Bearer ${token}\r\n\r\n`)
+    await once(ours, 'data')
+    const idle = [await connect(), await connect(), await connect(), await connect()]
+    await eventually(() => idle[0]?.destroyed === true && idle[1]?.destroyed === true)
+    expect([ours, idle[2], idle[3]].map((one) => one?.destroyed)).toEqual([false, false, false])
   })
 
   it('a name that is given at the sign-in is who acts; without one, and with the bearer, it is the address', async () => {
