@@ -24,6 +24,11 @@ const secretNames = new Set([
 ])
 const maxDepth = 8
 
+/** JSON may have them as they are; the terminal in which a line is read would do what they say. */
+const controls = /[\u007f-\u009f]/
+const allControls = new RegExp(controls, 'g')
+const escaped = (control: string) => `\\u00${control.charCodeAt(0).toString(16)}`
+
 const blockLength = 32_768
 const blockEveryMs = 200
 type Lines = { write: (line: string) => void }
@@ -54,7 +59,7 @@ function gatherLines(): Lines {
   setInterval(flush, blockEveryMs).unref()
   return {
     write: (line) => {
-      block += line
+      block += controls.test(line) ? line.replace(allControls, escaped) : line
       if (block.length >= blockLength) flush()
     },
   }

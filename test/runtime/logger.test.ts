@@ -35,6 +35,11 @@ describe('the log', () => {
     expect(output).not.toContain(Buffer.from('HUSH').toJSON().data.join(','))
   })
 
+  it('moves no cursor of the terminal in which it is read, and says the same', () => {
+    expect(output).not.toMatch(/[\u007f-\u009f]/)
+    expect(lineOf('what moves a cursor')).toMatchObject({ webhook_id: 'a\u009b1Ab\u007fc' })
+  })
+
   it('keeps what a person would search for', () => {
     expect(lineOf('top')).toMatchObject({ request_id: 'seen-top', authorization: '[redacted]', token: '[redacted]' })
     expect(lineOf('deep')).toMatchObject({ keys: [{}, { name: 'seen-list' }] })

@@ -26,6 +26,7 @@ const secret = {
   databaseUrl: `postgres://u:${hush}@h/d`,
 }
 logger.info({ ...secret, request_id: 'seen-top' }, 'top')
+logger.info({ webhook_id: 'a\u009b1Ab\u007fc' }, 'what moves a cursor')
 logger.info({ req: { headers: secret }, keys: [secret, { name: 'seen-list', deeper: [[{ secret }]] }] }, 'deep')
 logger
   .child({ ...secret, of: 'seen-parent' })
