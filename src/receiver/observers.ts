@@ -35,8 +35,10 @@ export function noteCopied({ metrics, wakeFeed }: Omit<LandedDeps, 'clock'>): Ar
 export function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): NonNullable<ArrivalLogDeps['onWritten']> {
   return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
     if (keyName === undefined) return
+    // A duplicate may be from whoever has recorded one, and is known for nothing.
+    if (outcome !== 'accepted' && outcome !== 'parked') return
     senders.note({ keyName, remote, at })
-    if (outcome === 'accepted' || outcome === 'parked') metrics.storedBytes.inc({ key_name: keyName }, bytes)
+    metrics.storedBytes.inc({ key_name: keyName }, bytes)
   }
 }
 

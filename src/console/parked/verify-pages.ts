@@ -28,6 +28,7 @@ const resultSchema = z.strictObject({
   accepted: countSchema,
   refused: countSchema,
   deliveries: countSchema,
+  known: countSchema.optional(),
   ids: z.string().optional(),
 })
 type Result = z.infer<typeof resultSchema>
@@ -51,6 +52,11 @@ export function verifyRoutes(console: ConsoleDeps): Router {
   router.post('/parked/verify', readForm, async (req, res) => {
     const { reason } = parseFilters(chosenSchema, fieldsOf(req))
     const ids: string[] = []
+    let before = 0
+    const onAccepted = (accepted: readonly string[], known: number) => {
+      ids.push(...accepted)
+      before += known
+    }
     const action = {
       via: 'console',
       actor: actorOf(req),
@@ -58,7 +64,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
       target: reason === undefined ? undefined : `reason=${reason}`,
     } as const
     const verified = await audited(console, { ...action, detailOf: (verified: Verified) => verified }, () =>
-      verifyQuarantine({ db, keys, onStored }, { reason, onAccepted: (accepted) => void ids.push(...accepted) }),
+      verifyQuarantine({ db, keys, onStored }, { reason, onAccepted }),
     )
     const { checked, accepted, refused } = verified
     res.redirect(
@@ -69,6 +75,7 @@ export function verifyRoutes(console: ConsoleDeps): Router {
         accepted: `${accepted}`,
         refused: `${refused}`,
         deliveries: `${ids.length}`,
+        known: `${before}`,
         ids: ids.slice(0, shownIds).join(','),
       }),
     )
@@ -122,7 +129,7 @@ function previewPage({ reason, causes, tried, check, secrets, settings }: Previe
       })),
       empty: '',
     })}
-    ${check !== undefined && check.acceptable > 0 ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first: the <a href="/keys">keys</a> show what is configured. ${reloadKeys(settings)}</p>`}`
+    ${isOfTime(reason) || (check !== undefined && check.acceptable > 0) ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first: the <a href="/keys">keys</a> show what is configured. ${reloadKeys(settings)}</p>`}`
   const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
   return html`<h1>Verify again</h1>
     ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`
@@ -136,7 +143,7 @@ function tryOf(check: Check | undefined): Markup {
 }
 
 function resultPage(
-  { reason, checked, accepted, refused, deliveries: distinct }: Result,
+  { reason, checked, accepted, refused, deliveries: distinct, known = 0 }: Result,
   deliveries: readonly DeliveryEntry[],
   query: Query,
 ): Markup {
@@ -144,13 +151,13 @@ function resultPage(
   const summary =
     accepted === 0
       ? problem(
-          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`,
+          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their time is judged against their arrival, and stays wrong. What they told of is found by polling.' : html`with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`}`,
         )
       : notice(
           html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
         )
   return html`<h1>Verified again</h1> ${summary}
-    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
+    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} here already: sent again since, and accepted then. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
     <p class="inline actions">
       <a class="button quiet" href="/parked">To the causes</a>
       ${refused === 0 ? '' : html`<a class="button quiet" href="${linkTo('/parked', { view: 'quarantine', reason })}">Those still refused</a>`}
@@ -171,6 +178,11 @@ function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
 function ends(deliveries: readonly DeliveryEntry[]): string {
   const groups = [...Map.groupBy(deliveries, ({ state }) => state)].map(([state, some]) => `${number(some.length)} ${state}`)
   return groups.join(', ') || 'they have been pruned since'
+}
+
+/** A secret of ours matches; no other would change anything. */
+function isOfTime(reason: string | undefined): boolean {
+  return reason === 'timestamp_too_old' || reason === 'timestamp_in_future'
 }
 
 function arrivals(count: number): string {

@@ -143,7 +143,8 @@ export type VerifyDeps = { db: Database; keys: () => Keys; onStored: (lanes: Rea
 export type VerifyOptions = {
   /** Only what was refused for this reason. */
   reason?: string | undefined
-  onAccepted?: (deliveryIds: readonly string[]) => void
+  /** Gets the deliveries that were accepted, and how many of them had been stored before: sent again, and accepted then. */
+  onAccepted?: (deliveryIds: readonly string[], known: number) => void
 }
 
 export type Verified = { checked: number; accepted: number; refused: number }
@@ -171,13 +172,16 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
         db,
         authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })),
       )
-      await storeDeliveries(
+      const stored = await storeDeliveries(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
         { quarantineIds: authentic.map(({ id }) => id) },
       )
       onStored(new Set(deliveries.map(({ lane }) => lane)))
-      onAccepted?.(deliveries.map(({ id }) => id))
+      onAccepted?.(
+        deliveries.map(({ id }) => id),
+        deliveries.length - stored.size,
+      )
     }
     verified.checked += rows.length
     verified.accepted += authentic.length

@@ -150,6 +150,49 @@ it('a sender of authentic deliveries is a known one, once they are in the log', 
   expect(row).toEqual({ key_name: 'live', source: '127.0.0.1' })
 })
 
+it('whoever sends again what somebody else was sent is no known sender', async () => {
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
+  const { body } = failed()
+  const webhookId = randomUUID()
+  await deliver(receiver.webhookUrl, body, { webhookId, headers: { 'x-forwarded-for': '198.51.100.1' } })
+  await deliver(receiver.webhookUrl, body, { webhookId, headers: { 'x-forwarded-for': '203.0.113.66' } })
+  await eventually(async () => (await sql`select from mediadock.arrivals where outcome = 'duplicate'`).length === 1)
+  await deliver(receiver.webhookUrl, failed().body, { headers: { 'x-forwarded-for': '198.51.100.2' } })
+  const known = () => sql`select source from mediadock.known_senders order by source`
+  await eventually(async () => (await known()).length === 2)
+  expect(await known()).toEqual([{ source: '198.51.100.1' }, { source: '198.51.100.2' }])
+})
+
+it('that was sent again and accepted meanwhile is told as known when it is verified', async () => {
+  const {
+    database: { sql },
+    receiver,
+    stop,
+  } = await withReceiver()
+  onTestFinished(stop)
+  const [sentAgain, other] = [failed().body, failed().body]
+  const webhookId = randomUUID()
+  for (const [body, id] of [
+    [sentAgain, webhookId],
+    [sentAgain, webhookId],
+    [other, randomUUID()],
+  ] as const)
+    await deliver(receiver.webhookUrl, body, { webhookId: id, secret: 'whsec_new' })
+  await eventually(async () => (await sql`select from mediadock.quarantine`).length === 3)
+  const secrets = [{ name: 'live', signingSecret: 'whsec_new' }]
+  const keys = () => ({ ...receiver.deps.keys(), secrets })
+  await deliver(receiver.webhookUrl, sentAgain, { webhookId })
+  const told: unknown[] = []
+  const verified = await verifyQuarantine({ ...receiver.deps, keys }, { onAccepted: (ids, known) => told.push([ids.length, known]) })
+  expect(verified).toEqual({ checked: 3, accepted: 3, refused: 0 })
+  expect(told).toEqual([[2, 1]])
+})
+
 it('is verified again in pages that are bounded in bytes', async () => {
   const {
     database: { sql },
