@@ -139,7 +139,7 @@ async function finish({ db, clock, random, logger }: Finishing, claimed: Claimed
       const ours = await finishRequest(db, claimed, ending, { now: clock(), random })
       return logger.info({ request_id: claimed.id, model: claimed.model, ending: ending.kind, ours }, 'generation ended')
     } catch (error) {
-      if (isAboutTheData(error)) return endRefused({ db, clock, random, logger }, claimed, error)
+      if (isAboutTheData(error)) return endRefused({ db, clock, random, logger }, claimed, { ending, refusal: error })
       if (attempt === finishTries) throw error
       await delay(jitteredPauseMs(attempt, { baseMs: 200, capMs: 5000 }, random))
     }
@@ -147,18 +147,27 @@ async function finish({ db, clock, random, logger }: Finishing, claimed: Claimed
 }
 
 /**
- * What Postgres refuses to write it would refuse for ever, and the request would be run again and again: it
- * is FAILED and refunded instead. Its webhook may be what was refused; then it ends without one.
+ * What Postgres refuses to write it would refuse for ever, and the request would be run again and again. If its
+ * webhook was what was refused, it ends without one; otherwise it is FAILED and refunded.
  */
-async function endRefused({ db, clock, random, logger }: Finishing, claimed: ClaimedRequest, refusal: unknown): Promise<void> {
-  const ending = failed('the generation could not be completed')
-  for (const isTold of [true, false]) {
+async function endRefused(
+  { db, clock, random, logger }: Finishing,
+  claimed: ClaimedRequest,
+  { ending, refusal }: { ending: Ending; refusal: unknown },
+): Promise<void> {
+  const instead = failed('the generation could not be completed')
+  const ends = [
+    { ending, isTold: false },
+    { ending: instead, isTold: true },
+    { ending: instead, isTold: false },
+  ]
+  for (const [at, { ending: one, isTold }] of ends.entries()) {
     try {
-      const ours = await finishRequest(db, claimed, ending, { now: clock(), random, isTold })
-      const facts = { err: refusal, request_id: claimed.id, model: claimed.model, webhook: isTold, ours }
-      return logger.error(facts, 'the end of a generation was refused by Postgres: it is FAILED and refunded')
+      const ours = await finishRequest(db, claimed, one, { now: clock(), random, isTold })
+      const facts = { err: refusal, request_id: claimed.id, model: claimed.model, ending: one.kind, webhook: isTold, ours }
+      return logger.error(facts, 'the end of a generation was refused by Postgres, and it has another')
     } catch (error) {
-      if (!isTold || !isAboutTheData(error)) throw error
+      if (at === ends.length - 1 || !isAboutTheData(error)) throw error
     }
   }
 }

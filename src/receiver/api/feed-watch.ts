@@ -27,9 +27,10 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   const waiting = new Set<() => void>()
   let timer: NodeJS.Timeout | undefined
   let looking = false
-  /** As of the last look, and whether anything was notified since. */
+  /** As of the last look that saw another, and how often something had been notified before it. */
   let head = 0
-  let isNoticed = false
+  let noticesAtLook = 0
+  let notices = 0
   const recent = createRecentChanges()
   /** How often the feed has grown, as far as is known here: what was begun before is not shared with whoever heard of it. */
   let growths = 0
@@ -47,7 +48,7 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
     signal,
     // Anybody may notify: it is a hint to read on, whatever it says.
     onNotice: () => {
-      isNoticed = true
+      notices += 1
       wakeAll()
     },
   })
@@ -56,11 +57,13 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   const look = async () => {
     if (looking) return
     looking = true
+    const before = notices
     try {
       const newest = await headOf(db)
       if (newest === head) return
-      if (!isNoticed) listening.missed()
-      isNoticed = false
+      // What is told while we look may be what we see, or what comes after it.
+      if (newest > head && noticesAtLook === notices) listening.missed()
+      noticesAtLook = before
       head = newest
       wakeAll()
     } catch (error) {

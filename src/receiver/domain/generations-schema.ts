@@ -24,6 +24,8 @@ export const generations = mediadock.table(
     /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
     nextAttemptAt: instant('next_attempt_at'),
     attempts: integer('attempts').notNull().default(0),
+    /** The first attempt that the provider may have taken without our having heard of it. */
+    inDoubtFrom: integer('in_doubt_from'),
     /** The provider's last answer that was not a success, or why there was none. */
     answerStatus: smallint('answer_status'),
     answer: jsonb('answer'),

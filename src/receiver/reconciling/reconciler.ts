@@ -7,6 +7,7 @@ import { environmentsOf } from '../domain/keys.ts'
 import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
+import { lockedAmong } from '../landing/locked.ts'
 import { claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
@@ -175,8 +176,9 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
       if (!isAboutTheRow(error)) throw error
       run.failed += 1
       deps.logger.error({ err: error, request_id: answer.one.requestId }, 'a result could not be landed, it is polled again later')
-      // What is locked can be given no other time either: it is polled again when its lease ends.
-      if (!isLocked) await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
+      // Its own row can be given no other time while it is locked: it is polled again when its lease ends.
+      if (isLocked && (await lockedAmong(deps.db, [answer.one.requestId])).size > 0) return
+      await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
       return
     }
   }

@@ -94,14 +94,17 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
       'created_at',
       'next_attempt_at',
       'attempts',
+      'in_doubt_from',
     )})
     values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
-      ${now.toISOString()}::timestamptz, ${lease}, 1)
+      ${now.toISOString()}::timestamptz, ${lease}, 1, 1)
     on conflict (idempotency_key) do update set
-      -- The provider forgets a key a day after the call that it took: that may be this one. After more than one call it
-      -- may have been an earlier one, which got no answer: what was said then is said again, within the same day.
-      state = 'pending', created_at = case when ${g.attempts} = 1 then excluded.created_at else ${g.created_at} end,
-      webhook_url = case when ${g.attempts} = 1 then excluded.webhook_url else ${g.webhook_url} end, next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, answer_status = null, answer = null
+      state = 'pending', next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
+      answer_status = null, answer = null,
+      -- The provider forgets a key a day after the call that it took. That may be this one, or one before it that got no
+      -- answer: then what was said is said again, within the same day.
+      created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
+      webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
     returning ${columns}`)
   const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
@@ -122,7 +125,8 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
       order by ${generations.next_attempt_at} limit ${limit} for update skip locked
     )
     update mediadock.generations g
-    set ${generations.next_attempt_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${generations.attempts} = ${g.attempts} + 1
+    set ${generations.next_attempt_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${generations.attempts} = ${g.attempts} + 1,
+      ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1)
     from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
   return answered(rows, 'claiming intents').map(toGeneration)
@@ -163,17 +167,23 @@ export async function refused(
 ): Promise<void> {
   await db.execute(sql`
     update mediadock.generations set ${generations.state} = 'refused', ${generations.next_attempt_at} = null, ${generations.answer_status} = ${answer.status},
-      ${generations.answer} = ${JSON.stringify(answer.envelope)}::jsonb, ${generations.last_error} = ${answer.envelope.error.code}
+      ${generations.answer} = ${JSON.stringify(answer.envelope)}::jsonb, ${generations.last_error} = ${answer.envelope.error.code},
+      ${generations.in_doubt_from} = ${unlessThisOne}
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
+/** What is certain not to have been taken leaves no doubt, but what there was before. */
+const unlessThisOne = sql`nullif(${generations.in_doubt_from}, ${generations.attempts})`
+
+/** `isCertain`: the provider was not asked, or took nothing. */
 export async function postpone(
   db: Database,
   { idempotencyKey, attempts }: Generation,
-  { error, at }: { error: string; at: Date },
+  { error, at, isCertain }: { error: string; at: Date; isCertain: boolean },
 ): Promise<void> {
   await db.execute(sql`
-    update mediadock.generations set ${generations.next_attempt_at} = ${at.toISOString()}::timestamptz, ${generations.last_error} = ${error.slice(0, 500)}
+    update mediadock.generations set ${generations.next_attempt_at} = ${at.toISOString()}::timestamptz, ${generations.last_error} = ${error.slice(0, 500)},
+      ${generations.in_doubt_from} = ${isCertain ? unlessThisOne : sql`${generations.in_doubt_from}`}
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 

@@ -105,10 +105,14 @@ function expireForgotten({ db, clock }: SubmitterDeps): Promise<void> {
 async function attempt(deps: SubmitterDeps, generation: Generation, key: GenerationKey | undefined): Promise<void> {
   const now = deps.clock()
   if (!key || key.retired || key.apiKey === undefined) {
-    return intents.postpone(deps.db, generation, { error: `key ${generation.keyName} is not usable`, at: retryAt(generation, now) })
+    return intents.postpone(deps.db, generation, {
+      error: `key ${generation.keyName} is not usable`,
+      at: retryAt(generation, now),
+      isCertain: true,
+    })
   }
   const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, purpose: 'submitting', now })
-  if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt })
+  if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt, isCertain: true })
 
   const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
   const started = performance.now()
@@ -150,17 +154,18 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
     case 'refused':
       return intents.refused(db, generation, { status: outcome.status, envelope: outcome.envelope })
     case 'in_progress':
-      return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now) })
+      return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now), isCertain: false })
     case 'rate_limited': {
       // For as long as the key itself rests at most (pauseAfter): whoever says a week would let it expire.
       const pauseMs = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds) * 1000
       return intents.postpone(db, generation, {
         error: 'rate_limited',
+        isCertain: true,
         at: new Date(Math.max(now.getTime() + pauseMs, retryAt(generation, now).getTime())),
       })
     }
     case 'unreachable':
-      return intents.postpone(db, generation, { error: outcome.detail, at: retryAt(generation, now) })
+      return intents.postpone(db, generation, { error: outcome.detail, at: retryAt(generation, now), isCertain: false })
     default:
       return outcome satisfies never
   }

@@ -95,13 +95,20 @@ it('gives up a service that stays busy after three attempts, in words for the cl
   expect(await run()).toEqual({ status: 'FAILED', attempts: 3, error_message: 'the image service is busy or failing', balance: 10 })
 })
 
-it('ends what Postgres refuses to write as FAILED, with a refund and without its webhook, instead of making it for ever', async () => {
+it('ends without its webhook where that is what Postgres refuses to write, instead of making it for ever', async () => {
   const answer: Answer = async ({ response }) => sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
   // As it may have been taken by an older release: longer than an entry of an index.
   const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
   const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
-  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the generation could not be completed', balance: 10 })
+  expect(await run()).toEqual({ status: 'COMPLETED', attempts: 1, error_message: null, balance: 6 })
   expect(log()).toContain('the end of a generation was refused by Postgres')
+})
+
+it('fails what Postgres refuses to write at all, with a refund', async () => {
+  // As an engine of somebody's own may say it: JSON may hold NUL, and Postgres does not.
+  const engines = { run: async () => ({ images: [{ url: 'https://media.test/\0.png', width: 1, height: 1 }] }) }
+  const { run } = await requestOf(() => expect.fail('no service is asked'), { engines })
+  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the generation could not be completed', balance: 10 })
 })
 
 it('fails at once what another attempt would not mend', async () => {

@@ -229,6 +229,18 @@ describe('submitting', () => {
     expect(posted).toEqual([])
   })
 
+  it('refused again and again without a doubt it may be sent again for ever, to the webhook URL of now', async () => {
+    const envelope = { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } }
+    respond = (_one, res) => json(res, 402, envelope)
+    const idempotency_key = randomUUID()
+    for (let day = 0; day < 4; day += 1) {
+      receiver.setNow(new Date(Date.now() + day * 24 * 3_600_000))
+      await database.sql`update mediadock.generations set webhook_url = 'https://wrong.test/' where idempotency_key = ${idempotency_key}`
+      expect(await submit({ idempotency_key })).toEqual({ status: 402, body: envelope })
+    }
+    expect(new Set(posted.map((one) => Object(one.body).webhook_url))).toEqual(new Set(['https://hooks.test/webhooks']))
+  })
+
   it('a webhook that is faster than the answer is joined, metadata included', async () => {
     respond = (one, res) => {
       const id = randomUUID()
