@@ -27,8 +27,9 @@ it('keeps no more than so many spans, says that others were dropped, and goes on
   const kept = collector.spans()
   expect(kept.length).toBeGreaterThan(8000)
   expect(kept.length).toBeLessThan(9000)
-  expect(kept.at(-1)?.name).toBe('the last')
+  // What is left at the end is sent side by side, in whatever order it comes.
+  expect(kept.filter(({ name }) => name === 'the last')).toHaveLength(1)
   // What is too long is cut, and what is not given is not there.
-  expect(kept[0]?.attributes).toEqual({ text: 'x'.repeat(1024) })
+  expect(kept.find(({ name }) => name === 'one')?.attributes).toEqual({ text: 'x'.repeat(1024) })
   expect(lines().filter((line) => line.includes('sending traces meets trouble'))).toEqual([expect.stringMatching(/Dropped \d+ spans/)])
 })
