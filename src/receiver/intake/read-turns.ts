@@ -1,5 +1,4 @@
 import type { IncomingMessage } from 'node:http'
-import { shareOfTurn } from '../../runtime/http/connections.ts'
 
 /** Large bodies are read on so many at a time: a turn of the event loop, which takes in one new connection, stays short. */
 const readsPerTurn = 4
@@ -7,7 +6,7 @@ const readsPerTurn = 4
 const paused: (() => void)[] = []
 
 function readOn(): void {
-  for (const resume of paused.splice(0, shareOfTurn(readsPerTurn))) resume()
+  for (const resume of paused.splice(0, readsPerTurn)) resume()
   if (paused.length > 0) setImmediate(readOn)
 }
 

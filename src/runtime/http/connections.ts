@@ -1,37 +1,14 @@
 import type http from 'node:http'
 import type { Socket } from 'node:net'
 
-/** Nobody who waits for answers has so many requests under way on one connection, let alone sends them in one turn. */
-const maxRequestsPerTurn = 64
-
-/** A balancer hardly sends a second one before the answer to the first, and then the connection is proven soon. */
-const maxUnprovenRequests = 8
-
-/** Of connections that have proved nothing so many requests are begun in a turn of the event loop. */
-const unprovenPerTurn = 16
-
-/** Connections are being accepted while the last one came no longer ago than this. */
-const acceptingMs = 20
-let acceptedAt = -Infinity
-
-/**
- * How much of work that can wait is done in this turn of the event loop. A turn
- * takes in one connection, so while they come turns are kept short: whoever is
- * new waits for all those before him.
- */
-export function shareOfTurn(usual: number): number {
-  return performance.now() - acceptedAt < acceptingMs ? 1 : usual
-}
-
-/** When so many of them wait for their turn, no connection may have a second one among them. */
-const maxWaiting = 1024
-
-/** Far more than balancers keep open; each costs up to 16 KiB of headers that are not whole yet. */
+/** More than a balancer keeps open; each may cost up to 16 KiB of incomplete headers. */
 const maxConnections = 4096
+/** No client that waits for its answers has more requests under way on one connection. */
+const maxUnanswered = 4
 
 const proven = new WeakSet<Socket>()
 
-/** What this connection brought was wanted: it is not closed to make room for others. */
+/** Marks a connection that delivered something valid: it is not closed to make room for others. */
 export function proveConnection(socket: Socket): void {
   proven.add(socket)
 }
@@ -39,9 +16,9 @@ export function proveConnection(socket: Socket): void {
 type Bounds = { max?: number; onClosed?: (socket: Socket) => void }
 
 /**
- * Bounds the connections of a listener. A newcomer beyond the bound takes the
- * place of the oldest that has brought nothing wanted: whoever holds thousands
- * open keeps nobody out. Where all have, the newcomer is refused.
+ * Bounds the connections of a listener. A new connection beyond the bound takes the
+ * place of the oldest one that is not proven, so a client that holds thousands open
+ * keeps nobody out. Where all are proven, the new connection is closed.
  */
 export function boundConnections(server: http.Server, { max = maxConnections, onClosed }: Bounds = {}): void {
   let open = 0
@@ -55,87 +32,61 @@ export function boundConnections(server: http.Server, { max = maxConnections, on
   }
   server.on('connection', (socket) => {
     open += 1
-    acceptedAt = performance.now()
     socket.once('close', () => {
       open -= 1
       unproven.delete(socket)
     })
     if (open > max) {
-      const gone = oldestUnproven() ?? socket
-      cutConnection(gone)
-      onClosed?.(gone)
+      const closed = oldestUnproven() ?? socket
+      cutConnection(closed)
+      onClosed?.(closed)
     }
     if (!socket.destroyed) unproven.add(socket)
   })
 }
 
 /**
- * Closes a connection and reads nothing more of it. Closing alone does not end
- * the parser, which goes on to hand over every request of what it was given.
+ * Closes a connection and stops its parser, which would otherwise hand over every request of the
+ * data that it has: thousands fit in one read, and a thousand such reads block the process for
+ * half a minute. Node has no public way to stop it: this is the one private field that we write.
  */
-export function cutConnection(socket: Socket): void {
+function cutConnection(socket: Socket): void {
   const parser: unknown = Reflect.get(socket, 'parser')
   if (typeof parser === 'object' && parser !== null) Reflect.set(parser, 'onIncoming', stopParsing)
   socket.destroy()
 }
 
-/** An error, in the words of llhttp's on_headers_complete. */
+/** An error code of llhttp's on_headers_complete. */
 const stopParsing = () => -1
 
+type Exchanges = { latest: http.IncomingMessage; unanswered: http.ServerResponse[] }
+const exchanges = new WeakMap<Socket, Exchanges>()
+
 /**
- * Gives the handlers of one listener their requests such that thousands which
- * fit in one read make nobody wait: those of connections that have proved
- * nothing in turns, a few at a time. Which has too many without their answers is closed.
+ * Hands requests on, and keeps the unanswered ones of each connection. A connection with
+ * too many of them is closed.
  */
-export function createRequestTurns(onClosed: (socket: Socket) => void): (handler: http.RequestListener) => http.RequestListener {
-  const unanswered = new WeakMap<Socket, number>()
-  let waiting: (() => void)[] = []
-  let begun = 0
-  let latest: Socket | undefined
-  let inThisTurn = 0
-
-  const close = (socket: Socket) => {
-    cutConnection(socket)
-    onClosed(socket)
-  }
-  const forget = () => {
-    latest = undefined
-  }
-  const mayBegin = (socket: Socket): boolean => {
-    if (socket !== latest) {
-      latest = socket
-      inThisTurn = 0
-    } else if (inThisTurn === 1) {
-      setImmediate(forget)
-    }
-    inThisTurn += 1
-    return inThisTurn <= maxRequestsPerTurn
-  }
-  const beginWaiting = () => {
-    const share = shareOfTurn(unprovenPerTurn)
-    const now = waiting.slice(0, share)
-    waiting = waiting.slice(share)
-    begun = now.length
-    if (begun > 0) setImmediate(beginWaiting)
-    now.forEach((begin) => begin())
-  }
-  const mayWait = (socket: Socket, res: http.ServerResponse): boolean => {
-    const count = (unanswered.get(socket) ?? 0) + 1
-    if (count > maxUnprovenRequests || (count > 1 && waiting.length >= maxWaiting)) return false
-    unanswered.set(socket, count)
-    res.once('close', () => unanswered.set(socket, (unanswered.get(socket) ?? 1) - 1))
-    return true
-  }
-
-  return (handler) => (req, res) => {
+export function boundRequests(handler: http.RequestListener, onClosed: (socket: Socket) => void): http.RequestListener {
+  return (req, res) => {
     const { socket } = req
-    if (proven.has(socket)) return mayBegin(socket) ? handler(req, res) : close(socket)
-    if (!mayWait(socket, res)) return close(socket)
-    if (begun === 0) setImmediate(beginWaiting)
-    begun += 1
-    if (begun <= unprovenPerTurn && waiting.length === 0) return handler(req, res)
-    waiting.push(() => {
-      if (socket.writable && !req.destroyed) handler(req, res)
-    })
+    const unanswered = exchanges.get(socket)?.unanswered ?? []
+    if (unanswered.length >= maxUnanswered) {
+      cutConnection(socket)
+      return onClosed(socket)
+    }
+    unanswered.push(res)
+    exchanges.set(socket, { latest: req, unanswered })
+    res.once('close', () => unanswered.splice(unanswered.indexOf(res), 1))
+    handler(req, res)
   }
+}
+
+/** The answer that is written, or waited for, on a connection: requests are answered in their order. */
+export function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
+  return exchanges.get(socket)?.unanswered[0]
+}
+
+/** The last request of a connection, whether or not it is answered. */
+export function latestRequest(socket: Socket): http.IncomingMessage | undefined {
+  return exchanges.get(socket)?.latest
 }

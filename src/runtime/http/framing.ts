@@ -1,7 +1,7 @@
 import http from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { answerUnderWay } from './retiring.ts'
+import { answerUnderWay, latestRequest } from './connections.ts'
 
 /** What is answered before any handler sees it, in the spec's envelope; the connection ends with it. */
 export type FramingAnswer = { status: number; code: string; message: string; allow?: string }
@@ -152,9 +152,7 @@ function afterCompleteRequests(socket: Socket, then: () => void): void {
 function isAnsweredAlready(socket: Socket): boolean {
   const underWay = answerUnderWay(socket)
   if (underWay) return underWay.headersSent
-  const parser: unknown = Reflect.get(socket, 'parser')
-  const incoming: unknown = typeof parser === 'object' && parser !== null ? Reflect.get(parser, 'incoming') : undefined
-  return incoming instanceof http.IncomingMessage && !incoming.complete
+  return latestRequest(socket)?.complete === false
 }
 
 /** The sender has a moment to read the answer, whether or not it closes its side. */

@@ -4,7 +4,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
 import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
-import { boundConnections, createRequestTurns } from './connections.ts'
+import { boundConnections, boundRequests } from './connections.ts'
 import { answerBadFraming, answerConnect, type OnRefused, properRequests, refuseExpectation } from './framing.ts'
 import { endConnectionsFrom, takeWaitingConnections } from './retiring.ts'
 
@@ -124,9 +124,10 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
   const onRefused: OnRefused = ({ status, code }, socket, reason = code) =>
     closing(code, socket, 'malformed or slow request refused', { status, reason })
-  const inTurns = createRequestTurns((socket) =>
-    closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}),
-  )
+  const bounded = (given: http.RequestListener) =>
+    boundRequests(given, (socket) =>
+      closing('pipelining', socket, 'connection closed: too many requests without waiting for the answers', {}),
+    )
   const server = http.createServer({
     headersTimeout: 10_000,
     requestTimeout: 30_000,
@@ -135,14 +136,14 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     requireHostHeader: false,
   })
   const ending = retired ? endConnectionsFrom(server, retired) : (given: http.RequestListener) => given
-  const requests = inTurns(ending(properRequests(handler, onRefused)))
+  const requests = bounded(ending(properRequests(handler, onRefused)))
   server.on('request', requests)
   Object.assign(server, { httpAllowHalfOpen: halfOpen })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) =>
     answerBadFraming(error, socket as Socket, { onRefused, onUnused: () => onClosed?.('unused') }),
   )
   server.on('connect', (_req, socket) => answerConnect(socket, onRefused))
-  server.on('checkExpectation', inTurns(refuseExpectation(onRefused)))
+  server.on('checkExpectation', bounded(refuseExpectation(onRefused)))
   if (continues) server.on('checkContinue', requests)
   boundConnections(server, { onClosed: () => onClosed?.('too_many_connections') })
   try {

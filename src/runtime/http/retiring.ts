@@ -1,12 +1,7 @@
-import http from 'node:http'
+import type http from 'node:http'
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-
-/** The answer that is being written, or waited for, on a connection. */
-export function answerUnderWay(socket: Socket): http.ServerResponse | undefined {
-  const message: unknown = Reflect.get(socket, '_httpMessage')
-  return message instanceof http.ServerResponse ? message : undefined
-}
+import { answerUnderWay } from './connections.ts'
 
 /**
  * From when a listener is retired each answer ends its connection, those under way included, while new
