@@ -8,7 +8,7 @@ import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
 import type { Traces } from './traces.ts'
 
-type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; logger: Logger; traces: Traces | undefined }
+type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: Traces | undefined }
 
 type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void }
 
@@ -42,17 +42,16 @@ export function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): 
   }
 }
 
-/** What is said and counted of an arrival once it has been answered. */
-export function noteArrival({ arrivalLog, metrics, logger, traces }: ArrivalDeps): WebhookDeps['onArrival'] {
+/** Counts an answered arrival and records it in the arrival log; returns its line of the process's log. */
+export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): WebhookDeps['onArrival'] {
   return (arrival) => {
-    // What anybody can cause has as many spans as it has lines.
-    if (arrivalLog.record(arrival)) {
-      logger[arrival.status >= 500 ? 'error' : 'info'](logLine(arrival, traces), 'webhook answered')
-      traces?.arrived(arrival)
-    }
     metrics.arrivals.inc({ outcome: arrival.outcome, reason: arrival.reason ?? '' })
     if (arrival.status === 200) metrics.ackSeconds.observe(arrival.ackMs / 1000)
     if (arrival.timestampMismatch) metrics.timestampMismatches.inc()
+    // Arrivals that any client can cause have as many lines and spans as they have rows.
+    if (!arrivalLog.record(arrival)) return 'silent'
+    traces?.arrived(arrival)
+    return { message: 'webhook answered', fields: logLine(arrival, traces) }
   }
 }
 

@@ -193,9 +193,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     clock: hostClock,
     onRefused: quarantine.record,
     onFault: logFault(logger),
-    onArrival: noteArrival({ arrivalLog, metrics, logger, traces }),
+    onArrival: noteArrival({ arrivalLog, metrics, traces }),
   }
-  const publicApp = createApp({ logger, trustProxy: settings.trustProxy, mountFirst: (router) => mountWebhooks(router, webhooks) })
+  const publicApp = createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
   const deps = {
     settings,
     db,
@@ -215,7 +215,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   }
   // Its callers are behind other proxies than senders are, mostly behind none: whoever may name an address keeps that from signing in.
-  const internalApp = createApp({ logger, trustProxy: settings.internalTrustProxy, rest: options.internal(deps) })
+  const internalApp = createApp({ logger, trustProxy: settings.internalTrustProxy, mount: (app) => app.use(options.internal(deps)) })
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number, graceEnds = performance.now() + graceMs) => {

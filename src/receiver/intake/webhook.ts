@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { IRouter, Request, RequestHandler, Response } from 'express'
 import { proveConnection } from '../../runtime/http/connections.ts'
 import { methodNotAllowed } from '../../runtime/http/http.ts'
+import { noteForLog, type LogNote } from '../../runtime/http/request-log.ts'
 import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -49,8 +50,8 @@ export type WebhookDeps = {
   acceptor: Pick<Acceptor, 'accept'>
   maxBodyBytes: number
   clock: () => Date
-  /** Called once for each arrival, after its answer. */
-  onArrival: (arrival: Arrival) => void
+  /** Called once for each arrival, after its answer; returns its line of the log. */
+  onArrival: (arrival: Arrival) => LogNote
   /** Called with what nobody expected: a fault of ours, which is answered 503. */
   onFault: (error: unknown, arrival: Arrival) => void
   /** Called with what was refused for its id or signature. */
@@ -75,6 +76,8 @@ function receive(deps: WebhookDeps): RequestHandler {
   return async (req, res) => {
     const started = performance.now()
     const arrival = newArrival(req, deps.clock())
+    // Until its outcome is known: the client may go before.
+    noteForLog(res, 'silent')
     try {
       const delivery = await authenticate(deps, intake, { req, res, arrival, started })
       const acceptance = await deps.acceptor.accept(delivery)
@@ -91,7 +94,7 @@ function receive(deps: WebhookDeps): RequestHandler {
       answerRefusal(req, res, refusal)
     }
     arrival.ackMs = performance.now() - started
-    deps.onArrival(arrival)
+    noteForLog(res, deps.onArrival(arrival))
   }
 }
 

@@ -4,32 +4,59 @@ import { pinoHttp } from 'pino-http'
 import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
 
+/** The line that a handler wants logged of its exchange, instead of method and path; `silent`: none. */
+export type LogNote = { message: string; fields: Record<string, unknown> } | 'silent'
+
+const notes = new WeakMap<ServerResponse, LogNote>()
+
+/** Sets the line of an exchange. It is written when the answer ends, or now where the client has gone already. */
+export function noteForLog(res: ServerResponse, note: LogNote): void {
+  notes.set(res, note)
+  if (note !== 'silent' && res.closed) res.log[levelOf(res)](note.fields, note.message)
+}
+
 /**
- * One line per HTTP exchange. The serializers are slim: the default ones cost a
+ * One line per HTTP exchange, by pino-http. The serializers are slim: the default ones cost a
  * fifth of what a receiver can take in, and print headers. Refusals, which
- * anybody can cause, have a budget of lines.
+ * any client can cause, have a budget of lines.
  */
 export function requestLogger(logger: Logger): RequestHandler {
   const mayLogRefusal = createLineBudget({ logger, what: 'refused requests' })
   return pinoHttp({
-    logger,
+    logger: withoutChildren(logger),
     quietReqLogger: true,
-    customAttributeKeys: { reqId: 'exchange_id' },
     serializers: { req: () => undefined, res: () => undefined },
     wrapSerializers: false,
     autoLogging: { ignore: ({ url }) => url === '/healthz' || url === '/readyz' || url === '/metrics' },
     customSuccessObject: (req, res, { responseTime }) => describe(req, res, responseTime),
     customErrorObject: (req, res, _error, { responseTime }) => describe(req, res, responseTime),
-    customSuccessMessage: () => 'request answered',
-    customErrorMessage: () => 'request failed',
-    customLogLevel: (_req, { statusCode }) => {
-      if (statusCode >= 500) return 'error'
-      return statusCode < 400 || mayLogRefusal() ? 'info' : 'silent'
+    customSuccessMessage: (_req, res) => messageOf(notes.get(res)) ?? 'request answered',
+    customErrorMessage: (_req, res) => messageOf(notes.get(res)) ?? 'request failed',
+    customLogLevel: (_req, res) => {
+      const note = notes.get(res)
+      if (note === 'silent') return 'silent'
+      return note || res.statusCode < 400 || res.statusCode >= 500 || mayLogRefusal() ? levelOf(res) : 'silent'
     },
   })
 }
 
+/** pino-http makes two child loggers for each request, which costs as much as the line; no handler uses them. */
+function withoutChildren(logger: Logger): Logger {
+  const slim: Logger = Object.create(logger, { child: { value: () => slim } })
+  return slim
+}
+
+function levelOf({ statusCode }: ServerResponse): 'info' | 'error' {
+  return statusCode >= 500 ? 'error' : 'info'
+}
+
+function messageOf(note: LogNote | undefined): string | undefined {
+  return note === 'silent' ? undefined : note?.message
+}
+
 function describe(req: IncomingMessage, res: ServerResponse, ms: number): Record<string, unknown> {
+  const note = notes.get(res)
+  if (note !== undefined && note !== 'silent') return note.fields
   return { method: req.method, path: pathOf(wholeUrlOf(req)), status: res.statusCode, ms }
 }
 

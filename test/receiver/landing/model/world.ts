@@ -86,7 +86,7 @@ export async function createWorld(database: TestDatabase) {
     acceptor,
     maxBodyBytes: 65_536,
     clock,
-    onArrival: () => {},
+    onArrival: () => 'silent',
     onFault: (error) => {
       throw error
     },
