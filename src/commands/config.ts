@@ -80,7 +80,7 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   if (key.retired || key.apiKey === undefined)
     return { what, is: 'retired', soThat: 'its secret verifies webhooks, and no calls are made with it', ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
-  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'reconciling', now: (await askSharedTime(db))() })
+  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'completing', now: (await askSharedTime(db))() })
   if (!grant.ok) return { what, is: `not asked: ${grant.reason}`, soThat: `it has calls again at ${grant.retryAt.toISOString()}`, ok: true }
   try {
     const response = await fetch(`${generationApiUrl}/v1/account`, {

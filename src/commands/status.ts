@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { readNow } from '../receiver/on-call/now.ts'
+import { readNow, type Now } from '../receiver/on-call/now.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
 import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
@@ -40,10 +40,17 @@ last minutes. Ends with 1 while something is critical, else with 0.
         if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
         const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
         process.stdout.write(
-          `\n${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled.\n`,
+          `\n${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled. ${incompleteWords(backlog)}\n`,
         )
       }
       return problems.some(({ severity }) => severity === 'critical') ? 1 : 0
     })
   },
+}
+
+function incompleteWords({ incomplete, incomplete_capped, complete_by }: Now['backlog']): string {
+  if (complete_by === null) return 'Every result is complete.'
+  const many = incomplete === 1 ? 'result lacks its' : 'results lack their'
+  const by = `${incomplete_capped ? 'not before' : 'by about'} ${complete_by}`
+  return `${incomplete_capped ? 'At least ' : ''}${incomplete} ${many} full result, complete ${by} with the calls that the keys have.`
 }

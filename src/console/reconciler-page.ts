@@ -106,10 +106,14 @@ function stateView(
       ${tile(last_run === null ? 'never' : `${duration(Math.max(1000, now - Date.parse(last_run.ended_at)))} ago`, last_run === null ? 'no run has ended yet' : html`the last run ended: ${outcomeOf(last_run)}`)}
       ${tile(next === undefined ? '—' : `in ${duration(Math.max(0, next.getTime() - now))}`, html`the next run of this replica: ${time(next)}`)}
       ${tile(`${number(due)}${backlog.due_capped ? '+' : ''}`, due === 1 ? 'request is due' : 'requests are due')}
-      ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, with ${number(calls)} calls a minute for each key, a fifth of them left to submits and a tenth to landing`)}
-      ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} not complete yet; ${number(backlog.per_minute)} a minute can be completed with the calls of all keys`)}
+      ${due === 0 ? '' : tile(`${backlog.due_capped ? 'at least' : 'about'} ${Math.max(1, backlog.minutes)} min`, html`to poll them all, with ${number(calls)} calls a minute for each key, beside the submits of the last minute`)}
+      ${tile(`${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`, html`${backlog.incomplete === 1 ? 'result is' : 'results are'} not complete yet; ${number(backlog.per_minute)} a minute can be completed with the calls of all keys${completeBy(backlog)}`)}
     </div>
     ${last_working_run === null || last_working_run.scanned === 0 ? '' : html`<p class="soft">The last run that had something to do: ${time(last_working_run.started_at)}, ${counts(last_working_run)}.</p>`}`
+}
+
+function completeBy({ complete_by, incomplete_capped }: ReconcilerState['backlog']): Markup | '' {
+  return complete_by === null ? '' : html`, all of them ${incomplete_capped ? 'not before' : 'by about'} ${time(complete_by)}`
 }
 
 /** The answer to "run now" while the run goes on; fetched again until it has ended. */

@@ -112,6 +112,7 @@ describe('what is wrong', () => {
     }
     expect(await wrong(page).locator('.problems b').count()).toBe(0)
     expect(await tile(page, 'Overdue requests')).toBe('Overdue requests 1 1 to poll, about 1 min')
+    expect(await tile(page, 'Not complete yet')).toBe('Not complete yet 0 no result lacks a part')
   })
 
   it('keeps what is less urgent behind a line where there is much, and what was opened open', async () => {

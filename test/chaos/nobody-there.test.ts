@@ -13,8 +13,8 @@ const requests = 100
 const secondsOf = (minutes: number) => minutes * 1000
 const awayMinutes = 20
 const callsPerMinute = 100
-/** Of them a fifth is for submits and a tenth for landing. */
-const polledPerMinute = 70
+/** All of them, while nothing is submitted. */
+const polledPerMinute = callsPerMinute
 
 // What the reconciler does with webhooks that never come is shown by late-webhooks.test.ts, without a quota.
 it.skipIf(!long)('nobody there for 20 minutes of the provider: all is reconciled within the quota', { timeout: 400_000 }, async () => {

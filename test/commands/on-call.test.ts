@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -64,6 +65,15 @@ describe('mediadock status', () => {
     const [status] = linesOf(stdout)
     expect(status).toMatchObject({ pending: 0, parked: 0, overdue: 0, recent: { arrivals: 0 } })
     expect(status.problems.filter(({ severity }: { severity: string }) => severity === 'critical')).toEqual([])
+  })
+
+  it('says how many results lack their full result, and until when', async () => {
+    expect((await run('status')).stdout).toContain('Every result is complete.')
+    const requestId = randomUUID()
+    await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
+      values (${requestId}, 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute')`
+    expect((await run('status')).stdout).toMatch(/ 1 result lacks its full result, complete by about \d{4}-\S+Z with the calls/)
+    await database.sql`delete from mediadock.requests where request_id = ${requestId}`
   })
 })
 

@@ -5,7 +5,7 @@ import type { Now } from '../../receiver/on-call/now.ts'
 import { slowAckMs } from '../../receiver/on-call/problems.ts'
 import type { MinutePoint, Minutes } from '../../receiver/queries/minutes.ts'
 import { oldSeconds } from '../../receiver/upkeep/minutes.ts'
-import { duration, foreign, number, type Tone } from '../parts/parts.ts'
+import { duration, foreign, number, time, type Tone } from '../parts/parts.ts'
 import { sparkline } from '../parts/sparkline.ts'
 import { countOf, gridOf } from './now-charts.ts'
 
@@ -126,6 +126,15 @@ function tilesOf({
             ? 'nothing to poll'
             : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
         tone: overdue > 0 ? 'warn' : '',
+      },
+      {
+        label: 'Not complete yet',
+        value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
+        href: '/reconciler',
+        note:
+          backlog.complete_by === null
+            ? 'no result lacks a part'
+            : html`complete ${backlog.incomplete_capped ? 'not before' : 'by about'} ${time(backlog.complete_by)}`,
       },
       quotaTile(keys),
     ],

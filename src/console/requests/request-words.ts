@@ -1,4 +1,4 @@
-import type { PollOutcome } from '../../receiver/domain/schema.ts'
+import type { PollOutcome } from '../../receiver/domain/poll-outcomes.ts'
 import type { Request } from '../../receiver/queries/requests.ts'
 import { duration, type Tone } from '../parts/parts.ts'
 

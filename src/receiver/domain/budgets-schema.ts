@@ -6,13 +6,23 @@ export const callBudgets = mediadock.table('call_budgets', {
   keyName: text('key_name').primaryKey(),
   /** Calls in each of the last 61 seconds, the newest first; `slotsUntil` is the Unix second of the first. */
   slots: integer('slots').array().notNull(),
+  /** Those of them that were submits. */
+  submitSlots: integer('submit_slots')
+    .array()
+    .notNull()
+    .default(sql`array_fill(0, array[61])`),
   /** Those of them that only tried whether this key knows a request that is another's. */
   trialSlots: integer('trial_slots')
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),
-  /** How often landing was refused a call in each of them: reconciling leaves it as many more. */
+  /** How often completing was refused a call in each of them: submitting leaves it as many. */
   missedSlots: integer('missed_slots')
+    .array()
+    .notNull()
+    .default(sql`array_fill(0, array[61])`),
+  /** How often submitting was: completing leaves it as many. */
+  missedSubmitSlots: integer('missed_submit_slots')
     .array()
     .notNull()
     .default(sql`array_fill(0, array[61])`),

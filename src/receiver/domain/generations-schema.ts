@@ -1,4 +1,4 @@
-import { index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import { boolean, index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /**
@@ -26,7 +26,9 @@ export const generations = mediadock.table(
     attempts: integer('attempts').notNull().default(0),
     /** The first attempt that the provider may have taken without our having heard of it. */
     inDoubtFrom: integer('in_doubt_from'),
-    /** The provider's last answer that was not a success, or why there was none. */
+    /** Whether a caller was answered 202: then its end is a change of the feed. */
+    promised: boolean('promised').notNull().default(false),
+    /** The provider's last answer that was not a success (ours where the submit was given up), or why there was none. */
     answerStatus: smallint('answer_status'),
     answer: jsonb('answer'),
     lastError: text('last_error'),

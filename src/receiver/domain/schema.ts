@@ -15,26 +15,7 @@ import {
 } from '../../runtime/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
-
-/**
- * What a poll of a request came to: its `result`, that it is `running`, `not_found` (`lost` after a day of that; `not_found_yet`
- * while a key that could know it was not tried), no usable answer (`unreachable`, `invalid`, `unauthorized`, `rate_limited`), a
- * result that could not be written (`landing_failed`), or that the poll was put off (`postponed`). The detail says more.
- */
-export const pollOutcomes = [
-  'result',
-  'running',
-  'not_found',
-  'not_found_yet',
-  'lost',
-  'unreachable',
-  'invalid',
-  'unauthorized',
-  'rate_limited',
-  'landing_failed',
-  'postponed',
-] as const
-export type PollOutcome = (typeof pollOutcomes)[number]
+import { pollOutcomes } from './poll-outcomes.ts'
 
 /**
  * The inbox's memory: one row per unique delivery, written before it is acknowledged and hardly ever
@@ -139,6 +120,8 @@ export const requests = mediadock.table(
     /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */
     signedSandbox: boolean('signed_sandbox'),
     metadata: jsonb('metadata'),
+    /** Of the submit that came through us. */
+    idempotencyKey: uuid('idempotency_key'),
     /** How many pictures the submit asked for, where it is known; a webhook tells of one only. */
     itemsWanted: smallint('items_wanted'),
     output: jsonb('output'),
@@ -190,6 +173,10 @@ export const requests = mediadock.table(
     index('requests_held_up')
       .on(sql`coalesce(key_name, '')`, table.polledAt)
       .where(sql`next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')`),
+    // The result of a submit that came through us.
+    index('requests_idempotency_key')
+      .on(table.idempotencyKey)
+      .where(sql`idempotency_key is not null`),
     // The lists, newest first, and retention.
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
     // The latest results; readers that catch up by landed_at.
@@ -244,7 +231,8 @@ export const results = mediadock.view('results', {
   keyName: text('key_name'),
   sandbox: boolean('sandbox'),
   metadata: jsonb('metadata'),
+  idempotencyKey: uuid('idempotency_key'),
 }).as(sql`
   select request_id, status, model, output, media_complete, cost, error_code, error_message,
-         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata
+         coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key
   from mediadock.requests`)

@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL, type StringChunk } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -21,35 +21,20 @@ export type Grant = { ok: true; health: KeyHealth } | { ok: false; reason: strin
 /**
  * What a call is for:
  * - `submitting` a generation
- * - `landing`: the full result, for a webhook that has just come
- * - `reconciling`: what no webhook brought, with the key that it belongs to
- * - `trying` whether this key knows a request that is taken for another key's
+ * - `completing`: the provider's result of a request, for a webhook that has just come or by the reconciler
+ * - `trying` whether this key knows a request that is taken for another key's; it counts as completing
  */
-export type Purpose = 'submitting' | 'landing' | 'reconciling' | 'trying'
+export type Purpose = 'submitting' | 'completing' | 'trying'
 
-/**
- * The one rule for who may spend what of a key's calls, in tenths of them:
- * whoever takes a call leaves that much over. Submits may take all, and a fifth is
- * theirs alone; a further tenth is landing's. Whoever holds one secret can name
- * requests that no key knows, and must not spend the calls of all keys with it.
- */
-const submittingTenths = 2
-const landingTenths = 1
+/** A generation takes two calls. Completing has the larger share, so that it catches up while submits never cease. */
+const submittingTenths = 4
+/** The holder of one secret can name requests that no key knows, and must not spend the calls of all keys with them. */
 const tryingTenths = 1
 
-/**
- * How many calls a minute a key has made when it gives no more for this purpose:
- * at least one, and otherwise at least one less than for what goes before.
- */
-export function callsFor(purpose: Purpose, limitPerMinute: number): number {
-  const share = (tenths: number) => Math.ceil((limitPerMinute * tenths) / 10)
-  const leftOver: Record<Purpose, number> = {
-    submitting: 0,
-    landing: share(submittingTenths),
-    reconciling: share(submittingTenths) + share(landingTenths),
-    trying: share(submittingTenths) + share(landingTenths),
-  }
-  return Math.max(1, limitPerMinute - leftOver[purpose])
+/** The calls in any 60 s that submitting, or completing, can count on. At least one each. */
+export function shareFor(purpose: Purpose, limitPerMinute: number): number {
+  const submitting = Math.max(1, Math.floor((limitPerMinute * submittingTenths) / 10))
+  return purpose === 'submitting' ? submitting : Math.max(1, limitPerMinute - submitting)
 }
 
 function triesFor(limitPerMinute: number): number {
@@ -58,64 +43,79 @@ function triesFor(limitPerMinute: number): number {
 
 /** One slot more than a minute has seconds, so that no 60 s anywhere hold more than the limit. */
 const slotCount = 61
+const slots = sql.raw(String(slotCount))
+/** A tenth of the minute in which beyond its share a side makes a tenth of the calls: the rest of the other's stays at hand. */
+const paceSlots = 6
 /** As long as a call can take: while one finds out whether a key is accepted again, no other is made with it. */
 const probeSeconds = 10
+
+function paceFor(limitPerMinute: number): number {
+  return Math.max(1, Math.floor((limitPerMinute * paceSlots) / 60))
+}
 
 export type WantedCall = {
   keyName: string
   limitPerMinute: number
   purpose: Purpose
   now: Date
-  /** How many calls for landing were not even asked for since the last time, as there were none. */
-  missed?: number
 }
 
-type Slots = 'slots' | 'trial_slots' | 'missed_slots' | 'slots_until'
+type Part = SQL | StringChunk
+type Slots = 'slots' | 'submit_slots' | 'trial_slots' | 'missed_slots' | 'missed_submit_slots' | 'slots_until'
 type Answer = RowOf<typeof fetching.callBudgets, Slots | 'granted' | 'blocked_until' | 'blocked_reason' | 'refusals' | 'failing_since'>
 
 /**
- * Takes one call to the provider, if there is one. The budget is one row per key, shared by
- * all replicas, and a strict bound over any 60 s: the calls of each second, the
- * newest first, and beside them those that were tries. What landing was refused in that minute
- * the reconciler leaves over besides: new results come first. Of a key that was refused
- * only one call is given until that has its answer. One statement ages, counts, decides and remembers.
+ * Takes one call to the provider, if there is one. The budget is one row per key, shared by all
+ * replicas, and a strict bound over any 60 s. One rule shares it between submitting and completing:
+ *
+ * - Each side has its share (shareFor). Within it a side takes any call that is left.
+ * - Beyond it a side takes calls of the other side at an even pace, and leaves as many
+ *   as the other side was refused in the last minute.
+ *
+ * The row counts the calls of each second, the newest first, and which of them were submits and which
+ * were tries, and what either side was refused. Of a key that was refused by the provider only one
+ * call is given until that has its answer. One statement ages, counts, decides and remembers.
  */
 export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant> {
-  const { keyName, limitPerMinute, purpose, now, missed = 0 } = wanted
-  const slots = sql.raw(String(slotCount))
+  const { keyName, limitPerMinute, purpose, now } = wanted
   const at = sql`${now.toISOString()}::timestamptz`
   const second = sql`${Math.floor(now.getTime() / 1000)}::bigint`
+  const submits = sql`${purpose === 'submitting'}::boolean`
+  const completes = sql`${purpose === 'completing'}::boolean`
   const tries = sql`${purpose === 'trying'}::boolean`
-  const lands = sql`${purpose === 'landing'}::boolean`
-  const comesLast = sql`${purpose === 'reconciling' || purpose === 'trying'}::boolean`
+  const limit = sql`${limitPerMinute}::int`
   const rows = await db.execute<Answer>(sql`
-    insert into mediadock.call_budgets as b (${list(budget, 'key_name', 'slots', 'trial_slots', 'missed_slots', 'slots_until', 'granted')})
-    values (${keyName}, array[1] || array_fill(0, array[${slots} - 1]), array[${tries}::int] || array_fill(0, array[${slots} - 1]),
-      array[${missed}::int] || array_fill(0, array[${slots} - 1]), ${second}, true)
-    on conflict (key_name) do update set (slots, trial_slots, missed_slots, slots_until, granted, blocked_until, blocked_reason) = (
-      select array[aged[1] + granted::int] || aged[2:], array[tried[1] + (granted and ${tries})::int] || tried[2:],
-             array[missed[1] + ${missed}::int + (${lands} and not granted)::int] || missed[2:], until, granted,
+    insert into mediadock.call_budgets as b (${list(budget, 'key_name', 'slots', 'submit_slots', 'trial_slots', 'slots_until', 'granted')})
+    values (${keyName}, ${firstSlot(sql`1`)}, ${firstSlot(sql`${submits}::int`)}, ${firstSlot(sql`${tries}::int`)}, ${second}, true)
+    on conflict (key_name) do update
+    set (slots, submit_slots, trial_slots, missed_slots, missed_submit_slots, slots_until, granted, blocked_until, blocked_reason) = (
+      select ${counting(sql`calls`, sql`granted`)}, ${counting(sql`submits`, sql`granted and ${submits}`)}, ${counting(sql`tried`, sql`granted and ${tries}`)},
+             ${counting(sql`missed`, sql`not granted and not blocked and ${completes}`)}, ${counting(sql`missed_submits`, sql`not granted and not blocked and ${submits}`)},
+             until, granted,
              case when granted and ${b.refusals} > 0 then ${at} + make_interval(secs => ${probeSeconds}) else ${b.blocked_until} end,
              case when granted and ${b.refusals} > 0 then 'unauthorized' else ${b.blocked_reason} end
       from (
-        select aged, tried, missed, until,
-               (select sum(calls) from unnest(aged) calls) + case when ${comesLast} then (select sum(calls) from unnest(missed) calls) + ${missed}::int else 0 end
-                   < ${callsFor(purpose, limitPerMinute)}::int
-                 and (not ${tries} or (select sum(calls) from unnest(tried) calls) < ${triesFor(limitPerMinute)}::int)
-                 and coalesce(${b.blocked_until} <= ${at}, true) as granted
+        select *, not blocked and total < ${limit}
+            and (own < ${shareFor(purpose, limitPerMinute)}::int or (total + missed_by_other < ${limit} and own_lately < ${paceFor(limitPerMinute)}::int))
+            and (not ${tries} or ${sum(sql`tried`)} < ${triesFor(limitPerMinute)}::int) as granted
         from (
-          select until, array_fill(0, array[shift]) || ${b.slots}[1:${slots} - shift] as aged,
-                 array_fill(0, array[shift]) || ${b.trial_slots}[1:${slots} - shift] as tried,
-                 array_fill(0, array[shift]) || ${b.missed_slots}[1:${slots} - shift] as missed
+          select *, coalesce(${b.blocked_until} > ${at}, false) as blocked, ${sum(sql`calls`)} as total,
+                 ${ownCalls(submits, slotCount)} as own, ${ownCalls(submits, paceSlots)} as own_lately,
+                 case when ${submits} then ${sum(sql`missed`)} else ${sum(sql`missed_submits`)} end as missed_by_other
           from (
-            -- A clock a little behind another replica's counts into the newest slot; one that
-            -- was put back for good takes all slots as the minute before its new time.
-            select case when ${second} < ${b.slots_until} - ${slots} then ${second} else greatest(${b.slots_until}, ${second}) end as until,
-                   greatest(least(${second} - ${b.slots_until}, ${slots}), 0)::int as shift
-          ) s
-        ) a
+            select until, ${aged(b.slots)} as calls, ${aged(b.submit_slots)} as submits, ${aged(b.trial_slots)} as tried,
+                   ${aged(b.missed_slots)} as missed, ${aged(b.missed_submit_slots)} as missed_submits
+            from (
+              -- A clock a little behind another replica's counts into the newest slot; one that
+              -- was put back for good takes all slots as the minute before its new time.
+              select case when ${second} < ${b.slots_until} - ${slots} then ${second} else greatest(${b.slots_until}, ${second}) end as until,
+                     greatest(least(${second} - ${b.slots_until}, ${slots}), 0)::int as shift
+            ) s
+          ) a
+        ) c
       ) d)
-    returning ${list(budget, 'granted', 'slots', 'trial_slots', 'missed_slots', 'slots_until', 'blocked_until', 'blocked_reason', 'refusals', 'failing_since')}`)
+    returning ${list(budget, 'granted', 'slots', 'submit_slots', 'trial_slots', 'missed_slots', 'missed_submit_slots', 'slots_until')},
+      ${list(budget, 'blocked_until', 'blocked_reason', 'refusals', 'failing_since')}`)
   const answer = one(rows, `taking a call with the key ${keyName}`)
   if (answer.granted) return { ok: true, health: { refusals: answer.refusals, failing: answer.failing_since !== null } }
   const blockedUntil = answer.blocked_until === null ? undefined : new Date(answer.blocked_until)
@@ -123,29 +123,55 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
   return { ok: false, reason: 'quota', retryAt: freeAt(answer, wanted) }
 }
 
+/** A minute in which nothing was counted but `count` in its newest second. */
+function firstSlot(count: Part): SQL {
+  return sql`array[${count}] || array_fill(0, array[${slots} - 1])`
+}
+
+/** The same seconds, `shift` of them later. */
+function aged(counted: Part): SQL {
+  return sql`array_fill(0, array[shift]) || ${counted}[1:${slots} - shift]`
+}
+
+/** One more in the newest second, where `isCounted`. */
+function counting(counted: SQL, isCounted: SQL): SQL {
+  return sql`array[${counted}[1] + (${isCounted})::int] || ${counted}[2:]`
+}
+
+function sum(counted: SQL): SQL {
+  return sql`(select sum(n) from unnest(${counted}) n)`
+}
+
+/** Of the side that wants a call, in the newest `seconds`. */
+function ownCalls(submits: SQL, seconds: number): SQL {
+  const newest = sql.raw(`[1:${seconds}]`)
+  return sql`case when ${submits} then ${sum(sql`submits${newest}`)} else ${sum(sql`calls${newest}`)} - ${sum(sql`submits${newest}`)} end`
+}
+
 /** When there is a call for this purpose again, if nobody takes one before: once enough of the oldest calls are a minute ago. */
-function freeAt(
-  { slots, trial_slots, missed_slots, slots_until }: Pick<Answer, Slots>,
-  { purpose, limitPerMinute, now }: WantedCall,
-): Date {
-  const comesLast = purpose === 'reconciling' || purpose === 'trying'
-  const spent = slots.map((calls, at) => calls + (comesLast ? (missed_slots[at] ?? 0) : 0))
+function freeAt(answer: Pick<Answer, Slots>, { purpose, limitPerMinute, now }: WantedCall): Date {
+  const { slots: calls, submit_slots: submits } = answer
+  const own = purpose === 'submitting' ? submits : calls.map((count, at) => count - (submits[at] ?? 0))
+  const missed = purpose === 'submitting' ? answer.missed_slots : answer.missed_submit_slots
+  const left = calls.map((count, at) => count + (missed[at] ?? 0))
+  const withinShare = Math.max(secondBelow(calls, limitPerMinute), secondBelow(own, shareFor(purpose, limitPerMinute)))
+  const beyondShare = Math.max(secondBelow(left, limitPerMinute), secondBelow(own.slice(0, paceSlots), paceFor(limitPerMinute)))
   const seconds = Math.max(
-    secondBelow(spent, callsFor(purpose, limitPerMinute)),
-    purpose === 'trying' ? secondBelow(trial_slots, triesFor(limitPerMinute)) : 0,
+    Math.min(withinShare, beyondShare),
+    purpose === 'trying' ? secondBelow(answer.trial_slots, triesFor(limitPerMinute)) : 0,
   )
-  return new Date(Math.max(now.getTime() + 1, (Number(slots_until) + seconds) * 1000))
+  return new Date(Math.max(now.getTime() + 1, (Number(answer.slots_until) + seconds) * 1000))
 }
 
 /** In how many seconds after the newest slot's the sum of those that are left is below the limit. */
-function secondBelow(slots: readonly number[], limit: number): number {
-  let left = slots.reduce((sum, calls) => sum + calls, 0)
+function secondBelow(counted: readonly number[], limit: number): number {
+  let left = counted.reduce((total, count) => total + count, 0)
   if (left < limit) return 0
-  for (const [age, calls] of [...slots.entries()].toReversed()) {
-    left -= calls
-    if (left < limit) return slotCount - age
+  for (const [age, count] of [...counted.entries()].toReversed()) {
+    left -= count
+    if (left < limit) return counted.length - age
   }
-  return slotCount
+  return counted.length
 }
 
 /** No call with this key before `until`: the provider demanded a pause, or refused the key. The later end stays. */
@@ -158,27 +184,38 @@ export async function blockCalls(db: Database, block: { keyName: string; until: 
 export type CallBudget = {
   /** Calls in the minute that ends now. */
   calls: number
+  /** Those of them that were submits. */
+  submits: number
   blockedUntil: Date | undefined
   blockedReason: string | undefined
 }
 
+type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & Pick<CallBudget, 'calls' | 'submits'>
+
 /** How much of its budget each key has spent, and whether it rests. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
   const oldest = Math.floor(now.getTime() / 1000) - slotCount
-  const rows = await db.execute<RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & { used: number }>(sql`
-    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, coalesce((
-      select sum(calls) from unnest(${budget.slots}) with ordinality as s(calls, i) where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int as used
+  const lately = (counted: StringChunk) => sql`coalesce((
+      select sum(n) from unnest(${counted}) with ordinality as s(n, i) where ${budget.slots_until} - (i - 1) > ${oldest}::bigint), 0)::int`
+  const rows = await db.execute<BudgetRow>(sql`
+    select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
     from mediadock.call_budgets`)
   return new Map(
-    answered(rows, 'reading the budgets of calls').map(({ key_name, used, blocked_until, blocked_reason }) => [
+    answered(rows, 'reading the budgets of calls').map(({ key_name, calls, submits, blocked_until, blocked_reason }) => [
       key_name,
       {
-        calls: used,
+        calls,
+        submits,
         blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
         blockedReason: blocked_reason ?? undefined,
       },
     ]),
   )
+}
+
+/** How many calls a minute completing gets of a key for as long as submitting wants no more than in the last minute. */
+export function completionsPerMinute(limitPerMinute: number, budget: CallBudget | undefined): number {
+  return Math.max(shareFor('completing', limitPerMinute), limitPerMinute - (budget?.submits ?? 0))
 }
 
 /** Calls that each key has left in the minute that ends now. */

@@ -10,7 +10,7 @@ export type FetcherDeps = CallDeps & { keys: () => Keys }
 /** The answer, and the key that it was given to. */
 export type Fetched = { answer: ResultAnswer; keyName: string | undefined }
 
-/** Which request, with which keys, and out of whose share of their calls. */
+/** A request, with what decides which keys are tried. */
 export type ResultLookup = {
   requestId: string
   /** The key that the request was tracked, or its webhook signed, with. */
@@ -120,13 +120,13 @@ function candidates(
   const first = usable.find((key) => key.name === keyName)
   const standIn = usable.find((key) => key.name === standIns.get(keyName ?? ''))
   const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, by: purpose, isOwn: true, isStandIn: key === standIn && key !== first }] : [],
+    key ? [{ key, by: 'completing', isOwn: true, isStandIn: key === standIn && key !== first }] : [],
   )
   const others = usable.filter((key) => key !== first && key !== standIn && (purpose === 'reconciling' || isOwn(key)))
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn = others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Where nobody named a key, no key is another's.
-  const by: Purpose = keyName === undefined ? purpose : 'trying'
+  const by: Purpose = keyName === undefined ? 'completing' : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
 }

@@ -132,7 +132,6 @@ async function takeRemembered(deps: CallDeps, { key, purpose, spent }: Take): Pr
     limitPerMinute: deps.fetchRatePerMinute,
     purpose,
     now,
-    missed: spent.takeMissed(key.name),
   })
   if (!grant.ok) spent.remember(key.name, purpose, grant, now)
   return grant

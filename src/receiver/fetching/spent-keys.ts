@@ -11,31 +11,21 @@ export type SpentKeys = {
   remember: (keyName: string, purpose: Purpose, refused: Refused, now: Date) => void
   /** The key was answered: nothing that is remembered of it holds any more. */
   forget: (keyName: string) => void
-  /** How many calls for landing were found in memory since this was asked last. */
-  takeMissed: (keyName: string) => number
 }
 
-/** Which keys gave no call, so that a flood of pictures does not ask Postgres once each only to be refused. */
+/** The keys that gave no call. A flood of pictures does not ask Postgres once for each, only to be refused. */
 export function createSpentKeys(): SpentKeys {
   const refusals = new Map<string, Map<Purpose, Refused & { until: number }>>()
-  const missed = new Map<string, number>()
   return {
     find: (keyName, purpose, now) => {
       const refused = refusals.get(keyName)?.get(purpose)
       const leftMs = (refused?.until ?? 0) - now.getTime()
-      if (!refused || leftMs <= 0 || leftMs > maxMemoryMs) return undefined
-      if (purpose === 'landing' && refused.reason === 'quota') missed.set(keyName, (missed.get(keyName) ?? 0) + 1)
-      return refused
+      return leftMs <= 0 || leftMs > maxMemoryMs ? undefined : refused
     },
     remember: (keyName, purpose, refused, now) => {
       const of = refusals.get(keyName) ?? new Map()
       refusals.set(keyName, of.set(purpose, { ...refused, until: Math.min(refused.retryAt.getTime(), now.getTime() + maxMemoryMs) }))
     },
     forget: (keyName) => refusals.delete(keyName),
-    takeMissed: (keyName) => {
-      const count = missed.get(keyName) ?? 0
-      missed.delete(keyName)
-      return count
-    },
   }
 }

@@ -83,7 +83,14 @@ export const backlogSchema = z
       .meta({ description: 'Requests that are to be polled now; counted up to 10,000 a key, and twice that with what may wait.' }),
     minutes: z.int().meta({ description: 'How long that takes within the budget of the keys; at least, where due_capped is true.' }),
     incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet; counted likewise.' }),
-    per_minute: z.int().meta({ description: 'How many results can be completed in a minute within the budget of all keys.' }),
+    per_minute: z.int().meta({
+      description:
+        'How many results can be completed in a minute within the budget of all keys, beside as many submits as in the last minute.',
+    }),
+    complete_by: z.iso.datetime().nullable().meta({
+      description:
+        'When all of them will be complete at that pace; the earliest such time where incomplete_capped is true. Null where none is incomplete.',
+    }),
     due_capped: z.boolean().meta({ description: 'Whether more are due than were counted.' }),
     incomplete_capped: z.boolean().meta({ description: 'Whether more are incomplete than were counted.' }),
   })

@@ -5,7 +5,7 @@ import type { Executor } from '../../runtime/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { callsFor } from '../fetching/call-budget.ts'
+import { callBudgets, completionsPerMinute, type CallBudget } from '../fetching/call-budget.ts'
 import { isDue, isHeldUp, isIncomplete, isNeverPolled, isOfLine, mayWait, strangers, type StuckAfter } from './due.ts'
 
 const b = columnsOf(fetching.callBudgets, 'b')
@@ -18,8 +18,10 @@ export type Backlog = {
   minutes: number
   /** Results that are behind: landed, and not complete yet. */
   incomplete: number
-  /** How many of them can be completed in a minute within the budget of the keys, if landing needs no more than its share. */
+  /** How many results can be completed in a minute within the budget of the keys, beside the submits of the last minute. */
   per_minute: number
+  /** When all incomplete results will be complete at that pace, or the earliest time of it where incomplete_capped; null where none is. */
+  complete_by: string | null
   /** Whether more are due, or incomplete, than were counted. */
   due_capped: boolean
   incomplete_capped: boolean
@@ -75,17 +77,44 @@ export async function readBacklog(tx: Executor, { now, stuckAfterSeconds, fetchR
     ...answered(neverPolled, 'reading what was never polled'),
     ...answered(heldUp, 'reading what was held up'),
   ]
-  const callsPerMinute = callsFor('reconciling', fetchRatePerMinute)
-  const byLine = [...Map.groupBy(due, (one) => one.key_name).values()].map((ofLine) => sum(ofLine.map((one) => upTo(one.due))))
+  const budgets = await callBudgets(tx, now)
+  const perMinute = (keyName: string) => completionsPerMinute(fetchRatePerMinute, budgets.get(keyName))
+  const dueByLine = sumByLine(due, ({ due: counted }) => counted)
+  const incompleteByLine = sumByLine(scheduled, ({ incomplete }) => incomplete)
+  const incomplete = sum([...incompleteByLine.values()])
+  const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
   return {
-    due: sum(byLine),
+    due: sum([...dueByLine.values()]),
     // Each key spends its own budget, so the longest line decides.
-    minutes: Math.ceil(Math.max(0, ...byLine) / callsPerMinute),
-    incomplete: sum(scheduled.map((one) => upTo(one.incomplete))),
-    per_minute: keys.all.filter((key) => !key.retired && key.apiKey !== undefined).length * callsPerMinute,
+    minutes: Math.ceil(Math.max(0, ...[...dueByLine].map(([line, count]) => count / perMinute(line)))),
+    incomplete,
+    per_minute: sum(usable.map(({ name }) => perMinute(name))),
+    complete_by: incomplete === 0 ? null : completeBy({ incompleteByLine, perMinute, budgets, now }),
     due_capped: due.some((one) => one.due > maxCounted),
     incomplete_capped: scheduled.some((one) => one.incomplete > maxCounted),
   }
+}
+
+type Pace = {
+  incompleteByLine: ReadonlyMap<string, number>
+  perMinute: (keyName: string) => number
+  budgets: ReadonlyMap<string, CallBudget>
+  now: Date
+}
+
+/** When the line that takes longest ends. A key that rests begins after its rest. */
+function completeBy({ incompleteByLine, perMinute, budgets, now }: Pace): string {
+  const ends = [...incompleteByLine].flatMap(([line, count]) => {
+    if (count === 0) return []
+    const begins = Math.max(now.getTime(), budgets.get(line)?.blockedUntil?.getTime() ?? 0)
+    return [begins + Math.ceil((count * 60) / perMinute(line)) * 1000]
+  })
+  return new Date(Math.max(...ends)).toISOString()
+}
+
+function sumByLine<Row extends { key_name: string }>(rows: readonly Row[], countOf: (row: Row) => number): Map<string, number> {
+  const lines = Map.groupBy(rows, ({ key_name }) => key_name)
+  return new Map([...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => upTo(countOf(row))))]))
 }
 
 /** One more shows that there are more. */

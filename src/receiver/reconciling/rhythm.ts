@@ -1,8 +1,8 @@
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
+import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
-import type { PollOutcome } from '../domain/schema.ts'
 import { firstCompletionMs } from '../landing/landing.ts'
 
 const requests = columnsOf(schema.requests)

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -142,17 +143,30 @@ describe('the reconciler', () => {
   it('tells how long the backlog takes, by the budget of the keys', async () => {
     const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 10 } })
     for (let n = 0; n < 17; n += 1) await track(randomUUID())
+    // What tests before have submitted.
+    await database.sql`truncate mediadock.call_budgets`
     expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toEqual({
       due: 17,
-      minutes: 3,
+      minutes: 2,
       incomplete: 0,
-      per_minute: 14,
+      per_minute: 20,
+      complete_by: null,
       due_capped: false,
       incomplete_capped: false,
     })
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
       select gen_random_uuid(), 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute' from generate_series(1, 3)`
-    expect((await call(narrow, 'GET /api/reconciler')).json.backlog).toMatchObject({ due: 17, incomplete: 3 })
+    const before = Date.now()
+    const { backlog } = (await call(narrow, 'GET /api/stats')).json
+    expect(backlog).toMatchObject({ due: 17, incomplete: 3 })
+    // Three at ten a minute.
+    expect(Math.abs(Date.parse(backlog.complete_by) - before - 18_000)).toBeLessThan(3000)
+    // While submits want all that is theirs, completing gets its share: three at six a minute.
+    for (let n = 0; n < 4; n += 1)
+      await takeCall(narrow.deps.db, { keyName: 'live', limitPerMinute: 10, purpose: 'submitting', now: new Date() })
+    const beside = (await call(narrow, 'GET /api/stats')).json.backlog
+    expect(beside.per_minute).toBe(16)
+    expect(Math.abs(Date.parse(beside.complete_by) - Date.now() - 30_000)).toBeLessThan(3000)
     await narrow.stop()
   })
 })

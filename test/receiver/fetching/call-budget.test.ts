@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { blockCalls, callsFor, remainingCalls, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
+import { blockCalls, remainingCalls, shareFor, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
 import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
@@ -27,7 +27,8 @@ async function granted(
 }
 
 it('grants exactly the limit to many that ask at once', async () => {
-  const wanted = await Promise.all(Array.from({ length: 40 }, () => granted('crowd', 0, { limit: 7 })))
+  const purposeOf = (n: number) => (n % 2 === 0 ? 'submitting' : 'completing')
+  const wanted = await Promise.all(Array.from({ length: 40 }, (_, n) => granted('crowd', 0, { limit: 7, purpose: purposeOf(n) })))
   expect(wanted.filter(Boolean)).toHaveLength(7)
 })
 
@@ -40,75 +41,122 @@ it('never grants more than the limit in any 60 s, and all of it over time', asyn
   expect(grants.length).toBeGreaterThanOrEqual(20)
 })
 
-/** How many of so many calls are granted within one second. */
-async function grants(keyName: string, purpose: Purpose, tries: number): Promise<number> {
+/** How many of up to so many calls are granted within one second. Asking stops with the first refusal, as the processes do. */
+async function grants(keyName: string, purpose: Purpose, most: number, seconds = 0): Promise<number> {
   let count = 0
-  for (let n = 0; n < tries; n += 1) if (await granted(keyName, 0, { limit: 100, purpose })) count += 1
+  while (count < most && (await granted(keyName, seconds, { limit: 100, purpose }))) count += 1
   return count
 }
 
-it('leaves a fifth to submits, of the rest something to landing, and gives a tenth to tries at most', async () => {
-  expect(await grants('shares', 'trying', 50)).toBe(10)
-  expect(await grants('shares', 'reconciling', 100)).toBe(60)
-  expect(await grants('shares', 'landing', 100)).toBe(10)
-  expect(await grants('shares', 'submitting', 100)).toBe(20)
-  expect(await granted('shares', 61, { limit: 100, purpose: 'trying' })).toBe(true)
+function everyThirdSecond(from: number, until: number): number[] {
+  return Array.from({ length: Math.ceil((until - from) / 3) }, (_, n) => from + n * 3)
+}
+
+it.each([
+  ['submitting', 'completing', 40, 60],
+  ['completing', 'submitting', 60, 40],
+] as const)('%s at once takes its share, and leaves %s all of the other', async (first, other, share, rest) => {
+  expect(await grants(`burst of ${first}`, first, 100)).toBe(share)
+  expect(await grants(`burst of ${first}`, other, 100)).toBe(rest)
 })
 
-it('gives tries nothing that reconciling may not take either', async () => {
-  expect(await grants('late', 'reconciling', 100)).toBe(70)
-  expect(await grants('late', 'trying', 1)).toBe(0)
-})
-
-it('leaves every purpose at least one call, however small the limit', () => {
-  for (const purpose of ['submitting', 'landing', 'reconciling', 'trying'] as const) expect(callsFor(purpose, 1)).toBe(1)
-})
-
-it('leaves something to submits and to landing at small rates too', () => {
-  const shares = (limit: number) => (['submitting', 'landing', 'reconciling', 'trying'] as const).map((purpose) => callsFor(purpose, limit))
-  expect(shares(100)).toEqual([100, 80, 70, 70])
-  expect(shares(10)).toEqual([10, 8, 7, 7])
-  expect(shares(5)).toEqual([5, 4, 3, 3])
-  expect(shares(3)).toEqual([3, 2, 1, 1])
-  expect(shares(2)).toEqual([2, 1, 1, 1])
-})
-
-it('leaves landing what it was refused in the last minute, so that a backlog does not spend the next one before it', async () => {
-  const take = async (seconds: number, purpose: Purpose, tries: number) => {
+it.each(['submitting', 'completing'] as const)(
+  '%s is lent what the other leaves idle, at an even pace, up to the limit',
+  async (purpose) => {
     let count = 0
-    for (let n = 0; n < tries; n += 1) if (await granted('new first', seconds, { limit: 100, purpose })) count += 1
-    return count
-  }
-  expect(await take(0, 'reconciling', 100)).toBe(70)
-  expect(await take(30, 'landing', 50)).toBe(10)
-  // The 70 are a minute ago; 10 are not, and 40 were refused.
-  expect(await take(61, 'reconciling', 100)).toBe(20)
-  expect(await take(62, 'landing', 60)).toBe(50)
-  // What was refused in vain is forgotten with its minute.
-  expect(await take(200, 'reconciling', 100)).toBe(70)
-})
+    for (const second of everyThirdSecond(0, 60)) count += await grants(`alone ${purpose}`, purpose, 100, second)
+    expect(count).toBe(100)
+  },
+)
 
-it('counts what landing found in memory to be refused', async () => {
-  await takeCall(pool.db, { keyName: 'missed', limitPerMinute: 100, purpose: 'landing', now: at(0), missed: 25 })
-  await takeCall(pool.db, { keyName: 'missed', limitPerMinute: 100, purpose: 'landing', now: at(1), missed: 25 })
+it.each([
+  ['submitting', 'completing', 60],
+  ['completing', 'submitting', 40],
+] as const)('%s without end gives %s its whole share back within a minute', async (busy, other, share) => {
+  const keyName = `back to ${other}`
+  for (const second of everyThirdSecond(0, 60)) await grants(keyName, busy, 100, second)
   let count = 0
-  while (await granted('missed', 2, { limit: 100, purpose: 'reconciling' })) count += 1
-  expect(count).toBe(70 - 50 - 2)
+  for (const second of everyThirdSecond(60, 180)) {
+    await grants(keyName, busy, 100, second)
+    const got = await grants(keyName, other, 100, second)
+    if (second >= 120) count += got
+  }
+  expect(count).toBe(share)
 })
 
-it.each<[Purpose, number, number]>([
-  ['submitting', 5, 61],
-  ['landing', 4, 61],
-  ['trying', 1, 66],
-])('tells to the second when there is a call for %s again', async (purpose, spent, freeAt) => {
-  const keyName = `free for ${purpose}`
-  for (let n = 0; n < spent - (purpose === 'trying' ? 1 : 0); n += 1) await granted(keyName, n)
-  if (purpose === 'trying') await granted(keyName, 5, { purpose })
+it('completes at least as fast as it submits, while both want more than there is', async () => {
+  const counts = { submitting: 0, completing: 0 }
+  for (const second of everyThirdSecond(0, 183)) {
+    for (const purpose of ['submitting', 'completing'] as const) {
+      const count = await grants('both', purpose, 100, second)
+      if (second >= 61) counts[purpose] += count
+    }
+  }
+  expect(counts).toEqual({ completing: 120, submitting: 80 })
+})
+
+it('gives tries a tenth at most, and nothing that completing may not take', async () => {
+  expect(await grants('tries', 'trying', 50)).toBe(10)
+  expect(await grants('tries', 'completing', 100)).toBe(50)
+  expect(await grants('tries', 'trying', 1)).toBe(0)
+  expect(await grants('tries', 'submitting', 100)).toBe(40)
+  expect(await grants('tries', 'trying', 1, 61)).toBe(1)
+})
+
+it('leaves either side at least one call, however small the limit', () => {
+  const shares = (limit: number) => [shareFor('submitting', limit), shareFor('completing', limit)]
+  expect([1, 2, 3, 5, 10, 100].map(shares)).toEqual([
+    [1, 1],
+    [1, 1],
+    [1, 2],
+    [2, 3],
+    [4, 6],
+    [40, 60],
+  ])
+})
+
+it.each<[why: string, Purpose, spent: [seconds: number, Purpose, calls: number][], asked: number, freeAt: number]>([
+  [
+    'the limit is spent',
+    'submitting',
+    [
+      [0, 'completing', 6],
+      [1, 'submitting', 4],
+    ],
+    10,
+    61,
+  ],
+  [
+    'the limit is spent',
+    'completing',
+    [
+      [0, 'submitting', 4],
+      [1, 'completing', 6],
+    ],
+    10,
+    61,
+  ],
+  ['its share is, at once', 'submitting', [[0, 'submitting', 4]], 1, 6],
+  [
+    'its share is, and the other side was refused',
+    'completing',
+    [
+      [0, 'completing', 6],
+      [7, 'completing', 1],
+      [8, 'submitting', 4],
+    ],
+    14,
+    61,
+  ],
+  ['its tries are', 'trying', [[5, 'trying', 1]], 10, 66],
+])('%s: tells to the second when there is a call for %s again', async (why, purpose, spent, asked, freeAt) => {
+  const keyName = `${why}: ${purpose}`
+  const take = (now: Date, by = purpose) => takeCall(pool.db, { keyName, limitPerMinute: 10, purpose: by, now })
+  for (const [seconds, by, calls] of spent) for (let n = 0; n < calls; n += 1) await take(at(seconds), by)
   const second = (seconds: number) => new Date(Math.floor(start / 1000) * 1000 + seconds * 1000)
-  const refused = await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: at(10) })
-  expect(refused).toEqual({ ok: false, reason: 'quota', retryAt: second(freeAt) })
-  expect((await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: new Date(second(freeAt).getTime() - 1) })).ok).toBe(false)
-  expect((await takeCall(pool.db, { keyName, limitPerMinute: 5, purpose, now: second(freeAt) })).ok).toBe(true)
+  expect(await take(at(asked))).toEqual({ ok: false, reason: 'quota', retryAt: second(freeAt) })
+  expect((await take(new Date(second(freeAt).getTime() - 1))).ok).toBe(false)
+  expect((await take(second(freeAt))).ok).toBe(true)
 })
 
 it('counts a replica whose clock is behind, and recovers from a clock that was put back', async () => {

@@ -14,7 +14,7 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     const { db, close } = createPool({ url, max: 8 })
     onTestFinished(close)
     const keyName = `key ${randomUUID()}`
-    const take = (seconds: number) => takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'reconciling', now: at(seconds) })
+    const take = (seconds: number) => takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'completing', now: at(seconds) })
     const granted = async (seconds: number): Promise<KeyHealth> => {
       const grant = await take(seconds)
       if (!grant.ok) throw new Error(`no call: ${grant.reason}`)

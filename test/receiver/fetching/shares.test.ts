@@ -26,16 +26,7 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     stand.answer((id, req, res) => {
       const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
       if (req.method === 'POST') {
-        const url = 'https://api.test/v1/requests/x'
-        return json(res, 200, {
-          request_id: randomUUID(),
-          status: 'IN_QUEUE',
-          queue_position: 0,
-          status_url: url,
-          response_url: url,
-          cancel_url: url,
-          cost: 4,
-        })
+        return json(res, 200, submittedAs(randomUUID()))
       }
       return isB && id === real.requestId
         ? json(res, 200, imageResult(id, 2))
@@ -65,15 +56,35 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     expect(performance.now() - started).toBeLessThan(3000)
   })
 
-  it('spends at most four fifths of its own calls on landing, and still submits', async () => {
+  it('spends no more than the share of completing on webhooks that come at once, and still submits', async () => {
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
     onTestFinished(stop)
     for (let n = 0; n < 20; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
-    expect(stand.calls).toHaveLength(8)
+    expect(stand.calls).toHaveLength(6)
     const { body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
     // The stand knows no models: what counts is that it was called.
     expect(body).toMatchObject({ error: { code: 'not_found' } })
   })
+
+  it('submits far more than it has calls for, and what lands meanwhile is completed at once', async () => {
+    const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
+    onTestFinished(stop)
+    stand.answer((id, req, res) => (req.method === 'POST' ? json(res, 200, submittedAs(randomUUID())) : json(res, 200, imageResult(id))))
+    for (let n = 0; n < 12; n += 1) await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
+    const landed = [okImage(), okImage(), okImage(), okImage()]
+    for (const { body } of landed) await deliver(receiver.webhookUrl, body, { secret: teamA.signing_secret })
+    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === landed.length)
+    expect(await database.sql`select media_complete from mediadock.results where landed_at is not null and not media_complete`).toEqual([])
+    expect(stand.calls).toHaveLength(8)
+  })
 })
+
+/** The answer to a submit. */
+function submittedAs(requestId: string) {
+  const url = 'https://api.test/v1/requests/x'
+  const links = { status_url: url, response_url: url, cancel_url: url }
+  return { request_id: requestId, status: 'IN_QUEUE', queue_position: 0, ...links, cost: 4 }
+}

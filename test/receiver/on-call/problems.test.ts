@@ -15,7 +15,7 @@ const calm: Numbers = {
     silent: false,
     silent_after_seconds: 300,
     last_run: null,
-    backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 70, due_capped: false, incomplete_capped: false },
+    backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 100, complete_by: null, due_capped: false, incomplete_capped: false },
   },
   keys: [],
   giveUps: [],

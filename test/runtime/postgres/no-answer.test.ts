@@ -81,7 +81,7 @@ it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
   ],
   [
     'a call to the provider is not "the quota is spent"',
-    (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'landing', now }),
+    (db) => takeCall(db, { keyName: 'live', limitPerMinute: 1, purpose: 'completing', now }),
   ],
   ['tracking is not "known already"', (db) => trackRequest(db, { request_id: id }, { environment: 'live', keyNames: [], now })],
   [

@@ -61,7 +61,7 @@ const run = {
   duration_ms: 88,
 } satisfies ReconcileRunRow
 
-const backlog = { due: 0, minutes: 0, incomplete: 0, per_minute: 70, due_capped: false, incomplete_capped: false }
+const backlog = { due: 0, minutes: 0, incomplete: 0, per_minute: 100, complete_by: null, due_capped: false, incomplete_capped: false }
 
 const reconciler = { silent: false, silent_after_seconds: null, last_run: run, last_working_run: run, backlog } satisfies ReconcilerState
 
