@@ -2,10 +2,12 @@
  * A change of a result, beside the row of `results` and the media as they were when it was read.
  * In words of its own: who imports it needs none of our packages. A test holds it against what the API gives.
  */
-export type ResultChange = {
+export type ReadableChange = {
   /** Its place in the feed. */
   position: number
   request_id: string
+  /** Of the submit, where it came through mediadock. */
+  idempotency_key: string | null
   /** What the change came to. */
   status: 'COMPLETED' | 'FAILED' | 'CANCELED'
   media_complete: boolean
@@ -15,6 +17,25 @@ export type ResultChange = {
   /** Its media as they are now. */
   media: ResultMedia[]
 }
+
+/** A submit that mediadock had answered 202, and that the provider then refused, or that was given up: it has no result. */
+export type RefusedSubmit = {
+  position: number
+  request_id: null
+  idempotency_key: string
+  status: 'REFUSED'
+  media_complete: boolean
+  changed_at: string
+  /** The provider's, or `submit_expired`; null where the submit was sent again since. */
+  error: { code: string; message: string } | null
+  /** What the service gave that submitted it. */
+  metadata: unknown
+  result: null
+  media: ResultMedia[]
+}
+
+/** What the feed consists of; `status` tells one from the other. */
+export type ResultChange = ReadableChange | RefusedSubmit
 
 type ResultRow = {
   request_id: string
@@ -36,6 +57,7 @@ type ResultRow = {
   sandbox: boolean | null
   /** What the service gave that tracked it. */
   metadata: unknown
+  idempotency_key: string | null
 }
 
 type ResultMedia = {

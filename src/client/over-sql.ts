@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from '../runtime/deadline.ts'
-import type { ResultChange, ChangeSource } from './change.ts'
+import type { ChangePage, ChangeSource } from './change.ts'
 import { ReadError } from './change.ts'
 
 /** A client of postgres.js, or a Pool or Client of pg. */
@@ -23,7 +23,7 @@ const statement = `
   ),
   weighed as (
     select f.*, r.result, coalesce(m.media, '[]') as media,
-      sum(octet_length(concat(r.result, m.media))) over (order by f.position) - octet_length(concat(r.result, m.media)) as bytes_before
+      sum(octet_length(concat(r.result, m.media, f.error_message, f.metadata))) over (order by f.position) - octet_length(concat(r.result, m.media, f.error_message, f.metadata)) as bytes_before
     from page f
     left join lateral (select to_jsonb(one) as result from (select * from mediadock.results where request_id = f.request_id limit 1) one) r on true
     left join lateral (
@@ -33,7 +33,12 @@ const statement = `
   ),
   head as (select coalesce(max(position), 0) as head from mediadock.feed)
   select jsonb_build_object('head', head, 'data', coalesce((
-    select jsonb_agg(to_jsonb(w) - 'bytes_before' order by position) from weighed w where bytes_before < $3), '[]'))::text as page
+    select jsonb_agg(jsonb_build_object('position', position, 'request_id', request_id,
+        'idempotency_key', coalesce(idempotency_key::text, result ->> 'idempotency_key'), 'status', status,
+        'media_complete', media_complete, 'changed_at', changed_at, 'result', result, 'media', media) || refused order by position)
+    from weighed w cross join lateral (select case when status = 'REFUSED' then jsonb_build_object('metadata', metadata,
+      'error', case when error_code is not null then jsonb_build_object('code', error_code, 'message', error_message) end) else '{}' end as refused) s
+    where bytes_before < $3), '[]'))::text as page
   from head`
 
 /** Reads `mediadock.feed` by the driver that the caller has. */
@@ -45,7 +50,7 @@ export function overSql(driver: SqlDriver): ChangeSource {
   }
 }
 
-async function read(driver: SqlDriver, after: number): Promise<{ data: ResultChange[]; head: number }> {
+async function read(driver: SqlDriver, after: number): Promise<ChangePage> {
   const params = [after, pageRows, pageBytes]
   try {
     const rows = 'unsafe' in driver ? await driver.unsafe(statement, params) : (await driver.query(statement, params)).rows

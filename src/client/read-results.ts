@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { jitteredPauseMs } from '../wire/backoff.ts'
-import { ReadError, type ResultChange, type ChangeSource } from './change.ts'
+import { ReadError, type ChangeSource, type ReadableChange, type RefusedSubmit, type ResultChange } from './change.ts'
 import { overHttp, type OverHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
-export { ReadError, type ResultChange, type OverHttp, type SqlDriver }
+export { ReadError, type ReadableChange, type RefusedSubmit, type ResultChange, type OverHttp, type SqlDriver }
 
 export type ReadOptions = {
   /** Where from: the internal listener, or Postgres by a driver of your own. */
@@ -32,8 +32,8 @@ export type ResultReader = AsyncIterable<ResultChange> & { lag: () => Lag }
 const retry = { baseMs: 250, capMs: 10_000 }
 
 /**
- * Every change of a result from a position on, once and in order, for as long as
- * it is read. Whatever cannot be reached is tried again for ever, with jittered pauses, from the
+ * Every change of a result from a position on, and every submit that was refused after its 202, once and in order, for as
+ * long as it is read. Whatever cannot be reached is tried again for ever, with jittered pauses, from the
  * last change that was given: keep its position with your work. Throws ReadError
  * where trying again would not help, `position_expired` among them.
  */

@@ -31,7 +31,9 @@ for await (const change of readResults({ from: { url }, signal: AbortSignal.time
   // @ts-expect-error: the types are known, and there is no such member
   if (change.nothing !== undefined) throw new Error('there is')
   console.log(JSON.stringify({ request_id, status, error: result?.error_message, urls: media.map((item) => item.url) }))
-  if (wanted.splice(wanted.indexOf(request_id), wanted.includes(request_id) ? 1 : 0) && wanted.length === 0) break
+  const at = wanted.indexOf(request_id ?? '')
+  if (at >= 0) wanted.splice(at, 1)
+  if (wanted.length === 0) break
 }
 `
 

@@ -4,10 +4,9 @@ import type { ReceiverDeps } from '../program.ts'
 import { feedPageSchema, type FeedPage } from '../queries/feed.ts'
 import { InvalidFilterError, paging, parseFilters } from '../queries/filters.ts'
 import { createFeedStream } from './feed-stream.ts'
-import { createFeedWatch, type FeedWatch } from './feed-watch.ts'
-import { gone, responses, type Operation } from './operation.ts'
+import type { FeedWatch } from './feed-watch.ts'
+import { abortOf, gone, responses, waitSchemaFor, type Operation } from './operation.ts'
 
-const maxWaitSeconds = 60
 const defaultLimit = 100
 /** Clocks of servers differ by less: what is further ahead is no position that anybody was given. */
 const maxAheadMs = 60_000
@@ -24,22 +23,12 @@ const querySchema = z.strictObject({
     override: { type: 'integer', minimum: 0 },
   }),
   limit: paging.limit,
-  wait: z
-    .string()
-    .regex(/^\d{1,2}$/, `must be whole seconds from 0 to ${maxWaitSeconds}`)
-    .transform(Number)
-    .pipe(z.int().max(maxWaitSeconds, `must be at most ${maxWaitSeconds}`))
-    .optional()
-    .meta({
-      description: 'Seconds to wait for a change where there is none yet.',
-      override: { type: 'integer', minimum: 0, maximum: maxWaitSeconds },
-    }),
+  ...waitSchemaFor('Seconds to wait for a change where there is none yet.').shape,
 })
 
 /** The changes of results, to be read on from any position. */
-export function feedOperations(deps: ReceiverDeps): Operation[] {
-  const { db, settings, logger, signal } = deps
-  const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
+export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
+  const { logger, signal } = deps
   const stream = createFeedStream({ watch, logger, signal })
   const document = responses({ 200: { description: 'One page', schema: feedPageSchema } }, 400, 410)
   return [
@@ -48,7 +37,7 @@ export function feedOperations(deps: ReceiverDeps): Operation[] {
       path: '/feed',
       document: {
         operationId: 'readFeed',
-        summary: 'The changes of results, oldest first, each once',
+        summary: 'The changes of results, and submits that were refused after their 202, oldest first, each once',
         description:
           'Goes on after a position: no change is skipped or repeated. With `wait`, answers as soon as there is one. With `Accept: text/event-stream` sends each change as an event whose id is its position, and can be sent as Last-Event-ID.',
         requestParams: { query: querySchema },
@@ -113,9 +102,4 @@ async function untilGrown({ res, watch, signal, page, limit, seconds }: Wait): P
   } finally {
     leave()
   }
-}
-
-function abortOf(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return Promise.resolve()
-  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
 }

@@ -1,10 +1,17 @@
-import type { Request } from 'express'
+import type { Request, Response } from 'express'
 import { z } from 'zod'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { generationBodySchema } from '../submitting/submit.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { mediaSchema } from '../queries/request-detail.ts'
+import { findResultWithMedia, resultRowSchema } from '../queries/results.ts'
+import { generationBodySchema, type ShownGeneration } from '../submitting/submit.ts'
 import { readBody } from './body.ts'
-import { jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import type { FeedWatch } from './feed-watch.ts'
+import { createGenerationWaiters, type GenerationWaiters } from './generation-waiters.ts'
+import { abortOf, gone, jsonBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+
+const waitSchema = waitSchemaFor('Seconds to wait for the end.')
 
 const instant = z.iso.datetime()
 const idempotencyKeySchema = z
@@ -29,9 +36,18 @@ const generationSchema = z
   })
   .meta({ id: 'Generation' })
 
+const endedGenerationSchema = generationSchema
+  .extend({
+    result: resultRowSchema.nullable().meta({ description: 'The row of `results`; null until there is a request.' }),
+    media: z.array(mediaSchema),
+  })
+  .meta({ id: 'GenerationWithResult' })
+type EndedGeneration = ShownGeneration & Pick<z.infer<typeof endedGenerationSchema>, 'result' | 'media'>
+
 /** Submitting through us: the intent first, then the call. */
-export function generationOperations(deps: ReceiverDeps): Operation[] {
+export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { submitter } = deps
+  const waiters = createGenerationWaiters({ db: deps.db, watch, logger: deps.logger })
   const submit: Operation = {
     method: 'post',
     path: '/generations',
@@ -39,7 +55,7 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'submitGeneration',
       summary: 'Submit a generation, safely',
       description:
-        "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background.",
+        "The provider's 4xx are passed on. Where it does not answer, request_id is null and the submit is tried again in the background; if it is refused then, that is an item of the feed. Give an idempotency_key of your own: a caller that sent none and loses this answer can only submit anew, and may be charged twice.",
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
       requestBody: jsonBody(generationBodySchema),
       responses: {
@@ -59,16 +75,59 @@ export function generationOperations(deps: ReceiverDeps): Operation[] {
     document: {
       operationId: 'showGeneration',
       summary: 'What became of a submit',
-      requestParams: { path: z.object({ idempotency_key: z.guid() }) },
-      responses: responses({ 200: { description: 'The generation', schema: generationSchema } }, 404),
+      description:
+        'With its result and media. With `wait`, answers as soon as the result is complete, or the submit refused or expired, and after that many seconds with the generation as it is.',
+      requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
+      responses: responses({ 200: { description: 'The generation', schema: endedGenerationSchema } }, 400, 404),
     },
     answer: async (req, res) => {
-      const generation = await submitter.find(uuidParam(req, 'idempotency_key'))
-      if (!generation) throw unknown(req)
-      res.json(generation)
+      const { wait = 0 } = parseFilters(waitSchema, req.query)
+      const key = uuidParam(req, 'idempotency_key')
+      let found = await readGeneration(deps, key)
+      if (!found) throw unknown(req)
+      if (wait > 0 && !isOver(found)) {
+        await untilOver(deps, { res, waiters, key, requestId: found.request_id, seconds: wait })
+        if (res.closed) return
+        found = (await readGeneration(deps, key)) ?? found
+      }
+      res.json(found)
     },
   }
   return [submit, show]
+}
+
+async function readGeneration({ db, submitter }: ReceiverDeps, key: string): Promise<EndedGeneration | undefined> {
+  const generation = await submitter.find(key)
+  if (generation === undefined) return undefined
+  const ended = generation.request_id === null ? { result: null, media: [] } : await findResultWithMedia(db, generation.request_id)
+  return { ...generation, ...ended }
+}
+
+/** As overOf() finds them. */
+function isOver({ state, result }: EndedGeneration): boolean {
+  if (state === 'refused' || state === 'expired') return true
+  return result !== null && result.landed_at !== null && (result.media_complete || result.status !== 'COMPLETED')
+}
+
+type Wait = { res: Response; waiters: GenerationWaiters; key: string; requestId: string | null; seconds: number }
+
+/** Ends when the submit is over, the time is, the client is gone, or we stop. */
+async function untilOver(deps: ReceiverDeps, { res, waiters, key, requestId, seconds }: Wait): Promise<void> {
+  const over = new AbortController()
+  const ended = AbortSignal.any([over.signal, deps.signal, gone(res), AbortSignal.timeout(seconds * 1000)])
+  const noLongerAwaited = requestId === null ? () => {} : deps.awaited.add(requestId)
+  try {
+    const { leave } = await waiters.join(key, () => over.abort())
+    try {
+      // It may have ended between the first look and the joining.
+      const found = await readGeneration(deps, key)
+      if (found && !isOver(found)) await abortOf(ended)
+    } finally {
+      leave()
+    }
+  } finally {
+    noLongerAwaited()
+  }
 }
 
 /** The Idempotency-Key, which may stand in the body or in the header. */

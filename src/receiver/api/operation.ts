@@ -71,6 +71,25 @@ export function gone(res: Response): AbortSignal {
   return controller.signal
 }
 
+export function abortOf(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve()
+  return new Promise((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }))
+}
+
+const maxWaitSeconds = 60
+
+/** `?wait=`, in whole seconds. */
+export const waitSchemaFor = (description: string) =>
+  z.strictObject({
+    wait: z
+      .string()
+      .regex(/^\d{1,2}$/, `must be whole seconds from 0 to ${maxWaitSeconds}`)
+      .transform(Number)
+      .pipe(z.int().max(maxWaitSeconds, `must be at most ${maxWaitSeconds}`))
+      .optional()
+      .meta({ description, override: { type: 'integer', minimum: 0, maximum: maxWaitSeconds } }),
+  })
+
 const errors = {
   400: 'invalid_filter, which names the parameter, invalid_body or invalid_idempotency_key',
   401: 'unauthorized: a token is set and was not sent',

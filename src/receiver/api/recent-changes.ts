@@ -61,7 +61,7 @@ export function createRecentChanges(now: () => number = () => performance.now())
       const end = kept.at(-1)?.item.position ?? after
       const readAt = now()
       for (const item of page.data) {
-        if (item.position > end) kept.push({ item, bytes: JSON.stringify([item.result, item.media]).length, readAt })
+        if (item.position > end) kept.push({ item, bytes: JSON.stringify(item).length, readAt })
       }
       forget()
       return page

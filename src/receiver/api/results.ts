@@ -3,20 +3,10 @@ import { z } from 'zod'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { findResult, resultRowSchema } from '../queries/results.ts'
-import { responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 import { createResultWaiters, type ResultWaiters } from './result-waiters.ts'
 
-const maxWaitSeconds = 60
-
-const querySchema = z.strictObject({
-  wait: z
-    .string()
-    .regex(/^\d{1,2}$/, `must be whole seconds from 0 to ${maxWaitSeconds}`)
-    .transform(Number)
-    .pipe(z.int().max(maxWaitSeconds, `must be at most ${maxWaitSeconds}`))
-    .optional()
-    .meta({ description: 'Seconds to wait for a terminal state.', override: { type: 'integer', minimum: 0, maximum: maxWaitSeconds } }),
-})
+const querySchema = waitSchemaFor('Seconds to wait for a terminal state.')
 
 /** What became of a request, and waiting for it. */
 export function resultOperations(deps: ReceiverDeps): Operation[] {

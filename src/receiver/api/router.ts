@@ -6,6 +6,7 @@ import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
+import { createFeedWatch } from './feed-watch.ts'
 import { feedOperations } from './feed.ts'
 import { generationOperations } from './generations.ts'
 import { issueOperations } from './issues.ts'
@@ -21,9 +22,11 @@ import { subscriptionOperations } from './subscriptions.ts'
 export function apiRouter(deps: ReceiverDeps): Router {
   // Made when it is first asked for: a start need not wait for it.
   let document: object | undefined
+  const { db, settings, logger, signal } = deps
+  const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
   const operations: Operation[] = [
-    ...tagged('Generations', generationOperations(deps), requestOperations(deps)),
-    ...tagged('Results', resultOperations(deps), feedOperations(deps), subscriptionOperations(deps)),
+    ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
+    ...tagged('Results', resultOperations(deps), feedOperations(deps, watch), subscriptionOperations(deps)),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [statsOperation(deps)]),
     ...tagged('This API', [describeItself(() => (document ??= openApiDocument(operations)))]),

@@ -1,10 +1,26 @@
-import { bigint, bigserial, boolean, check, customType, primaryKey, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import {
+  bigint,
+  bigserial,
+  boolean,
+  check,
+  customType,
+  jsonb,
+  primaryKey,
+  smallint,
+  sql,
+  text,
+  uuid,
+} from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })
 
-/** How `changes` and `feed_entries` say the end of a request, in two bytes: `feed` spells it out. */
-export const feedStatuses = { COMPLETED: 1, FAILED: 2, CANCELED: 3 } as const
+/**
+ * What a change came to, in two bytes in `changes` and `feed_entries`: `feed` spells it out. REFUSED is a submit that
+ * was answered 202 and then refused or given up: its `request_id` is its Idempotency-Key, since it has no request.
+ */
+export const feedStatuses = { COMPLETED: 1, FAILED: 2, CANCELED: 3, REFUSED: 4 } as const
+export const feedStatusNames = ['COMPLETED', 'FAILED', 'CANCELED', 'REFUSED'] as const
 
 /**
  * What landed and has no position yet: one row for each statement that lands, with
@@ -58,10 +74,21 @@ export const feedConsumers = mediadock.table('feed_consumers', {
 /** What internal services read on from. Its columns only grow. */
 export const feed = mediadock.view('feed', {
   position: bigint('position', { mode: 'number' }).notNull(),
-  requestId: uuid('request_id').notNull(),
-  status: text('status', { enum: ['COMPLETED', 'FAILED', 'CANCELED'] }).notNull(),
+  /** Null where a submit was refused. */
+  requestId: uuid('request_id'),
+  status: text('status', { enum: feedStatusNames }).notNull(),
   mediaComplete: boolean('media_complete').notNull(),
   changedAt: instant('changed_at').notNull(),
+  /** The rest is null but where a submit was refused: it is read from `generations`, as that is now. */
+  idempotencyKey: uuid('idempotency_key'),
+  errorCode: text('error_code'),
+  errorMessage: text('error_message'),
+  metadata: jsonb('metadata'),
 }).as(sql`
-  select position, request_id, case status when 1 then 'COMPLETED' when 2 then 'FAILED' when 3 then 'CANCELED' end as status, media_complete, changed_at
-  from mediadock.feed_entries`)
+  select position, case when status <> 4 then request_id end as request_id,
+    case status when 1 then 'COMPLETED' when 2 then 'FAILED' when 3 then 'CANCELED' when 4 then 'REFUSED' end as status, media_complete, changed_at,
+    case when status = 4 then request_id end as idempotency_key,
+    case when status = 4 then (select g.answer -> 'error' ->> 'code' from mediadock.generations g where g.idempotency_key = e.request_id) end as error_code,
+    case when status = 4 then (select g.answer -> 'error' ->> 'message' from mediadock.generations g where g.idempotency_key = e.request_id) end as error_message,
+    case when status = 4 then (select g.metadata from mediadock.generations g where g.idempotency_key = e.request_id) end as metadata
+  from mediadock.feed_entries e`)

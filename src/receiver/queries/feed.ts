@@ -18,10 +18,13 @@ const r = columnsOf(schema.results, 'r')
 
 export const feedStatusSchema = z.enum(['COMPLETED', 'FAILED', 'CANCELED'])
 
-export const feedItemSchema = z
+const positionSchema = z.int().meta({ description: 'Its place in the feed; asks, as `after`, for what comes next.' })
+
+const changeSchema = z
   .object({
-    position: z.int().meta({ description: 'Its place in the feed; asks, as `after`, for what comes next.' }),
+    position: positionSchema,
     request_id: z.guid(),
+    idempotency_key: z.guid().nullable().meta({ description: 'Of the submit, where it came through us.' }),
     status: feedStatusSchema.meta({ description: 'What the change came to.' }),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
@@ -29,6 +32,26 @@ export const feedItemSchema = z
     media: z.array(mediaSchema).meta({ description: 'Its media as they are now.' }),
   })
   .meta({ id: 'Change' })
+
+const refusedSubmitSchema = z
+  .object({
+    position: positionSchema,
+    request_id: z.null(),
+    idempotency_key: z.guid(),
+    status: z.literal('REFUSED').meta({ description: 'A submit that was answered 202, and then refused by the provider or given up.' }),
+    media_complete: z.boolean(),
+    changed_at: z.iso.datetime(),
+    error: z
+      .object({ code: z.string(), message: z.string() })
+      .nullable()
+      .meta({ description: "The provider's, or `submit_expired`; null where the submit was sent again since." }),
+    metadata: z.unknown().meta({ description: "The submitter's own." }),
+    result: z.null(),
+    media: z.array(mediaSchema).max(0),
+  })
+  .meta({ id: 'RefusedSubmit' })
+
+export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema])
 
 export const feedPageSchema = z
   .object({
@@ -46,13 +69,25 @@ export class ExpiredPositionError extends Error {
   code = 'position_expired' as const
 }
 
-type FeedRow = RowOf<typeof feeding.feed, 'position' | 'request_id' | 'status' | 'media_complete' | 'changed_at'> & {
+const itemColumns = [
+  'position',
+  'request_id',
+  'status',
+  'media_complete',
+  'changed_at',
+  'idempotency_key',
+  'error_code',
+  'error_message',
+  'metadata',
+] as const
+
+type FeedRow = RowOf<typeof feeding.feed, (typeof itemColumns)[number]> & {
   result: StoredResult | null
   media: Media[] | null
 }
 
 /** What others put into a row. As text: on disk it is compressed. */
-const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0))`
+const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0) + octet_length(concat(f.error_message, f.metadata)))`
 
 /**
  * The changes after a position, oldest first, with what became of their requests;
@@ -78,7 +113,7 @@ export async function readFeed(db: Database, { after, limit }: { after: number; 
           from mediadock.media m where ${m.request_id} = ${f.request_id}
         ) m on true
       )
-      select ${list(f, 'position', 'request_id', 'status', 'media_complete', 'changed_at')}, f.result, f.media
+      select ${list(f, ...itemColumns)}, f.result, f.media
       from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
     const [newest] = await tx.execute<{ head: string }>(sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`)
     return { rows: found, head: Number(one([newest], 'reading the head of the feed')?.head) }
@@ -103,11 +138,18 @@ function expired(error: unknown): ExpiredPositionError | undefined {
   return new ExpiredPositionError(`${cause.message}. ${cause.hint}`, { cause: error })
 }
 
-function toItem({ position, changed_at, result, media, ...row }: FeedRow): FeedItem {
+function toItem({ status, request_id, idempotency_key, media_complete, result, media, ...row }: FeedRow): FeedItem {
+  const common = { position: Number(row.position), media_complete, changed_at: isoAlways(row.changed_at) }
+  if (status === 'REFUSED') {
+    const { error_code: code, error_message: message, metadata } = row
+    const error = code === null ? null : { code, message: message ?? '' }
+    return { ...common, request_id: null, idempotency_key: idempotency_key ?? '', status, error, metadata, result: null, media: [] }
+  }
   return {
-    position: Number(position),
-    ...row,
-    changed_at: isoAlways(changed_at),
+    ...common,
+    request_id: request_id ?? '',
+    idempotency_key: result?.idempotency_key ?? null,
+    status,
     result: result && toResultRow(result),
     media: (media ?? []).map((one) => ({ ...one, archived_at: iso(one.archived_at) })),
   }

@@ -99,11 +99,7 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
-    const found = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
-      select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')},
-        ${list(item, 'archived_url', 'bytes', 'content_type', 'sha256', 'archived_at', 'archive_error')} from mediadock.media
-      where ${item.request_id} = ${requestId}::uuid order by ${item.kind}, ${item.position} limit ${maxRows}`)
-    const media = found.map(toMedia)
+    const media = await mediaOf(tx, requestId)
     const which = sql`where ${d.request_id} = ${requestId}::uuid order by ${d.received_at} desc nulls last limit ${maxRows}`
     const deliveries = (await tx.execute<DeliveryRow>(selectDeliveries(which))).map(toDelivery)
     const ids = deliveries.map(({ id }) => id)
@@ -119,6 +115,14 @@ export async function readRequest(db: Database, requestId: string, overdue: Stuc
     const timeline = timelineOf(request, { submit, media, deliveries, arrivals, attempts, polls })
     return { ...request, output: stored?.output ?? null, submit, media, timeline }
   })
+}
+
+export async function mediaOf(tx: Executor, requestId: string): Promise<Media[]> {
+  const rows = await tx.execute<RowOf<typeof schema.media, keyof Media>>(sql`
+    select ${list(item, 'kind', 'position', 'url', 'original_url', 'width', 'height', 'duration_seconds')},
+      ${list(item, 'archived_url', 'bytes', 'content_type', 'sha256', 'archived_at', 'archive_error')} from mediadock.media
+    where ${item.request_id} = ${requestId}::uuid order by ${item.kind}, ${item.position} limit ${maxRows}`)
+  return rows.map(toMedia)
 }
 
 function toMedia({ bytes, archived_at, ...row }: RowOf<typeof schema.media, keyof Media>): Media {

@@ -1,12 +1,13 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
 import { iso, isoAlways } from './page.ts'
+import { mediaOf, type Media } from './request-detail.ts'
 
 const results = columnsOf(schema.results)
 
@@ -28,6 +29,7 @@ export const resultRowSchema = z
     key_name: z.string().nullable(),
     sandbox: z.boolean().nullable(),
     metadata: z.unknown(),
+    idempotency_key: z.guid().nullable().meta({ description: 'Of the submit, where it came through us.' }),
   })
   .meta({ id: 'ResultRow' })
 export type ResultRow = z.infer<typeof resultRowSchema>
@@ -53,15 +55,23 @@ export function resultColumns(alias: string): StringChunk {
     'key_name',
     'sandbox',
     'metadata',
+    'idempotency_key',
   )
 }
 
 /** The row of `results` of a request; undefined when it is not known. */
 export async function findResult(db: Database, requestId: string): Promise<ResultRow | undefined> {
-  const [row] = await readWithin(db, (tx) =>
-    tx.execute<StoredResult>(sql`
-      select ${resultColumns('r')} from mediadock.results r where ${results.request_id} = ${requestId}::uuid`),
-  )
+  return readWithin(db, (tx) => resultOf(tx, requestId))
+}
+
+/** The same with its media. */
+export async function findResultWithMedia(db: Database, requestId: string): Promise<{ result: ResultRow | null; media: Media[] }> {
+  return readWithin(db, async (tx) => ({ result: (await resultOf(tx, requestId)) ?? null, media: await mediaOf(tx, requestId) }))
+}
+
+async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | undefined> {
+  const [row] = await tx.execute<StoredResult>(sql`
+    select ${resultColumns('r')} from mediadock.results r where ${results.request_id} = ${requestId}::uuid`)
   return row && toResultRow(row)
 }
 

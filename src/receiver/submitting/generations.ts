@@ -1,9 +1,8 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
-import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -32,6 +31,10 @@ export type Generation = {
   status: string | undefined
   nextAttemptAt: Date | undefined
   attempts: number
+  /** Whether the provider may have taken an attempt before this one. */
+  inDoubt: boolean
+  /** Whether a caller was answered 202. */
+  promised: boolean
   answerStatus: number | undefined
   answer: unknown
   lastError: string | undefined
@@ -63,6 +66,8 @@ const names = [
   'cost',
   'next_attempt_at',
   'attempts',
+  'in_doubt_from',
+  'promised',
   'answer_status',
   'answer',
   'last_error',
@@ -78,11 +83,13 @@ export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' 
 
 /**
  * Writes the intent and claims its first call. A known one is claimed again only
- * if the provider refused it, and only with the same parameters.
+ * if the provider refused it, and only with the same parameters. The row is on the disk, and on a
+ * synchronous standby, before the call: the provider charges for it.
  */
 export async function open(db: Database, { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent): Promise<Opened> {
   const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
   const ours = await db.execute<Row>(sql`
+    with ${durable}
     insert into mediadock.generations as g (${list(
       generations,
       'idempotency_key',
@@ -96,11 +103,12 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
       'attempts',
       'in_doubt_from',
     )})
-    values (${idempotencyKey}, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
-      ${now.toISOString()}::timestamptz, ${lease}, 1, 1)
+    select ${idempotencyKey}::uuid, ${model}, ${JSON.stringify(input)}::jsonb, ${keyName}, ${webhookUrl}, ${metadata === undefined ? null : JSON.stringify(metadata)}::jsonb,
+      ${now.toISOString()}::timestamptz, ${lease}, 1, 1
+    from durable
     on conflict (idempotency_key) do update set
       state = 'pending', next_attempt_at = ${lease}, attempts = ${g.attempts} + 1, in_doubt_from = coalesce(${g.in_doubt_from}, ${g.attempts} + 1),
-      answer_status = null, answer = null,
+      promised = false, answer_status = null, answer = null,
       -- The provider forgets a key a day after the call that it took. That may be this one, or one before it that got no
       -- answer: then what was said is said again, within the same day.
       created_at = case when ${g.in_doubt_from} is null then excluded.created_at else ${g.created_at} end,
@@ -109,24 +117,32 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
     returning ${columns}`)
   const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
   if (row) return { kind: 'ours', generation: toGeneration(row) }
-  // It is there, since it was in the way.
+  // It is there, since it was in the way. Whoever asks again while it is pending is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
+    with promised as (
+      update mediadock.generations set ${generations.promised} = true
+      where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} = 'pending' and not ${generations.promised}
+    )
     select ${generations.model} = ${model} and ${generations.input} = ${JSON.stringify(input)}::jsonb and ${generations.key_name} = ${keyName} as same
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
 
-/** Claims intents whose next call is due; the lease gives them back if we die. */
+/** For a statement before whose commit nothing may be called: as durable as a delivery. */
+const durable = sql`durable as materialized (select set_config('synchronous_commit', 'on', true))`
+
+/** Claims intents whose next call is due; the lease gives them back if we die. No caller waits for their answers any more. */
 export async function claimDue(db: Database, { limit, now }: { limit: number; now: Date }): Promise<Generation[]> {
   const rows = await db.execute<Row>(sql`
-    with due as (
-      select ${generations.idempotency_key} from mediadock.generations
+    with ${durable},
+    due as (
+      select ${generations.idempotency_key} from durable, mediadock.generations
       where ${generations.state} = 'pending' and ${generations.next_attempt_at} <= ${now.toISOString()}::timestamptz
-      order by ${generations.next_attempt_at} limit ${limit} for update skip locked
+      order by ${generations.next_attempt_at} limit ${limit} for update of generations skip locked
     )
     update mediadock.generations g
     set ${generations.next_attempt_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${generations.attempts} = ${g.attempts} + 1,
-      ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1)
+      ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1), ${generations.promised} = true
     from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
   return answered(rows, 'claiming intents').map(toGeneration)
@@ -144,13 +160,13 @@ export async function submitted(
   const ended = await db.execute(sql`
     with ended as (
       update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId}, ${generations.cost} = ${String(cost)}::numeric,
-        ${generations.next_attempt_at} = null, ${generations.last_error} = null
+        ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
       where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.state} in ('pending', 'expired')
-      returning ${list(generations, 'model', 'key_name', 'metadata')}
+      returning ${list(generations, 'idempotency_key', 'model', 'key_name', 'metadata')}
     ),
     tracked as (
-      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'items_wanted', 'tracked_at')})
-      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, ${itemsWanted(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
+      insert into mediadock.requests as r (${list(requests, 'request_id', 'model', 'key_name', 'key_source', 'sandbox', 'metadata', 'idempotency_key', 'items_wanted', 'tracked_at')})
+      select ${requestId}::uuid, model, key_name, 'tracked', ${sandbox}::boolean, metadata, idempotency_key, ${itemsWanted(input) ?? null}::smallint, ${now.toISOString()}::timestamptz from ended
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),
@@ -159,21 +175,8 @@ export async function submitted(
   answered(ended, `tracking the request ${requestId}`)
 }
 
-/** The provider refused for good; the same key may be tried again by the submitter (spec, Idempotency rules). */
-export async function refused(
-  db: Database,
-  { idempotencyKey, attempts }: Generation,
-  answer: { status: number; envelope: ErrorEnvelope },
-): Promise<void> {
-  await db.execute(sql`
-    update mediadock.generations set ${generations.state} = 'refused', ${generations.next_attempt_at} = null, ${generations.answer_status} = ${answer.status},
-      ${generations.answer} = ${JSON.stringify(answer.envelope)}::jsonb, ${generations.last_error} = ${answer.envelope.error.code},
-      ${generations.in_doubt_from} = ${unlessThisOne}
-    where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
-}
-
 /** What is certain not to have been taken leaves no doubt, but what there was before. */
-const unlessThisOne = sql`nullif(${generations.in_doubt_from}, ${generations.attempts})`
+export const unlessThisOne = sql`nullif(${generations.in_doubt_from}, ${generations.attempts})`
 
 /** `isCertain`: the provider was not asked, or took nothing. */
 export async function postpone(
@@ -187,19 +190,21 @@ export async function postpone(
     where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'`)
 }
 
-/** A submit that got no answer in the time that the provider remembers a key ends as expired. */
-export async function expire(db: Database, { before }: { before: Date }): Promise<void> {
-  await db.execute(sql`
-    update mediadock.generations set ${generations.state} = 'expired', ${generations.next_attempt_at} = null
-    where ${generations.state} = 'pending' and ${generations.created_at} < ${before.toISOString()}::timestamptz and ${generations.next_attempt_at} is not null`)
-}
-
 export async function find(db: Database, idempotencyKey: string): Promise<Generation | undefined> {
   const rows = await db.execute<Row>(sql`
     select ${columns}, (select ${r.status} from mediadock.requests r where ${r.request_id} = generations.${generations.request_id}) as status
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   const [row] = answered(rows, `looking up the intent ${idempotencyKey}`)
   return row && toGeneration(row)
+}
+
+/** Which of these have nothing more to wait for: refused, expired, or with a result that is complete. */
+export async function overOf(db: Executor, idempotencyKeys: readonly string[]): Promise<string[]> {
+  const rows = await db.execute<RowOf<typeof submitting.generations, 'idempotency_key'>>(sql`
+    select ${g.idempotency_key} from mediadock.generations g left join mediadock.requests r on ${r.request_id} = ${g.request_id}
+    where ${g.idempotency_key} = any(${sql.param([...idempotencyKeys])}::uuid[])
+      and (${g.state} in ('refused', 'expired') or (${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED')))`)
+  return answered(rows, 'looking for submits that are over').map(({ idempotency_key: key }) => key)
 }
 
 function toGeneration(row: Row): Generation {
@@ -217,6 +222,8 @@ function toGeneration(row: Row): Generation {
     status: row.status ?? undefined,
     nextAttemptAt: row.next_attempt_at === null ? undefined : new Date(row.next_attempt_at),
     attempts: row.attempts,
+    inDoubt: row.in_doubt_from !== null && row.in_doubt_from < row.attempts,
+    promised: row.promised,
     answerStatus: row.answer_status ?? undefined,
     answer: row.answer,
     lastError: row.last_error ?? undefined,

@@ -2,10 +2,13 @@ import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope, type Submitte
 import type { GenerationKey } from '../domain/keys.ts'
 import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
 
-/** Every end that posting a generation can have. Only `submitted` and `refused` are final. */
+/**
+ * Every end that posting a generation can have. `submitted` and `refused` are answers to the Idempotency-Key, and final.
+ * `unauthorized` (401, 403) is an answer to the API key: it does not say what became of an earlier attempt.
+ */
 export type SubmitOutcome =
   | { kind: 'submitted'; submitted: Submitted }
-  | { kind: 'refused'; status: number; envelope: ErrorEnvelope }
+  | { kind: 'refused' | 'unauthorized'; status: number; envelope: ErrorEnvelope }
   | { kind: 'in_progress' }
   | { kind: 'rate_limited'; retryAfterSeconds: number | undefined }
   | { kind: 'unreachable'; detail: string }
@@ -60,7 +63,11 @@ function classify(response: Response, body: string | undefined, now: Date): Subm
   const envelope = errorEnvelopeSchema.safeParse(json)
   if (response.status === 409 && envelope.data?.error.code === 'request_in_progress') return { kind: 'in_progress' }
   if (response.status >= 400 && response.status < 500 && envelope.success)
-    return { kind: 'refused', status: response.status, envelope: envelope.data }
+    return {
+      kind: response.status === 401 || response.status === 403 ? 'unauthorized' : 'refused',
+      status: response.status,
+      envelope: envelope.data,
+    }
   return { kind: 'unreachable', detail: `answered ${response.status}` }
 }
 

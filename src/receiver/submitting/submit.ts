@@ -7,10 +7,11 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
-import { blockCalls, takeCall } from '../fetching/call-budget.ts'
-import { noteRecovered, maxPauseSeconds, pauseAfter } from '../fetching/key-health.ts'
+import { blockCalls, takeCall, type KeyHealth } from '../fetching/call-budget.ts'
+import { noteRecovered, maxPauseSeconds, pauseAfter, restRefusedKey } from '../fetching/key-health.ts'
 import * as intents from './generations.ts'
 import type { Generation } from './generations.ts'
+import * as refusals from './refusals.ts'
 import type { SubmitClient, SubmitOutcome } from './submit-client.ts'
 
 export const generationBodySchema = z.strictObject({
@@ -38,7 +39,7 @@ export type Answer = { status: number; body: unknown }
 
 export type Submitter = {
   submit: (body: GenerationBody) => Promise<Answer>
-  find: (idempotencyKey: string) => Promise<object | undefined>
+  find: (idempotencyKey: string) => Promise<ShownGeneration | undefined>
   /** Posts what is still pending and due; for the background loop. */
   runOnce: () => Promise<{ more: boolean }>
 }
@@ -98,7 +99,8 @@ function forgottenBefore(now: Date): Date {
 }
 
 function expireForgotten({ db, clock }: SubmitterDeps): Promise<void> {
-  return intents.expire(db, { before: forgottenBefore(clock()) })
+  const now = clock()
+  return refusals.expire(db, { before: forgottenBefore(now), now })
 }
 
 /** One call for one intent, and what it came to, written down. */
@@ -124,20 +126,24 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
   const block = pauseAfter(outcome, rate)
   if (block)
     await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
-  const wasFailing = grant.health.failing || grant.health.refusals > 0
-  if (wasFailing && showsAccepted(outcome)) await noteRecovered(deps.db, { keyName: key.name, now: deps.clock() })
+  await noteHealth(deps, { keyName: key.name, health: grant.health, outcome })
   return settle(deps, { generation, key, outcome })
 }
 
-/** Whether the provider answered as it does to a key that it knows. */
-function showsAccepted(outcome: SubmitOutcome): boolean {
-  return outcome.kind === 'submitted' || (outcome.kind === 'refused' && outcome.status !== 401 && outcome.status !== 403)
+type Health = { keyName: string; health: KeyHealth; outcome: SubmitOutcome }
+
+/** Rests a key that the provider refuses, and ends the rest of one that it accepts. A 403 is about submits alone (spec, Authentication). */
+async function noteHealth({ db, clock }: SubmitterDeps, { keyName, health, outcome }: Health): Promise<void> {
+  const now = clock()
+  if (outcome.kind === 'unauthorized' && outcome.status === 401) return restRefusedKey(db, { keyName, health, now })
+  const isAccepted = outcome.kind === 'submitted' || outcome.kind === 'refused'
+  if (isAccepted && (health.failing || health.refusals > 0)) await noteRecovered(db, { keyName, now })
 }
 
 /** What the log shows of an answer besides its kind. */
 function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
   if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
-  if (outcome.kind === 'refused') return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
+  if (outcome.kind === 'refused' || outcome.kind === 'unauthorized') return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
 }
 
@@ -152,7 +158,17 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
       return intents.submitted(db, generation, { requestId, cost, environment: key.environment, keyNames, now })
     }
     case 'refused':
-      return intents.refused(db, generation, { status: outcome.status, envelope: outcome.envelope })
+      return refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
+    case 'unauthorized':
+      // The caller of a first attempt gets the provider's answer. Later the key is what has to be put right, and an
+      // earlier attempt may have been charged: only an answer to its Idempotency-Key ends it.
+      return generation.inDoubt || generation.promised
+        ? intents.postpone(db, generation, {
+            error: `${outcome.status} ${outcome.envelope.error.code}`,
+            at: retryAt(generation, now),
+            isCertain: true,
+          })
+        : refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
     case 'in_progress':
       return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now), isCertain: false })
     case 'rate_limited': {
@@ -189,8 +205,10 @@ function answerOf(generation: Generation): Answer {
   return { status: 202, body: show(generation) }
 }
 
+export type ShownGeneration = ReturnType<typeof show>
+
 /** The request as tracked, by its idempotency key; `request_id` is null until the provider has given one. */
-function show(generation: Generation): object {
+function show(generation: Generation) {
   return {
     idempotency_key: generation.idempotencyKey,
     state: generation.state,

@@ -23,7 +23,7 @@ export function joinTracked(now: Date): SQL {
   const corrects = sql`${r.confirmed_at} is null and excluded.sandbox is not null`
   return sql`do update set
     model = coalesce(${r.model}, excluded.model), metadata = coalesce(${r.metadata}, excluded.metadata),
-    items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
+    idempotency_key = coalesce(${r.idempotency_key}, excluded.idempotency_key), items_wanted = coalesce(${r.items_wanted}, excluded.items_wanted),
     key_name = case when ${corrects} then excluded.key_name else coalesce(${r.key_name}, excluded.key_name) end,
     key_source = case when ${corrects} or (${r.key_name} is null and excluded.key_name is not null) then 'tracked' else ${r.key_source} end,
     sandbox = case when ${corrects} then excluded.sandbox else ${r.sandbox} end,

@@ -142,6 +142,7 @@ export async function testSubscription(
   const sample: FeedItem = {
     position: 0,
     request_id: '00000000-0000-0000-0000-000000000000',
+    idempotency_key: null,
     status: 'COMPLETED',
     media_complete: true,
     changed_at: now.toISOString(),

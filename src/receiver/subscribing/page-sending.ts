@@ -59,17 +59,17 @@ export async function sendPage({ items, from, probes, sideBySide, mayBegin, post
     saving = false
   }
   const sendNext = async (): Promise<boolean> => {
-    const at = waiting.findIndex(({ request_id }) => !busy.has(request_id))
+    const at = waiting.findIndex((one) => !busy.has(subjectOf(one)))
     const [item] = at < 0 || trouble !== undefined || fault || !mayBegin() ? [] : waiting.splice(at, 1)
     if (item === undefined) return false
-    busy.add(item.request_id)
+    busy.add(subjectOf(item))
     const end = await post(item)
     if (end.outcome === 'accepted') {
       done.add(item.position)
       isSaved = false
       await saveNowAndThen()
     } else if (end.outcome !== 'cut') trouble ??= end.trouble
-    busy.delete(item.request_id)
+    busy.delete(subjectOf(item))
     return end.outcome === 'accepted'
   }
   const sendOn = async () => {
@@ -83,4 +83,9 @@ export async function sendPage({ items, from, probes, sideBySide, mayBegin, post
   if (!probes || (await sendNext())) await Promise.all(Array.from({ length: sideBySide }, sendOn))
   if (fault) throw fault.error
   return { ...progress(), isSaved, trouble }
+}
+
+/** What the changes of one submit, or of one request, have in common. */
+function subjectOf({ idempotency_key, request_id }: FeedItem): string {
+  return idempotency_key ?? request_id ?? ''
 }

@@ -8,6 +8,7 @@ import { maxPageBytes } from '../../../src/receiver/queries/page.ts'
 const itemAt = (position: number, output: unknown = null): FeedItem => ({
   position,
   request_id: randomUUID(),
+  idempotency_key: null,
   status: 'COMPLETED',
   media_complete: true,
   changed_at: new Date(0).toISOString(),
@@ -27,6 +28,7 @@ const itemAt = (position: number, output: unknown = null): FeedItem => ({
     key_name: null,
     sandbox: null,
     metadata: null,
+    idempotency_key: null,
   },
   media: [],
 })

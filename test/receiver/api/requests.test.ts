@@ -212,6 +212,7 @@ describe('GET /api/results/{request_id}', () => {
       key_name: null,
       sandbox: null,
       metadata: { order: 9 },
+      idempotency_key: null,
     })
     await land(request_id)
     const landed = await eventually(async () => {

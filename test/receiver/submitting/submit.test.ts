@@ -2,13 +2,17 @@ import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { readResults } from '../../../src/client/read-results.ts'
+import * as intents from '../../../src/receiver/submitting/generations.ts'
+import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/provider-stand.ts'
 import { liveKey, type TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
+import { call } from '../api/calls.ts'
 
 type Posted = { path: string; key: string; authorization: string; body: { input: object; webhook_url: string } }
 type Respond = (posted: Posted, res: http.ServerResponse) => void
@@ -62,6 +66,8 @@ beforeAll(async () => {
 afterEach(async () => {
   // A 429 rests the key for a while, which is not what the next test is about.
   await database.sql`delete from mediadock.call_budgets`
+  // Nor are submits that this one has left: of a key that was refused only one is posted at a time.
+  await database.sql`delete from mediadock.generations where state = 'pending'`
   posted = []
   respond = accept
   receiver.setNow(undefined)
@@ -75,9 +81,182 @@ const body = { model: 'aurora-image', input: { prompt: 'a lighthouse' } }
 const submit = (more: object = {}) => receiver.deps.submitter.submit({ ...body, ...more })
 
 async function pass(minutes: number): Promise<void> {
-  receiver.setNow(new Date(Date.now() + minutes * 60_000))
+  const now = new Date(Date.now() + minutes * 60_000)
+  receiver.setNow(now)
   await receiver.deps.submitter.runOnce()
+  // The loop of the receiver may have been faster: what it has claimed is claimed for 30 s.
+  await eventually(async () => {
+    const claimed = await database.sql`select from mediadock.generations where state = 'pending'
+      and next_attempt_at = ${now.toISOString()}::timestamptz + interval '30 seconds'`
+    return claimed.length === 0
+  })
 }
+
+const noCredits = { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits' } }
+const badKey = { error: { type: 'invalid_request_error', code: 'invalid_api_key', message: 'no such key' } }
+const tooMany: Respond = (_one, res) => json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } })
+
+/** Changes after a position, once there is one. */
+async function changesAfter(position: number) {
+  return (await call(receiver, `GET /api/feed?after=${position}&wait=10`)).json.data
+}
+
+/** The position after which the feed has what comes from now on. */
+async function headOfFeed(): Promise<number> {
+  await eventually(async () => (await database.sql`select from mediadock.changes`).length === 0)
+  return (await call(receiver, 'GET /api/feed')).json.head
+}
+
+describe('a submit in doubt', () => {
+  it.each([401, 403])('is not ended by a %d: the charge of the lost answer is found once the key is accepted again', async (status) => {
+    respond = (one, res) => {
+      accept(one, Object.assign(Object.create(res), { writeHead: () => ({ end: () => res.socket?.destroy() }) }))
+    }
+    const before = known.size
+    const { idempotency_key: key } = Object((await submit()).body)
+    respond = (_one, res) => json(res, status, badKey)
+    await pass(10)
+    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'pending', last_error: `${status} invalid_api_key` })
+    respond = accept
+    await pass(30)
+    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'submitted', request_id: known.get(key) })
+    expect(known.size).toBe(before + 1)
+  })
+
+  it('is on the disk before each of its calls, whatever the database sets', async () => {
+    await database.sql.unsafe(`
+      create table seen (at_commit text);
+      create function see() returns trigger language plpgsql as $$ begin insert into seen values (current_setting('synchronous_commit')); return null; end $$;
+      create constraint trigger seen after insert or update on mediadock.generations deferrable initially deferred for each row execute function see();
+      do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$`)
+    onTestFinished(async () => {
+      await database.sql.unsafe('drop function see() cascade; drop table seen')
+    })
+    const pool = createPool({ url: database.url, max: 1 })
+    onTestFinished(() => pool.close())
+    const intent = { model: 'aurora-image', input: {}, keyName: 'live', webhookUrl: 'https://hooks.test/', metadata: undefined }
+    await intents.open(pool.db, { ...intent, idempotencyKey: randomUUID(), now: new Date(Date.now() - 3_600_000) })
+    expect(await intents.claimDue(pool.db, { limit: 100, now: new Date() })).toHaveLength(1)
+    expect(await database.sql`select distinct at_commit from seen`).toEqual([{ at_commit: 'on' }])
+  })
+})
+
+describe('a key that the provider refuses', () => {
+  it('is passed on to the caller of a first attempt, and rests', async () => {
+    respond = (_one, res) => json(res, 401, badKey)
+    expect(await submit()).toEqual({ status: 401, body: badKey })
+    expect(await submit()).toMatchObject({ status: 202, body: { state: 'pending', last_error: 'not called: unauthorized' } })
+    expect(posted).toHaveLength(1)
+  })
+
+  it('holds up a submit that was answered 202, and does not end it', async () => {
+    respond = tooMany
+    const { idempotency_key: key } = Object((await submit()).body)
+    respond = (_one, res) => json(res, 401, badKey)
+    await pass(10)
+    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'pending', last_error: '401 invalid_api_key' })
+    respond = accept
+    await pass(30)
+    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'submitted' })
+  })
+})
+
+describe('a submit that ends without a request', () => {
+  it('is a change of the feed where it was answered 202, with its key and the code of the provider', async () => {
+    respond = tooMany
+    const after = await headOfFeed()
+    const { idempotency_key: key } = Object((await submit({ metadata: { order: 12 } })).body)
+    respond = (_one, res) => json(res, 402, noCredits)
+    await pass(10)
+    const [change, ...others] = await changesAfter(after)
+    expect(others).toEqual([])
+    expect(change).toEqual({
+      position: expect.any(Number),
+      request_id: null,
+      idempotency_key: key,
+      status: 'REFUSED',
+      media_complete: false,
+      changed_at: expect.any(String),
+      error: { code: 'insufficient_credits', message: 'no credits' },
+      metadata: { order: 12 },
+      result: null,
+      media: [],
+    })
+    const [row] = await database.sql`select * from mediadock.feed where position = ${change.position}`
+    expect(row).toMatchObject({ request_id: null, idempotency_key: key, status: 'REFUSED', error_code: 'insufficient_credits' })
+    expect(await database.sql`select from mediadock.results where idempotency_key = ${key}`).toEqual([])
+    const stop = new AbortController()
+    for await (const read of readResults({ from: { sql: database.sql }, after, signal: stop.signal })) {
+      expect({ ...read, changed_at: '' }).toEqual({ ...change, changed_at: '' })
+      stop.abort()
+    }
+  })
+
+  it('is one where it was given up', async () => {
+    respond = (_one, res) => json(res, 500, {})
+    const after = await headOfFeed()
+    const { idempotency_key: key } = Object((await submit()).body)
+    await pass(24 * 60)
+    // What other tests have left is given up with it.
+    expect(await changesAfter(after)).toContainEqual(
+      expect.objectContaining({ idempotency_key: key, status: 'REFUSED', error: { code: 'submit_expired', message: expect.any(String) } }),
+    )
+  })
+
+  it('is none where the caller had the answer of the provider', async () => {
+    respond = (_one, res) => json(res, 402, noCredits)
+    const after = await headOfFeed()
+    expect(await submit()).toMatchObject({ status: 402 })
+    expect(await headOfFeed()).toBe(after)
+  })
+
+  it('is one where another caller with its key was answered 202 meanwhile', async () => {
+    const idempotency_key = randomUUID()
+    const after = await headOfFeed()
+    respond = async (_one, res) => {
+      expect(await submit({ idempotency_key })).toMatchObject({ status: 202, body: { state: 'pending' } })
+      json(res, 402, noCredits)
+    }
+    expect(await submit({ idempotency_key })).toMatchObject({ status: 402 })
+    expect(await changesAfter(after)).toMatchObject([{ idempotency_key, status: 'REFUSED' }])
+  })
+})
+
+describe('waiting for a submit', () => {
+  const waitFor = (key: string) => call(receiver, `GET /api/generations/${key}?wait=20`)
+
+  it('answers as soon as the result is complete, with the result and its media', async () => {
+    const { idempotency_key: key, request_id: id } = Object((await submit()).body)
+    const started = performance.now()
+    const waiting = waitFor(key)
+    await eventually(() => receiver.deps.awaited.ids().includes(id))
+    await deliver(receiver.webhookUrl, failed(id).body)
+    const { status, json: generation } = await waiting
+    expect(status).toBe(200)
+    expect(generation).toMatchObject({ state: 'submitted', request_id: id, result: { status: 'FAILED', idempotency_key: key }, media: [] })
+    expect(performance.now() - started).toBeLessThan(10_000)
+    expect(await database.sql`select request_id from mediadock.results where idempotency_key = ${key}`).toEqual([{ request_id: id }])
+  })
+
+  it('answers as soon as it is refused', async () => {
+    respond = tooMany
+    const { idempotency_key: key } = Object((await submit()).body)
+    const waiting = waitFor(key)
+    respond = (_one, res) => json(res, 402, noCredits)
+    await pass(10)
+    expect((await waiting).json).toMatchObject({ state: 'refused', answer: noCredits, result: null, media: [] })
+  })
+
+  it('answers after that many seconds with the submit as it is, and at once without them', async () => {
+    const { idempotency_key: key } = Object((await submit()).body)
+    for (const query of ['?wait=1', ''])
+      expect((await call(receiver, `GET /api/generations/${key}${query}`)).json).toMatchObject({
+        state: 'submitted',
+        result: { landed_at: null },
+      })
+    expect((await call(receiver, `GET /api/generations/${key}?wait=61`)).status).toBe(400)
+  })
+})
 
 describe('submitting', () => {
   it('posts with the Idempotency-Key and the webhook URL, and tracks the request', async () => {
@@ -219,7 +398,7 @@ describe('submitting', () => {
     respond = (_one, res) => res.socket?.destroy()
     const idempotency_key = randomUUID()
     await submit({ idempotency_key })
-    respond = (_one, res) => json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: '' } })
+    respond = (_one, res) => json(res, 402, noCredits)
     await pass(10)
     expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'refused' })
     posted = []

@@ -7,6 +7,7 @@ it('writes how far it is while a page is under way: a slow endpoint has little o
   const item = (position: number): FeedItem => ({
     position,
     request_id: `0000000${position % 2}-0000-4000-8000-000000000000`,
+    idempotency_key: null,
     status: 'FAILED',
     media_complete: true,
     changed_at: new Date().toISOString(),

@@ -83,7 +83,7 @@ export const generations: Record<string, CallExamples> = {
     } satisfies GenerationBody,
     202: generation,
   },
-  showGeneration: { 200: { ...generation, status: 'COMPLETED' } },
+  showGeneration: { 200: { ...generation, status: 'COMPLETED', result: story.result, media: [media] } },
   trackRequest: {
     body: { request_id: requestId, model, key_name: keyName, metadata } satisfies z.input<typeof trackBodySchema>,
     200: request,

@@ -2,7 +2,7 @@ import type { FeedPage } from '../../queries/feed.ts'
 import type { Subscription } from '../../queries/subscriptions.ts'
 import type { NewSubscription } from '../../subscribing/acts.ts'
 import type { CallExamples } from './call-examples.ts'
-import { at, landedAt, media, position, positionBefore, requestId, result } from './story.ts'
+import { at, idempotencyKey, landedAt, media, position, positionBefore, requestId, result } from './story.ts'
 
 const name = 'gallery'
 const url = 'https://gallery.example.com/changes'
@@ -10,7 +10,18 @@ const url = 'https://gallery.example.com/changes'
 const secret = 'whsec_it_is_shown_here_and_nowhere_else'
 
 const page = {
-  data: [{ position, request_id: requestId, status: 'COMPLETED', media_complete: true, changed_at: landedAt, result, media: [media] }],
+  data: [
+    {
+      position,
+      request_id: requestId,
+      idempotency_key: idempotencyKey,
+      status: 'COMPLETED',
+      media_complete: true,
+      changed_at: landedAt,
+      result,
+      media: [media],
+    },
+  ],
   next_after: position,
   head: position,
 } satisfies FeedPage

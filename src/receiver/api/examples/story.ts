@@ -75,6 +75,7 @@ export const result = {
   key_name: keyName,
   sandbox: false,
   metadata,
+  idempotency_key: idempotencyKey,
 } satisfies ResultRow
 
 /** The request once it has landed. */

@@ -4,8 +4,10 @@ import { changes as table, feedStatuses } from '../../domain/feed-schema.ts'
 import { writtenThatLanded } from './verdicts.ts'
 
 const changes = columnsOf(table)
-const { COMPLETED, FAILED, CANCELED } = feedStatuses
-const status = sql.raw(`case status when 'COMPLETED' then ${COMPLETED} when 'FAILED' then ${FAILED} else ${CANCELED} end`)
+const { COMPLETED, FAILED, CANCELED, REFUSED } = feedStatuses
+const status = sql.raw(
+  `case status when 'COMPLETED' then ${COMPLETED} when 'FAILED' then ${FAILED} when 'REFUSED' then ${REFUSED} else ${CANCELED} end`,
+)
 
 /**
  * `changed`: what landed, for the feed, in one row for the whole statement; it
