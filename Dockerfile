@@ -12,16 +12,19 @@ RUN npm ci --ignore-scripts
 COPY . .
 RUN npm pack
 
-# What it depends on, as the lock file has it and without what a laptop and engines have besides. Then the package itself
-# over it, which brings the patched driver along.
+# What it depends on, as the lock file has it, and sharp, which makes thumbnails, but without what a laptop and engines
+# have besides. Then the package itself over it, which brings the patched driver along.
 FROM ${BASE} AS installed
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta && npm i --omit=dev --ignore-scripts
+RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta && npm pkg set 'dependencies.sharp=*' \
+    && npm i --omit=dev --ignore-scripts
 COPY --from=package /build/mediadock-*.tgz /tmp/
 RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediadock-*.tgz --strip-components=1
 
 FROM ${BASE}
+# Debian's, which gets security fixes: it makes posters of archived videos.
+RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -rf /var/lib/apt/lists/*
 # Memory that a burst took is given back: see docs/operations.md.
 ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app

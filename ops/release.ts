@@ -106,6 +106,7 @@ function writeSbom(file: string): void {
     fs.mkdirSync(at)
     for (const name of ['package.json', 'package-lock.json', '.npmrc']) fs.copyFileSync(path.join(root, name), path.join(at, name))
     answer('npm', ['pkg', 'delete', 'workspaces', 'devDependencies', 'peerDependencies', 'peerDependenciesMeta'], at)
+    answer('npm', ['pkg', 'set', 'dependencies.sharp=*'], at)
     answer('npm', ['i', '--package-lock-only', '--offline', '--ignore-scripts'], at)
     fs.writeFileSync(file, `${answer('npm', ['sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev', '--package-lock-only'], at)}\n`)
   } finally {

@@ -67,6 +67,7 @@ export function readReceiverSettings(
     mediaArchive: readArchive(reader),
     mediaArchiveMaxBytes: withDefault('MEDIA_ARCHIVE_MAX_BYTES', archivedBytes, 536_870_912),
     mediaArchiveRetentionDays: optional('MEDIA_ARCHIVE_RETENTION_DAYS', setting.positiveInt),
+    ffmpegPath: optional('FFMPEG_PATH', setting.absolutePath),
     maxBodyBytes: withDefault('MAX_BODY_BYTES', setting.positiveInt, 1_048_576),
     stuckAfterSeconds: withDefault('STUCK_AFTER_SECONDS', setting.positiveInt, 120),
     reconcileCron: withDefault('RECONCILE_CRON', cronPattern, '*/30 * * * * *'),

@@ -85,9 +85,12 @@ export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
  */
 const niceness = 5
 
-/** Sets the limits, then becomes the program. `env -i` comes last: some shells export variables of their own. */
+/**
+ * Sets the limits, then becomes the program. Where memory runs out in spite of them, the kernel ends this process
+ * before others. `env -i` comes last: some shells export variables of their own.
+ */
 const script = (memoryLimit: ContainedRun['memoryLimit']) => `
-{ echo ${niceness} > /proc/self/autogroup; } 2>/dev/null
+{ echo ${niceness} > /proc/self/autogroup; echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
 ulimit -c 0 && ulimit -f 0 && ulimit -t "$1" || exit 126
 ulimit ${memoryLimit === 'data' ? '-d' : '-v'} "$2" 2>/dev/null || ${toleratesNoMemoryLimit ? ':' : 'exit 126'}
 shift 2

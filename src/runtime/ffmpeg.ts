@@ -38,15 +38,17 @@ const decoders =
   'aac,mp3,mp3float,vorbis,opus,libopus,flac,alac,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s32le,pcm_f32le'
 
 /**
- * A frame of 4K takes 500 MB of addresses with Debian's ffmpeg, of which 200 MB are used. The WebAssembly build needs
- * Node besides, which counts 250 MB of data.
+ * Debian's ffmpeg takes 300 MB of addresses for a frame of 4K and 500 MB for a video of it, of which 200 MB are used.
+ * The WebAssembly build has 512 MiB of its own (8192 pages of 64 KiB); Node, which runs it, takes as much again.
  */
-const memoryBytes = { program: 805_306_368, webassembly: 1_073_741_824 }
+const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
 const wasmMaxPages = 8192
+/** As many as the thumbnails of pictures are made of: more than 8K. */
 const maxPixels = 40_000_000
+/** The CPU time is the bound. The wall time, four times as long, leaves room for other work on a loaded machine. */
 const cpuSeconds = 30
 const wallSeconds = 120
-/** libavcodec of ffmpeg 5: the oldest release that distributions still fix. */
+/** The libavcodec of ffmpeg 5, the oldest release that distributions still fix. */
 const minAvcodecMajor = 59
 
 export type Decoding = {

@@ -1,6 +1,7 @@
 import fs from 'node:fs'
 import { createRequire } from 'node:module'
 import net from 'node:net'
+import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { z } from 'zod'
 import { parsePostgresUrl, PostgresUrlError } from './postgres/url.ts'
@@ -18,6 +19,7 @@ export const positiveInt = wholeNumber.pipe(z.number().int().positive())
 /** Connections per process; each program keeps some of them for one job. */
 export const poolSize = wholeNumber.pipe(z.number().int().min(3).max(1000))
 export const nonEmpty = z.string().min(1)
+export const absolutePath = z.string().refine((text) => path.isAbsolute(text), 'must be an absolute path')
 export const onOff = z.enum(['on', 'off']).transform((value) => value === 'on')
 export const bool = z.enum(['true', 'false']).transform((value) => value === 'true')
 /** What to listen on: an address, or a name that has one. Not a URL, and no port with it. */

@@ -33,12 +33,13 @@ const bom = z.object({
   dependencies: z.array(z.object({ ref: z.string(), dependsOn: z.array(z.string()) })),
 })
 
-/** What is installed of what runs, by the lock file alone: each dependency as Node would find it. */
+/** What the image installs, by the lock file alone: each dependency as Node would find it, and sharp. */
 function productionOf({ packages }: z.infer<typeof lockFile>): Set<string> {
   const found = new Map<string, string>()
   const visit = (from: string): void => {
     const { dependencies = {}, optionalDependencies = {} } = packages[from] ?? {}
-    for (const name of Object.keys({ ...dependencies, ...optionalDependencies })) {
+    const besides = from === '' ? ['sharp'] : []
+    for (const name of [...Object.keys({ ...dependencies, ...optionalDependencies }), ...besides]) {
       let at = from
       while (at !== '' && !packages[`${at}/node_modules/${name}`])
         at = at.includes('/node_modules/') ? at.slice(0, at.lastIndexOf('/node_modules/')) : ''

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
-import { copyMedia, putOffForStore, type CopyOutcome } from './copying.ts'
+import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
 import { sweepSpool } from './file-store.ts'
 import { followFeed } from './following.ts'
@@ -17,18 +17,19 @@ export type Archiver = {
   settled: () => Promise<void>
 }
 
-export type ArchiverDeps = SourceRules & {
-  db: Database
-  /** Opened at the first round, and again after it could not be. */
-  openStore: () => Promise<ArchiveStore>
-  maxBytes: number
-  clock: () => Date
-  logger: Logger
-  /** A copy has ended, somehow. */
-  onCopied: (outcome: CopyOutcome, bytes: number) => void
-  /** Copies that are under way are cut, and given back. */
-  signal: AbortSignal
-}
+export type ArchiverDeps = SourceRules &
+  Pick<CopyingDeps, 'ffmpeg'> & {
+    db: Database
+    /** Opened at the first round, and again after it could not be. */
+    openStore: () => Promise<ArchiveStore>
+    maxBytes: number
+    clock: () => Date
+    logger: Logger
+    /** A copy has ended, somehow. */
+    onCopied: (outcome: CopyOutcome, bytes: number) => void
+    /** Copies that are under way are cut, and given back. */
+    signal: AbortSignal
+  }
 
 /** Copies of a process at one time: each takes a connection, a few chunks of memory, and its file on the spool. */
 const maxSideBySide = 8

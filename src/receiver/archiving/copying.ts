@@ -1,4 +1,5 @@
 import fs from 'node:fs/promises'
+import type { Ffmpeg } from '../../runtime/ffmpeg.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -6,7 +7,7 @@ import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './c
 import type { Downloader } from './download.ts'
 import { doubtFile, endCopy, wantFile } from './files.ts'
 import { StoreError, type ArchiveStore, type SpooledFile } from './store.ts'
-import { thumbnailOf, type Thumbnail } from './thumbnails.ts'
+import { thumbnailOf, type Thumbnail, type ThumbnailOptions } from './thumbnails.ts'
 
 export type CopyOutcome = 'archived' | 'put_off' | 'given_up' | 'store_failed' | 'no_longer_ours' | 'cut'
 
@@ -14,6 +15,8 @@ export type CopyingDeps = {
   db: Database
   store: ArchiveStore
   downloader: Downloader
+  /** Makes posters of videos; looked for once, when the program starts. */
+  ffmpeg?: Promise<Ffmpeg | undefined>
   clock: () => Date
   logger: Logger
   random?: () => number
@@ -69,9 +72,9 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
-  const { db, clock, logger } = deps
+  const { db, clock, logger, ffmpeg } = deps
   const { sha256 } = file
-  const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, signal)
+  const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, { ffmpeg: await ffmpeg, signal })
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
@@ -95,8 +98,8 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   }
 }
 
-async function picture(copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Thumbnail | undefined> {
-  if (copy.unended <= maxDecodings) return thumbnailOf(file, signal)
+async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions): Promise<Thumbnail | undefined> {
+  if (copy.unended <= maxDecodings) return thumbnailOf(file, options)
   return { kind: 'none', why: `${copy.unended - 1} processes in a row ended while they copied it` }
 }
 

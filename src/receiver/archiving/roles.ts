@@ -1,3 +1,5 @@
+import { findFfmpeg, type Ffmpeg } from '../../runtime/ffmpeg.ts'
+import type { Logger } from '../../runtime/logger.ts'
 import { startLoop, type Loop } from '../../runtime/loop.ts'
 import type { Pressure } from '../intake/pressure.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
@@ -28,6 +30,7 @@ export function startArchiving({ settings, landing, pressure, onCopied, after, s
     mediaHosts,
     production,
     maxBytes,
+    ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
     openStore: () => openStore(mediaArchive),
     onCopied,
     signal,
@@ -36,4 +39,22 @@ export function startArchiving({ settings, landing, pressure, onCopied, after, s
   const runOnce = () => pressure.paced(archiver.runOnce, signal)
   const loop = startLoop({ name: 'archive', runOnce, idleMs: pollMs, after, logger, signal })
   return { loop, settled: archiver.settled }
+}
+
+type FfmpegSearch = { given: string | undefined; logger: Logger; signal: AbortSignal }
+
+async function ffmpegForPosters({ given, logger, signal }: FfmpegSearch): Promise<Ffmpeg | undefined> {
+  try {
+    const ffmpeg = await findFfmpeg(given, signal)
+    if (ffmpeg !== undefined) logger.info({ ...ffmpeg }, 'posters of archived videos are made by this ffmpeg')
+    else if (given !== undefined)
+      logger.warn(
+        'FFMPEG_PATH names no ffmpeg of version 5 or newer that runs here: archived videos get no poster. Install one, or correct it.',
+      )
+    else logger.info('no ffmpeg of version 5 or newer is installed: archived videos get no poster. Install one, or set FFMPEG_PATH.')
+    return ffmpeg
+  } catch (error) {
+    if (!signal.aborted) logger.error({ err: error }, 'ffmpeg could not be looked for: archived videos get no poster')
+    return undefined
+  }
 }
