@@ -1,5 +1,5 @@
 import { createPoster, type Poster, type PostingOptions } from '../../runtime/outward/poster.ts'
-import { judgeWebhookUrl } from './webhook-url.ts'
+import { diallingOf } from '../../runtime/outward/public-url.ts'
 
 export type WebhookPostingOptions = Omit<PostingOptions, 'judge'> & {
   /** Origins exempt from the https and address rules. */
@@ -8,5 +8,5 @@ export type WebhookPostingOptions = Omit<PostingOptions, 'judge'> & {
 
 /** Sends webhooks to URLs that strangers have chosen. */
 export function createWebhookPoster({ allow, ...options }: WebhookPostingOptions): Poster {
-  return createPoster({ ...options, judge: (url) => judgeWebhookUrl(url, allow) })
+  return createPoster({ ...options, judge: (url) => diallingOf(url, allow) })
 }

@@ -1,10 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import { Agent, request, type Dispatcher } from 'undici'
-import { guardedLookup } from '../../runtime/outward/guarded-lookup.ts'
+import type { Dispatcher } from 'undici'
+import { contentTypeOf, isOfKind, typeBytes } from '../../runtime/media-type.ts'
+import { createGetter, discard } from '../../runtime/outward/getter.ts'
 import { resolve } from '../../runtime/outward/resolver.ts'
-import { contentTypeOf, isOfKind, typeBytes } from './media-type.ts'
 import { judgeSource, type SourceRules } from './sources.ts'
 import { inStore, StoreError, type SpooledFile } from './store.ts'
 
@@ -41,37 +41,21 @@ const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'ident
  * many bytes as are allowed and no more, and only what its own content says is of the kind that the result names.
  */
 export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }: DownloaderOptions): Downloader {
-  const limits = { headersTimeout: silenceMs, bodyTimeout: silenceMs, maxHeaderSize: 16_384, keepAliveMaxTimeout: 4000, connections: 8 }
-  const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, connectMs), timeout: connectMs } })
-  const named = new Agent({ ...limits, connect: { timeout: connectMs } })
-
-  const open = async (url: string, signal: AbortSignal): Promise<Dispatcher.ResponseData | Download> => {
-    let link = url
-    for (let redirects = 0; redirects <= maxRedirects; redirects += 1) {
-      const source = judgeSource(link, rules)
-      if (source.kind === 'refused') return { kind: 'refused', detail: redirects === 0 ? source.why : `it redirects, and ${source.why}` }
-      const response = await request(link, { headers, signal, dispatcher: source.kind === 'named' ? named : guarded })
-      const { location } = response.headers
-      if (response.statusCode < 300 || response.statusCode >= 400 || typeof location !== 'string') return response
-      discard(response)
-      if (!URL.canParse(location, link)) return { kind: 'refused', detail: 'it redirects to what is no URL' }
-      link = new URL(location, link).href
-    }
-    return { kind: 'refused', detail: `it redirects more than ${maxRedirects} times` }
-  }
+  const judge = (link: string) => judgeSource(link, rules)
+  const getter = createGetter({ judge, resolve, maxRedirects, connectMs, silenceMs, headers })
 
   const download = async ({ url, kind, spoolDir, signal }: DownloadWish): Promise<Download> => {
     const spooled = path.join(spoolDir, `${randomUUID()}.part`)
     let isKept = false
     try {
-      const opened = await open(url, signal)
-      if ('kind' in opened) return opened
-      const problem = problemOf(opened, maxBytes)
+      const opened = await getter.open(url, signal)
+      if (opened.kind === 'refused') return { kind: 'refused', detail: opened.why }
+      const problem = problemOf(opened.response, maxBytes)
       if (problem !== undefined) {
-        discard(opened)
+        discard(opened.response)
         return problem
       }
-      const came = await spool(opened, { to: spooled, maxBytes, kind, slowAfterMs })
+      const came = await spool(opened.response, { to: spooled, maxBytes, kind, slowAfterMs })
       if (came.kind !== 'spooled') return came
       isKept = true
       return came
@@ -82,7 +66,7 @@ export function createDownloader({ maxBytes, slowAfterMs = silenceMs, ...rules }
       if (!isKept) await fs.rm(spooled, { force: true }).catch(() => {})
     }
   }
-  return { download, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
+  return { download, close: getter.close }
 }
 
 /** What an answer is instead of a file. */
@@ -147,10 +131,6 @@ function wrongType(head: Buffer, kind: DownloadWish['kind']): Download {
     kind: 'refused',
     detail: `its content is ${found ?? 'nothing that is kept'}, and it should be ${kind === 'image' ? 'a picture' : kind}`,
   }
-}
-
-function discard({ body }: Dispatcher.ResponseData): void {
-  body.on('error', () => {}).destroy()
 }
 
 function reasonOf(error: unknown): string {

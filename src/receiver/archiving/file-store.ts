@@ -3,7 +3,7 @@ import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { nameOfFile, nameOfThumbnail } from './media-type.ts'
+import { nameOfFile, nameOfThumbnail } from './file-names.ts'
 import { inStore, type ArchiveStore } from './store.ts'
 
 /** Files that were begun and are older than any copy may take: their process has died. */

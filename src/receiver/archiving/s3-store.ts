@@ -10,8 +10,8 @@ import {
   S3Client,
   S3ServiceException,
 } from '@aws-sdk/client-s3'
+import { nameOfFile, nameOfThumbnail } from './file-names.ts'
 import { sweepSpool } from './file-store.ts'
-import { nameOfFile, nameOfThumbnail } from './media-type.ts'
 import { inStore, type ArchiveStore } from './store.ts'
 
 export type S3Place = { bucket: string; prefix: string; endpoint: string | undefined; region: string | undefined }

@@ -1,3 +1,4 @@
+import type { Dialling } from '../../runtime/outward/poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from '../../runtime/outward/public-address.ts'
 import { isLoopback } from '../../runtime/settings.ts'
 
@@ -7,20 +8,13 @@ export type SourceRules = {
   production: boolean
 }
 
-export type Source =
-  /** Dialled, if it resolves to public addresses alone. */
-  | { kind: 'public' }
-  /** Dialled as it is: whoever runs this has named this very address, or it is this machine and no production. */
-  | { kind: 'named' }
-  | { kind: 'refused'; why: string }
-
 /**
  * Whether the archive may fetch a link, as far as the link shows; each redirect is judged again, and a name's
  * addresses at the moment of the dial. An address or `localhost` that stands in MEDIA_HOSTS itself is let through,
  * over http too; a name that stands there is not, where it leads to an address that is not public.
  */
-export function judgeSource(link: string, { mediaHosts, production }: SourceRules): Source {
-  const refused = (why: string): Source => ({ kind: 'refused', why })
+export function judgeSource(link: string, { mediaHosts, production }: SourceRules): Dialling {
+  const refused = (why: string): Dialling => ({ kind: 'refused', why })
   if (!URL.canParse(link)) return refused('the link is no valid URL')
   const url = new URL(link)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return refused('the link is neither https nor http')

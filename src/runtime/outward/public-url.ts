@@ -1,3 +1,4 @@
+import type { Dialling } from './poster.ts'
 import { isLocalName, isPublicAddress, literalAddress } from './public-address.ts'
 
 const maxLength = 2048
@@ -26,4 +27,12 @@ export function publicUrlProblem(url: URL): string | undefined {
   const literal = literalAddress(url.hostname)
   const internal = literal === undefined ? isLocalName(url.hostname) : !isPublicAddress(literal)
   return internal ? 'must not point to an internal or private address' : undefined
+}
+
+/** How a URL that somebody has given is dialled. The origins in `allow` are exempt from the https and address rules. */
+export function diallingOf(url: URL, allow: readonly string[]): Dialling {
+  const isAllowed = allow.some((origin) => URL.canParse(origin) && new URL(origin).origin === url.origin)
+  if (isAllowed) return { kind: 'named' }
+  const why = publicUrlProblem(url)
+  return why === undefined ? { kind: 'public' } : { kind: 'refused', why }
 }

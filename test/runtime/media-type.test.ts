@@ -1,9 +1,9 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { contentTypeOf, isOfKind } from '../../../src/receiver/archiving/media-type.ts'
+import { contentTypeOf, isOfKind } from '../../src/runtime/media-type.ts'
 
-const samples = path.resolve(import.meta.dirname, '../../../src/provider/engines/samples')
+const samples = path.resolve(import.meta.dirname, '../../src/provider/engines/samples')
 
 describe('the type of a file', () => {
   it.each([

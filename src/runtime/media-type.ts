@@ -15,7 +15,7 @@ const brand = (pattern: RegExp) => (head: Buffer) => starts('ftyp', 4)(head) && 
 const isMp3Frame = ([a = 0, b = 0, c = 0]: Buffer) => a === 0xff && (b & 0xe6) === 0xe2 && (c & 0xf0) !== 0xf0 && (c & 0x0c) !== 0x0c
 const isAdts = ([a = 0, b = 0]: Buffer) => a === 0xff && (b & 0xf6) === 0xf0
 
-/** What is kept, and nothing else: pictures, videos and sounds that show themselves and run nothing. SVG and HTML are not among them. */
+/** The types that are taken from others: pictures, videos and sounds. SVG and HTML are missing, since they can run scripts. */
 const signatures: readonly Signature[] = [
   { contentType: 'image/png', extension: 'png', is: starts('\x89PNG\r\n\x1a\n') },
   { contentType: 'image/jpeg', extension: 'jpg', is: starts('\xff\xd8\xff') },
@@ -33,23 +33,17 @@ const signatures: readonly Signature[] = [
   { contentType: 'audio/aac', extension: 'aac', is: isAdts },
 ]
 
-/** What a file is by its content, whatever it was called; undefined where it is nothing that is kept. */
+/** The type of a file by its first bytes; undefined for a type that is not taken. */
 export function contentTypeOf(head: Buffer): string | undefined {
   return signatures.find(({ is }) => is(head))?.contentType
 }
 
-/** Whether that may be the picture, video or sound that a result says it is. A sound may come in a container of videos. */
+/** Whether a file of this type may be a picture, a video or a sound. A sound may come in a container of videos. */
 export function isOfKind(contentType: string, kind: 'image' | 'video' | 'audio'): boolean {
   return contentType.startsWith(`${kind}/`) || (kind === 'audio' && /^video\/(?:mp4|webm)$/.test(contentType))
 }
 
-/** Where a file lies in the archive: by its content, and as what it is. */
-export function nameOfFile({ sha256, contentType }: { sha256: string; contentType: string }): string {
-  const extension = signatures.find((signature) => signature.contentType === contentType)?.extension ?? 'bin'
-  return `${sha256.slice(0, 2)}/${sha256}.${extension}`
-}
-
-/** Where its small picture lies. */
-export function nameOfThumbnail(sha256: string): string {
-  return `${sha256.slice(0, 2)}/${sha256}.thumbnail.webp`
+/** The extension of a file's name by its type. */
+export function extensionOf(contentType: string): string | undefined {
+  return signatures.find((signature) => signature.contentType === contentType)?.extension
 }
