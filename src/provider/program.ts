@@ -21,6 +21,7 @@ import { engineNameOf } from './engines/engine-settings.ts'
 import { runHousekeepingOnce } from './operating/housekeeping.ts'
 import { createQueueWorker } from './queue/queue-worker.ts'
 import { createStatusReader } from './queue/status-reader.ts'
+import { createReferences } from './references/references.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createDispatcher } from './webhooks/dispatcher.ts'
 import { attemptsPerHost } from './webhooks/fair-lanes.ts'
@@ -146,8 +147,9 @@ function startBackground({ settings, logger, db, sharedClock, prepared: after }:
   const { now: clock } = sharedClock
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
+  const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
-  const job = { db, engines, mediaDir, mediaUrl, clock, random, logger, leaseMs }
+  const job = { db, engines, references, mediaDir, mediaUrl, clock, random, logger, leaseMs }
   const worker = createQueueWorker(
     { ...job, slots, engineNameOf: (model) => engineNameOf(model, settings.engines), onFree: () => workerLoop.wake() },
     cut,
@@ -161,16 +163,17 @@ function startBackground({ settings, logger, db, sharedClock, prepared: after }:
   // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
   const tickMs = settings.dispatchIntervalMs * 0.8
   const dispatcherLoop = startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: tickMs, after, logger, signal })
+  const housekeeping = { db, clock, hostClock, mediaDir }
   const loops = [
     startLoop({ name: 'clock', runOnce: sharedClock.compare, idleMs: comparedMs, after, logger, signal }),
     workerLoop,
     dispatcherLoop,
-    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce({ db, clock }), idleMs: housekeepingMs, after, logger, signal }),
+    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce(housekeeping), idleMs: housekeepingMs, after, logger, signal }),
   ]
   const ended = async () => {
     await Promise.all(loops.map((loop) => loop.done))
     await Promise.all([worker.drain(), dispatcher.drain()])
-    await poster.close()
+    await Promise.all([poster.close(), references.close()])
   }
   const onQueued = (environment: Environment) => {
     worker.note(environment)

@@ -38,10 +38,12 @@ export function readProviderSettings(
   ) {
     reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
   }
-  const webhookAllow = withDefault('PROVIDER_WEBHOOK_ALLOW', setting.commaSeparated, [])
-  if (production && webhookAllow.length > 0) {
-    reader.problems.push({ name: 'PROVIDER_WEBHOOK_ALLOW', message: 'is for local use only and refused in production' })
+  const localOrigins = (name: string) => {
+    const origins = withDefault(name, setting.commaSeparated, [])
+    if (production && origins.length > 0) reader.problems.push({ name, message: 'is for local use only and refused in production' })
+    return origins
   }
+  const [webhookAllow, referenceAllow] = [localOrigins('PROVIDER_WEBHOOK_ALLOW'), localOrigins('PROVIDER_REFERENCE_ALLOW')]
   const shared = reader.optional('DATABASE_URL', setting.postgresUrl) ?? local.databaseUrl
   const databaseUrl = optional('PROVIDER_DATABASE_URL', setting.postgresUrl) ?? shared
   if (production && databaseUrl === undefined) {
@@ -61,6 +63,7 @@ export function readProviderSettings(
     consoleToken,
     mediaDir: withDefault('PROVIDER_MEDIA_DIR', setting.nonEmpty, '.data/media'),
     webhookAllow,
+    referenceAllow,
     engines: optional('PROVIDER_ENGINES', engines),
     dispatchIntervalMs: withDefault('PROVIDER_DISPATCH_INTERVAL_MS', setting.positiveInt, 30_000),
     backoffBaseMs: withDefault('PROVIDER_BACKOFF_BASE_MS', setting.positiveInt, 30_000),

@@ -333,9 +333,9 @@ describe('production', () => {
     ])
   })
 
-  it('refuses exceptions from the rules for webhook URLs', () => {
-    expect(problemsOf({ ...production, PROVIDER_WEBHOOK_ALLOW: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
-      'PROVIDER_WEBHOOK_ALLOW is for local use only and refused in production',
+  it.each(['PROVIDER_WEBHOOK_ALLOW', 'PROVIDER_REFERENCE_ALLOW'])('refuses exceptions from the rules for URLs: %s', (name) => {
+    expect(problemsOf({ ...production, [name]: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
+      `${name} is for local use only and refused in production`,
     ])
   })
 })

@@ -45,7 +45,12 @@ describe(`${submits} mixed submits over ${connections} connections with balances
         { key: faulty.api_key, slug: 'aurora-image', body: { input: { prompt: 'x' } } },
         { key: paying, slug: 'aurora-image', body: { input: { colour: 'red' } } },
         { key: paying, slug: 'no-such-model', body: { input: {} } },
-        { key: paying, slug: 'aurora-image-edit', body: { input: { prompt: 'x', image_urls: ['u'] } }, cancel: true },
+        {
+          key: paying,
+          slug: 'aurora-image-edit',
+          body: { input: { prompt: 'x', image_urls: [`${provider.url}/media/sandbox/a.png`] } },
+          cancel: true,
+        },
       ]
       const { key = '', slug, body, idempotency, cancel } = kinds[Math.floor(index / live.length) % kinds.length] ?? expect.fail()
       const headers = idempotency === undefined ? {} : { 'idempotency-key': idempotency }

@@ -151,6 +151,7 @@ describe('the engine process', () => {
     requestId: 'r',
     model: 'aurora-image',
     input: { prompt: 'x', aspect_ratio: '1:1' },
+    references: [],
     mediaDir,
     mediaUrl: 'http://m',
   })

@@ -36,6 +36,7 @@ const provider = [
   ['api', 'operating'],
   ['submit'],
   ['queue', 'settings.ts'],
+  ['references'],
   ['engines'],
   ['webhooks', 'catalog'],
   ['accounts'],

@@ -9,6 +9,7 @@ import type { Scope } from '../accounts/keys.ts'
 import { applyRateLimit } from '../accounts/rate-limit.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
 import { strikes } from '../domain/faults.ts'
+import { mediaPath } from '../engines/media-store.ts'
 import { cancelRequest } from '../queue/requests.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { estimateCredits } from '../submit/estimate.ts'
@@ -43,12 +44,6 @@ export function createApi(deps: ApiDeps): Express {
   app.use(notFound)
   app.use(errorHandler(deps.logger))
   return app
-}
-
-/** Where the media folder is served: below our own origin where {media_url} says so, else for a proxy in front. */
-function mediaPath({ baseUrl, mediaUrl }: ProviderSettings): string {
-  const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
-  return own.startsWith('/v1') ? '/media' : own
 }
 
 function v1(deps: ApiDeps): Router {

@@ -11,29 +11,33 @@ const briefSchema = z.object({
   num_images: z.int().min(1).max(8).default(1),
   output_format: z.enum(['png', 'webp', 'wav', 'mp3']).optional(),
   generate_audio: z.boolean().default(false),
+  strength: z.number().min(0).max(1).default(0.5),
 })
 
 export type Brief = z.infer<typeof briefSchema> & { seed: string }
+
+/** Links to references: the seed comes from the bytes behind them. */
+const isReferenceKey = (key: string) => /^(?:image|video|audio)_urls?$/.test(key)
 
 /** These say how a thing is delivered, not what it shows: the same picture in another size stays that picture. */
 const deliveryKeys = new Set(['aspect_ratio', 'resolution', 'duration', 'num_images', 'output_format', 'generate_audio'])
 
 /**
- * What is to be made. The seed comes from the model and every key of the input
- * that is not about delivery: a link to a reference changes the picture, though
- * no local engine ever fetches a link that a client gave (it could point into
- * our own network).
+ * Reads the input for the local engines. The seed comes from the model, the
+ * bytes of the references, and every key of the input that is not about
+ * delivery: the same reference under another link gives the same picture.
  */
-export function readBrief({ model, input }: Pick<EngineJob, 'model' | 'input'>): Brief {
+export function readBrief({ model, input, references }: Pick<EngineJob, 'model' | 'input' | 'references'>): Brief {
   const parsed = briefSchema.safeParse(input)
   if (!parsed.success) {
     throw new EngineError(`this engine cannot work with the input: ${parsed.error.issues.map(({ path }) => path.join('.')).join(', ')}`)
   }
   const subject = Object.entries(input)
-    .filter(([key]) => !deliveryKeys.has(key))
+    .filter(([key]) => !deliveryKeys.has(key) && !isReferenceKey(key))
     .sort(([a], [b]) => (a < b ? -1 : 1))
+  const given = references.map(({ key, sha256 }) => [key, sha256])
   const seed = createHash('sha256')
-    .update(JSON.stringify([model, subject]))
+    .update(JSON.stringify(given.length > 0 ? [model, subject, given] : [model, subject]))
     .digest('hex')
   return { ...parsed.data, seed }
 }

@@ -92,7 +92,7 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
     }
     runs.set(id, { by: to, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
-    tell(to, { kind: 'run', run: id, engine, job: { ...job, input: { ...job.input } } })
+    tell(to, { kind: 'run', run: id, engine, job: { ...job, input: { ...job.input }, references: [...job.references] } })
     try {
       return await promise
     } finally {

@@ -4,10 +4,20 @@ import { engineSettingsSchema } from './engine-settings.ts'
 
 /** The messages between the provider and its engine process. */
 
+const referenceSchema = z.object({
+  key: z.string(),
+  place: z.string(),
+  kind: z.enum(['image', 'video', 'audio']),
+  path: z.string(),
+  contentType: z.string(),
+  sha256: z.string(),
+})
+
 const jobSchema = z.object({
   requestId: z.string(),
   model: z.string(),
   input: z.record(z.string(), z.unknown()),
+  references: z.array(referenceSchema),
   mediaDir: z.string(),
   mediaUrl: z.string(),
 })

@@ -1,11 +1,26 @@
 import type { Output } from '../../wire/schemas.ts'
 
+/** A file that the client gave a link to. It stays on this machine until the job ends. */
+export type Reference = {
+  /** The key of the input that held the link: image_url, image_urls, video_urls or audio_urls. */
+  key: string
+  /** Its place in the input, to name it in messages: `input.image_urls[1]`. */
+  place: string
+  kind: 'image' | 'video' | 'audio'
+  path: string
+  /** By the file's bytes. A sound may come in a container of videos. */
+  contentType: string
+  sha256: string
+}
+
 export type EngineJob = {
   requestId: string
-  /** The slug of the request; with `input` it decides every byte that is made. */
+  /** The slug of the request; with `input` and `references` it decides every byte that is made. */
   model: string
   /** Validated against the model's input_schema, defaults filled in. */
   input: Readonly<Record<string, unknown>>
+  /** In the order of the input. */
+  references: readonly Reference[]
   /** Folder for what is made; served under `mediaUrl`. */
   mediaDir: string
   mediaUrl: string

@@ -34,6 +34,27 @@ export async function storeMedia(place: Place, name: string, extension: MediaExt
   return link
 }
 
+type MediaHost = { mediaDir: string; mediaUrl: string; baseUrl: string }
+
+/** Where our own listener serves the media folder: below its origin where {media_url} says so, else for a proxy in front. */
+export function mediaPath({ baseUrl, mediaUrl }: Pick<MediaHost, 'baseUrl' | 'mediaUrl'>): string {
+  const own = mediaUrl.startsWith(`${baseUrl}/`) ? mediaUrl.slice(baseUrl.length) : '/media'
+  return own.startsWith('/v1') ? '/media' : own
+}
+
+const fileBelowMedia = /^[0-9a-z-]{1,64}\/[0-9a-z-]{1,128}\.(?:png|webp|jpg|mp4|mp3|wav)$/
+
+/** The file that a link to our own media host stands for. Undefined for a link to another host, null for one that no file can have. */
+export function mediaFileOf(link: URL, host: MediaHost): string | null | undefined {
+  for (const root of [host.mediaUrl, `${host.baseUrl}${mediaPath(host)}`].map((text) => new URL(text))) {
+    const folder = `${root.pathname.replace(/\/+$/, '')}/`
+    if (link.origin !== root.origin || !link.pathname.startsWith(folder)) continue
+    const name = link.pathname.slice(folder.length)
+    return fileBelowMedia.test(name) ? path.join(path.resolve(host.mediaDir), name) : null
+  }
+  return undefined
+}
+
 /** Runs `work` with a private scratch folder, which is gone afterwards whatever happens. */
 export async function withScratch<T>(place: Place, work: (folder: string) => Promise<T>): Promise<T> {
   const folder = await mediaFolder(place)

@@ -1,13 +1,23 @@
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { pruneIdleWindows } from '../accounts/rate-limit.ts'
+import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
 
 /** Rows that one statement removes. */
 const batch = 1000
 
-/** Removes what has had its time: expired Idempotency-Keys, windows in which nobody has called for long. */
-export async function runHousekeepingOnce({ db, clock }: { db: Database; clock: () => Date }): Promise<{ more: boolean }> {
+type HousekeepingDeps = {
+  db: Database
+  clock: () => Date
+  /** Files carry the time of the host. */
+  hostClock: () => Date
+  mediaDir: string
+}
+
+/** Removes expired Idempotency-Keys, idle rate windows, and references whose process died. */
+export async function runHousekeepingOnce({ db, clock, hostClock, mediaDir }: HousekeepingDeps): Promise<{ more: boolean }> {
   const now = clock()
+  await removeLeftReferences(mediaDir, hostClock().getTime())
   const keys = await pruneExpiredKeys(db, batch, now)
   const windows = await pruneIdleWindows(db, batch, now)
   return { more: keys === batch || windows === batch }

@@ -9,6 +9,7 @@ import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
 import { EngineError } from '../engines/engine.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
+import type { References } from '../references/references.ts'
 import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
 import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.ts'
@@ -24,6 +25,7 @@ const finishTries = 5
 export type JobDeps = {
   db: Database
   engines: Pick<EngineHost, 'run'>
+  references: Pick<References, 'withFiles'>
   engineNameOf: (model: { slug: string; engine: string }) => string
   mediaDir: string
   mediaUrl: string
@@ -83,14 +85,16 @@ async function endingOf(
 }
 
 async function generate(
-  { engines, engineNameOf, mediaDir, mediaUrl }: JobDeps,
-  { id, model: slug, input }: ClaimedRequest,
+  { engines, references, engineNameOf, mediaDir, mediaUrl }: JobDeps,
+  { id, token, model: slug, input }: ClaimedRequest,
   report: ReturnType<typeof createJobProgress>['report'],
   signal: AbortSignal,
 ): Promise<Output> {
   const model = findModel(slug)
   if (model === undefined) throw new EngineError('the model is no longer offered')
-  return engines.run(engineNameOf(model), { requestId: id, model: slug, input, mediaDir, mediaUrl }, report, signal)
+  return references.withFiles({ id, token, input }, signal, (files) =>
+    engines.run(engineNameOf(model), { requestId: id, model: slug, input, references: files, mediaDir, mediaUrl }, report, signal),
+  )
 }
 
 /** So long a rehearsal waits for nothing but its fault; that is no part of its deadline. */

@@ -14,6 +14,7 @@ import { priceOf } from '../catalog/pricing.ts'
 import type { Environment } from '../domain/schema.ts'
 import { sandboxOutput } from '../engines/sandbox.ts'
 import type { StatusReader } from '../queue/status-reader.ts'
+import { checkReferences } from '../references/reference-links.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { notificationOf } from '../webhooks/notification.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
@@ -22,7 +23,7 @@ import { type Submission, writeSubmission } from './submit-statement.ts'
 
 export type SubmitDeps = {
   db: Database
-  settings: Pick<ProviderSettings, 'baseUrl' | 'mediaUrl' | 'mediaDir' | 'webhookAllow'>
+  settings: Pick<ProviderSettings, 'baseUrl' | 'mediaUrl' | 'mediaDir' | 'webhookAllow' | 'referenceAllow'>
   clock: () => Date
   random: () => number
   resolve: Resolve
@@ -57,6 +58,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const model = findActiveModel(caller, slug)
   if (model === undefined) throw modelNotFound(slug)
   const input = validateInput(model, body.input)
+  checkReferences(input, deps.settings)
   const { webhookAllow: allow } = deps.settings
   const webhookUrl = body.webhook_url === undefined ? undefined : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
 

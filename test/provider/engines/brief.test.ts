@@ -1,7 +1,18 @@
 import { describe, expect, it } from 'vitest'
 import { readBrief } from '../../../src/provider/engines/brief.ts'
+import type { Reference } from '../../../src/provider/engines/engine.ts'
 
-const seedOf = (input: Record<string, unknown>, model = 'a-model') => readBrief({ model, input }).seed
+const seedOf = (input: Record<string, unknown>, model = 'a-model', references: Reference[] = []) =>
+  readBrief({ model, input, references }).seed
+
+const pictureOf = (sha256: string): Reference => ({
+  key: 'image_urls',
+  place: 'input.image_urls[0]',
+  kind: 'image',
+  path: '/tmp/1',
+  contentType: 'image/png',
+  sha256,
+})
 
 describe('readBrief', () => {
   it('takes the same seed for the same subject, however it is to be delivered', () => {
@@ -15,9 +26,17 @@ describe('readBrief', () => {
       seedOf({ prompt: 'a' }, 'another-model'),
       seedOf({ prompt: 'b' }),
       seedOf({ prompt: 'a', seed: 1 }),
-      seedOf({ prompt: 'a', image_urls: ['https://a.example/1.png'] }),
-      seedOf({ prompt: 'a', image_urls: ['https://a.example/2.png'] }),
+      seedOf({ prompt: 'a' }, 'a-model', [pictureOf('1')]),
+      seedOf({ prompt: 'a' }, 'a-model', [pictureOf('2')]),
+      seedOf({ prompt: 'a' }, 'a-model', [pictureOf('1'), pictureOf('2')]),
     ]
     expect(new Set(seeds).size).toBe(seeds.length)
+  })
+
+  it('takes the same seed for the same reference under another link', () => {
+    const seeds = ['1.png', '2.png'].map((name) =>
+      seedOf({ prompt: 'a', image_urls: [`https://a.example/${name}`] }, 'a-model', [pictureOf('1')]),
+    )
+    expect(seeds[0]).toBe(seeds[1])
   })
 })

@@ -3,7 +3,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { onTestFinished } from 'vitest'
-import type { Engine } from '../../../src/provider/engines/engine.ts'
+import type { Engine, Reference } from '../../../src/provider/engines/engine.ts'
 import { outputSchema, type Output } from '../../../src/wire/schemas.ts'
 
 export const mediaUrl = 'https://media.example/media'
@@ -16,15 +16,21 @@ export async function temporaryFolder(): Promise<string> {
   return folder
 }
 
-type Run = { model?: string; input: Record<string, unknown>; signal?: AbortSignal; onReport?: (progress: number) => void }
+type Run = {
+  model?: string
+  input: Record<string, unknown>
+  references?: Reference[]
+  signal?: AbortSignal
+  onReport?: (progress: number) => void
+}
 
 /** Runs one job in a folder of its own; answers the output, held against the wire's schema, and what was reported. */
-export async function runEngine(engine: Engine, { model = 'a-model', input, signal, onReport }: Run) {
+export async function runEngine(engine: Engine, { model = 'a-model', input, references = [], signal, onReport }: Run) {
   const mediaDir = await temporaryFolder()
   const reported: Reported[] = []
   const requestId = randomUUID()
   const output = await engine.run(
-    { requestId, model, input, mediaDir, mediaUrl },
+    { requestId, model, input, references, mediaDir, mediaUrl },
     async (progress, line) => {
       reported.push({ progress, line })
       onReport?.(progress)

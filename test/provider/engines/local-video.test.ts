@@ -66,7 +66,14 @@ describe('local-video', () => {
       if (progress > 25) controller.abort(reason)
     }
     const run = engine.run(
-      { requestId: 'abort-me', model: 'm', input: { prompt: 'a', duration: 30, resolution: '480p' }, mediaDir, mediaUrl: '' },
+      {
+        requestId: 'abort-me',
+        model: 'm',
+        input: { prompt: 'a', duration: 30, resolution: '480p' },
+        references: [],
+        mediaDir,
+        mediaUrl: '',
+      },
       async (progress) => onReport(progress),
       controller.signal,
     )
@@ -80,7 +87,14 @@ describe('local-video', () => {
     const mediaDir = await temporaryFolder()
     await fs.mkdir(path.join(mediaDir, 'again', '.scratch-dead'), { recursive: true })
     await fs.writeFile(path.join(mediaDir, 'again', '.scratch-dead', 'layer-0.png'), '')
-    const job = { requestId: 'again', model: 'm', input: { prompt: 'a', duration: 1, resolution: '480p' }, mediaDir, mediaUrl: '' }
+    const job = {
+      requestId: 'again',
+      model: 'm',
+      input: { prompt: 'a', duration: 1, resolution: '480p' },
+      references: [],
+      mediaDir,
+      mediaUrl: '',
+    }
     await engine.run(job, async () => {}, new AbortController().signal)
     expect(await filesBelow(mediaDir)).toEqual([expect.stringMatching(/^again\/video-[0-9a-f]{16}\.mp4$/)])
   })
@@ -91,6 +105,7 @@ describe('local-video', () => {
         requestId: 'lost',
         model: 'm',
         input: { prompt: 'a', duration: 30, resolution: '480p' },
+        references: [],
         mediaDir: await temporaryFolder(),
         mediaUrl: '',
       },

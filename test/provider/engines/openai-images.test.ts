@@ -220,7 +220,7 @@ describe('openai-images fails with a clean message', () => {
   it('and leaves no file behind', async () => {
     const { engine } = await engineFor(withPictures([Buffer.from('no picture')]))
     const mediaDir = await temporaryFolder()
-    const job = { requestId: 'r', model: 'm', input: { prompt: 'a' }, mediaDir, mediaUrl: '' }
+    const job = { requestId: 'r', model: 'm', input: { prompt: 'a' }, references: [], mediaDir, mediaUrl: '' }
     await expect(engine.run(job, async () => {}, new AbortController().signal)).rejects.toThrow(EngineError)
     expect(await filesBelow(mediaDir)).toEqual([])
   })

@@ -1,8 +1,11 @@
-import { expect, it } from 'vitest'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { runHousekeepingOnce } from '../../../src/provider/operating/housekeeping.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
+import { temporaryFolder } from '../engines/engine-run.ts'
 
 it.each(testServers)(
   'housekeeping removes at most 1,000 rows a statement, and only what has had its time, on the %s server',
@@ -32,7 +35,7 @@ it.each(testServers)(
           await database.sql`select (select count(*)::int from provider.rate_windows) as windows, (select count(*)::int from provider.idempotency_keys) as keys`
         return row
       }
-      const housekeeping = { db: deps.db, clock: () => now }
+      const housekeeping = { db: deps.db, clock: () => now, hostClock: () => new Date(), mediaDir: await temporaryFolder() }
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: true })
       expect(await left()).toEqual({ windows: 1304, keys: 501 })
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: true })
@@ -40,10 +43,24 @@ it.each(testServers)(
       expect(await left()).toEqual({ windows: 2, keys: 1 })
       // A host whose clock has run ahead forgets no key that is not a day old.
       await database.sql`update provider.idempotency_keys set created_at = now() - interval '23 h'`
-      await runHousekeepingOnce({ db: deps.db, clock: () => new Date(Date.now() + 7 * 86_400_000) })
+      await runHousekeepingOnce({ ...housekeeping, clock: () => new Date(Date.now() + 7 * 86_400_000) })
       expect(await left()).toMatchObject({ keys: 1 })
     } finally {
       await close()
     }
   },
 )
+
+it('removes references that a dead process left an hour ago, and none of a running generation', async () => {
+  const database = await withTestDatabase()
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32, 7) })
+  onTestFinished(close)
+  const mediaDir = await temporaryFolder()
+  const at = (name: string) => path.join(mediaDir, '.references', name)
+  for (const name of ['left.1', 'running.2']) await fs.mkdir(at(name), { recursive: true })
+  await fs.writeFile(path.join(at('left.1'), '0'), 'a picture')
+  const now = Date.now()
+  await fs.utimes(at('left.1'), now / 1000 - 3600, now / 1000 - 3600)
+  await runHousekeepingOnce({ db: deps.db, clock: () => new Date(now), hostClock: () => new Date(now), mediaDir })
+  expect(await fs.readdir(path.join(mediaDir, '.references'))).toEqual(['running.2'])
+})

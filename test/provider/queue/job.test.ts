@@ -9,6 +9,7 @@ import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
 import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import { type JobDeps, runJob } from '../../../src/provider/queue/job.ts'
 import { claimRequests } from '../../../src/provider/queue/requests.ts'
+import { createReferences } from '../../../src/provider/references/references.ts'
 import { type Submission, writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
@@ -46,15 +47,18 @@ async function requestOf(
   const rest = { webhookUrl, faults, idempotency: undefined, completed: undefined }
   await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
 
+  const media = { mediaDir: await temporaryFolder(), mediaUrl: 'http://127.0.0.1/media' }
+  const references = createReferences({ ...media, baseUrl: 'http://127.0.0.1', referenceAllow: [], resolve: async () => [] })
+  onTestFinished(references.close)
   const job = {
     db: deps.db,
     engines: own ?? engines,
+    references,
     logger,
     leaseMs: 10_000,
     random,
     engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model, settings),
-    mediaDir: await temporaryFolder(),
-    mediaUrl: 'http://127.0.0.1/media',
+    ...media,
   }
   let now = start
   const run = async () => {

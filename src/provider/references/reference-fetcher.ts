@@ -1,0 +1,130 @@
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import fs from 'node:fs/promises'
+import { contentTypeOf, isOfKind, typeBytes } from '../../runtime/media-type.ts'
+import { createGetter, discard } from '../../runtime/outward/getter.ts'
+import type { Dialling } from '../../runtime/outward/poster.ts'
+import type { Resolve } from '../../runtime/outward/resolver.ts'
+import { EngineError, type Reference } from '../engines/engine.ts'
+import { judgeReference, type ReferenceLink, type ReferenceRules } from './reference-links.ts'
+
+const megabyte = 1_000_000
+const maxBytesOf: Record<Reference['kind'], number> = { image: 20 * megabyte, video: 100 * megabyte, audio: 100 * megabyte }
+/** For one reference: looking up, connecting, every redirect, and the last byte. */
+const deadlineMs = 10_000
+const maxRedirects = 3
+const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-provider' }
+
+/** Pictures are taken in the formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
+const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
+const kindNames: Record<Reference['kind'], string> = { image: 'a PNG, JPEG or WebP picture', video: 'a video', audio: 'a sound' }
+
+export type Fetching = { reference: ReferenceLink; to: string; signal: AbortSignal }
+
+export type ReferenceFetcher = {
+  /** Writes the file to `to`. Rejects with an EngineError that names the place in the input where the file cannot be had. */
+  fetch: (fetching: Fetching) => Promise<Reference>
+  close: () => Promise<void>
+}
+
+/** Fetches what links point to. Memory stays flat: chunks go to the file as they come. */
+export function createReferenceFetcher({ resolve, ...rules }: ReferenceRules & { resolve: Resolve }): ReferenceFetcher {
+  // A redirect to our own media host would have to be dialled: it is judged like any other address.
+  const judge = (link: string): Dialling => {
+    const source = judgeReference(link, rules)
+    return source.kind === 'own' ? { kind: 'refused', why: 'must not point to the media host' } : source
+  }
+  const getter = createGetter({ judge, resolve, maxRedirects, connectMs: deadlineMs, silenceMs: deadlineMs, headers })
+
+  const fetch: ReferenceFetcher['fetch'] = async ({ reference, to, signal }) => {
+    const deadline = AbortSignal.timeout(deadlineMs)
+    const source = judgeReference(reference.link, rules)
+    try {
+      const body = source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
+      const maxBytes = source.kind === 'own' ? Infinity : maxBytesOf[reference.kind]
+      const { contentType, sha256 } = await spool(body, { to, maxBytes, kind: reference.kind })
+      const { key, place, kind } = reference
+      return { key, place, kind, path: to, contentType, sha256 }
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof StorageError) throw error
+      const what = error instanceof Unusable ? error.message : deadline.aborted ? 'took longer than 10 s to fetch' : 'could not be fetched'
+      throw new EngineError(`${reference.place} ${what}`, { cause: error })
+    }
+  }
+
+  const open = async ({ link, kind }: ReferenceLink, signal: AbortSignal): Promise<AsyncIterable<Buffer>> => {
+    const opened = await getter.open(link, signal)
+    if (opened.kind === 'refused') throw new Error(opened.why)
+    const { response } = opened
+    const announced = Number(response.headers['content-length'] ?? 0)
+    if (response.statusCode !== 200 || announced > maxBytesOf[kind]) discard(response)
+    if (response.statusCode !== 200) throw new Unusable(`could not be fetched: the answer was ${response.statusCode}`)
+    if (announced > maxBytesOf[kind]) throw new Unusable(tooLarge(maxBytesOf[kind]))
+    return response.body
+  }
+  return { fetch, close: getter.close }
+}
+
+/** Says in words for the client why a file is not taken. */
+class Unusable extends Error {
+  override name = 'Unusable'
+  code = 'unusable' as const
+}
+
+/** The disk failed, not the reference: another attempt may succeed. */
+class StorageError extends Error {
+  override name = 'StorageError'
+  code = 'storage' as const
+}
+
+async function* readOwn(file: string): AsyncGenerator<Buffer> {
+  try {
+    yield* createReadStream(file) as AsyncIterable<Buffer>
+  } catch (cause) {
+    throw new Unusable('is not on the media host', { cause })
+  }
+}
+
+type Spooling = { to: string; maxBytes: number; kind: Reference['kind'] }
+
+async function spool(body: AsyncIterable<Buffer>, { to, maxBytes, kind }: Spooling): Promise<Pick<Reference, 'contentType' | 'sha256'>> {
+  const hash = createHash('sha256')
+  let head = Buffer.alloc(0)
+  let bytes = 0
+  const file = await ours(() => fs.open(to, 'wx', 0o600))
+  try {
+    // Leaving the loop destroys the body, and with it the connection.
+    for await (const chunk of body) {
+      bytes += chunk.length
+      if (bytes > maxBytes) throw new Unusable(tooLarge(maxBytes))
+      if (head.length < typeBytes) {
+        head = Buffer.concat([head, chunk.subarray(0, typeBytes - head.length)])
+        // As early as the type is known, so that a wrong file does not fill the disk.
+        if (head.length >= typeBytes) typeOf(head, kind)
+      }
+      hash.update(chunk)
+      await ours(() => file.writeFile(chunk))
+    }
+    return { contentType: typeOf(head, kind), sha256: hash.digest('hex') }
+  } finally {
+    await file.close()
+  }
+}
+
+function typeOf(head: Buffer, kind: Reference['kind']): string {
+  const type = contentTypeOf(head)
+  const isTaken = type !== undefined && (kind === 'image' ? pictureTypes.has(type) : isOfKind(type, kind))
+  if (!isTaken) throw new Unusable(`is not ${kindNames[kind]}`)
+  return type
+}
+
+async function ours<T>(step: () => Promise<T>): Promise<T> {
+  return step().catch((cause) => {
+    throw new StorageError('a reference could not be written', { cause })
+  })
+}
+
+function tooLarge(maxBytes: number): string {
+  return `is larger than ${maxBytes / megabyte} MB`
+}

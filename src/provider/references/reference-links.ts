@@ -1,0 +1,57 @@
+import { HttpError } from '../../runtime/http/http.ts'
+import { diallingOf, parseGivenUrl } from '../../runtime/outward/public-url.ts'
+import type { Input } from '../catalog/input.ts'
+import type { Reference } from '../engines/engine.ts'
+import { mediaFileOf } from '../engines/media-store.ts'
+
+/** A link of an input. */
+export type ReferenceLink = Pick<Reference, 'key' | 'place' | 'kind'> & { link: string }
+
+export type ReferenceRules = {
+  /** PROVIDER_REFERENCE_ALLOW: origins that may be plain http and private, for local use only. */
+  referenceAllow: readonly string[]
+  mediaDir: string
+  mediaUrl: string
+  baseUrl: string
+}
+
+/** The links of an input, in its order. */
+export function referencesIn(input: Input): ReferenceLink[] {
+  return Object.entries(input).flatMap(([key, value]) => {
+    const kind = kindOf(key)
+    if (kind === undefined) return []
+    if (typeof value === 'string') return [{ key, kind, place: `input.${key}`, link: value }]
+    const links = Array.isArray(value) ? value : []
+    return links.map((link, at) => ({ key, kind, place: `input.${key}[${at}]`, link: String(link) }))
+  })
+}
+
+function kindOf(key: string): Reference['kind'] | undefined {
+  const [, kind] = /^(image|video|audio)_urls?$/.exec(key) ?? []
+  return kind === 'image' || kind === 'video' || kind === 'audio' ? kind : undefined
+}
+
+export type ReferenceSource =
+  /** A file of our own media folder. */
+  | { kind: 'own'; file: string }
+  /** Fetched: from public addresses alone, or from an origin that is allowed by name. */
+  | { kind: 'public' }
+  | { kind: 'named' }
+  | { kind: 'refused'; why: string }
+
+/** How a link is read, judged by its text alone. */
+export function judgeReference(link: string, rules: ReferenceRules): ReferenceSource {
+  const url = parseGivenUrl(link)
+  if (typeof url === 'string') return { kind: 'refused', why: url }
+  const file = mediaFileOf(url, rules)
+  if (file === null) return { kind: 'refused', why: 'must name a file of the media host' }
+  return file === undefined ? diallingOf(url, rules.referenceAllow) : { kind: 'own', file }
+}
+
+/** Refuses an input with a link that may never be fetched (spec, submit rule 2). */
+export function checkReferences(input: Input, rules: ReferenceRules): void {
+  for (const { place, link } of referencesIn(input)) {
+    const source = judgeReference(link, rules)
+    if (source.kind === 'refused') throw new HttpError(422, 'model_input_invalid', `${place} ${source.why}`)
+  }
+}
