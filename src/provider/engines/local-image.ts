@@ -1,13 +1,19 @@
+import sharp, { type Sharp } from 'sharp'
 import type { Output } from '../../wire/schemas.ts'
-import { drawPicture } from './artwork/picture.ts'
+import { drawPicture, drawVeil } from './artwork/picture.ts'
 import { readBrief } from './brief.ts'
+import { composePictures } from './composition.ts'
 import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
 import { imageSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture, rasterize } from './rasterize.ts'
 
+/** How much of a drawn picture covers the references at strength 1: they stay recognisable. */
+const mostOpacity = 0.6
+
 /**
  * Draws pictures from the prompt, the same bytes for the same model and input.
+ * Reference pictures are composed, and the drawing lies over them as a veil.
  * With `withOriginal`, each also has a lossless PNG as its original_url.
  */
 export function createLocalImageEngine({ name, withOriginal }: { name: string; withOriginal: boolean }): Engine {
@@ -23,11 +29,17 @@ async function runLocalImage(
   if (size === undefined) throw new EngineError('this engine has no picture size for that aspect_ratio and resolution')
   const format = brief.output_format === 'webp' ? 'webp' : 'png'
   await report(0, `drawing ${brief.num_images} of ${size.width}x${size.height}`)
+  const [first, ...others] = job.references.filter(({ kind }) => kind === 'image')
+  const ground = first && (await composePictures([first, ...others], size))
 
   const images = []
   for (let index = 0; index < brief.num_images; index++) {
     const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}` }
-    const picture = await rasterize(drawPicture(size, `${brief.seed}:${index}`, caption), signal)
+    const seed = `${brief.seed}:${index}`
+    const opacity = mostOpacity * brief.strength
+    const picture = ground
+      ? await layOver(ground, await rasterize(drawVeil(size, seed, { opacity, caption }), signal))
+      : await rasterize(drawPicture(size, seed, caption), signal)
     const encoded = await encodePicture(picture.clone(), format)
     const url = await storeMedia(job, `image-${index}`, format, encoded)
     const original = withOriginal
@@ -37,4 +49,8 @@ async function runLocalImage(
     await report(Math.round(((index + 1) / brief.num_images) * 100), `picture ${index + 1} of ${brief.num_images} is done`)
   }
   return { images }
+}
+
+async function layOver(ground: Buffer, veil: Sharp): Promise<Sharp> {
+  return sharp(ground).composite([{ input: await veil.png({ compressionLevel: 1 }).toBuffer() }])
 }

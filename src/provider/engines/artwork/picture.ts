@@ -35,6 +35,12 @@ export function drawPicture(size: FrameSize, seed: string, caption: Caption): st
   return document(size, content.join(''))
 }
 
+/** The picture of a seed as a veil of this opacity, and the caption, to lie over a picture that somebody gave. */
+export function drawVeil(size: FrameSize, seed: string, { opacity, caption }: { opacity: number; caption: Caption }): string {
+  const veil = `<g opacity="${opacity.toFixed(3)}">${drawLayers(size, seed).join('')}</g>`
+  return document(size, veil + drawCaptionLayer(size, caption))
+}
+
 /** The caption alone on a transparent ground, to lay over a moving picture. */
 export function drawCaptionLayer(size: FrameSize, { prompt, credit }: Caption): string {
   return document(size, drawCaption(size, prompt, credit))
