@@ -1,10 +1,12 @@
+import { openAsBlob } from 'node:fs'
 import sharp from 'sharp'
 import { z } from 'zod'
+import { extensionOf } from '../../runtime/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { boundedFetch } from './bounded-fetch.ts'
 import { readBrief, type Brief } from './brief.ts'
 import type { OpenAiImagesSettings } from './engine-settings.ts'
-import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
+import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
 import { imageSize, type FrameSize } from './frame-size.ts'
 import { storeMedia } from './media-store.ts'
 import { encodePicture } from './rasterize.ts'
@@ -18,9 +20,10 @@ const answerSchema = z.object({
 const base64Overhead = 1.4
 
 /**
- * Has pictures made by a service of the OpenAI images shape. Links among the
- * client's input are not passed on and not fetched; links in the service's
- * answer are fetched from its own origin, or from anywhere over https.
+ * Has pictures made by a service of the OpenAI images shape, or edited where
+ * the job has reference pictures. The service gets these as files and never
+ * sees the client's links. Links in its answer are fetched from its own origin,
+ * or from anywhere over https.
  */
 export function createOpenAiImagesEngine(settings: OpenAiImagesSettings): Engine {
   return {
@@ -46,11 +49,12 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   const wanted = requestedSize(size, run.settings.sizes)
   await run.report(0, `asking for ${brief.num_images} of ${wanted}`)
 
+  const sources = job.references.filter(({ kind }) => kind === 'image')
   const images = []
   while (images.length < brief.num_images) {
     const count = Math.min(brief.num_images - images.length, run.settings.max_images_per_call)
     // Services may give fewer than were ordered; each call gives at least one, so this ends.
-    for (const picture of await askForPictures({ brief, size: wanted, count }, run)) {
+    for (const picture of await askForPictures({ brief, size: wanted, count, sources }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
       await run.report(Math.round((images.length / brief.num_images) * 100), `picture ${images.length} of ${brief.num_images} is here`)
     }
@@ -58,16 +62,17 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
   return { images }
 }
 
-type Ask = { brief: Brief; size: string; count: number }
+type Ask = { brief: Brief; size: string; count: number; sources: readonly Reference[] }
 
-async function askForPictures({ brief, size, count }: Ask, { settings, signal }: Run): Promise<ReceivedPicture[]> {
-  const { url, api_key: apiKey, model, response_format: format, max_answer_bytes: maxBytes } = settings
+async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<ReceivedPicture[]> {
+  const { url, api_key: apiKey, max_answer_bytes: maxBytes } = settings
+  const isEdit = ask.sources.length > 0
   const { status, body } = await boundedFetch({
-    url: `${url}/images/generations`,
+    url: `${url}/images/${isEdit ? 'edits' : 'generations'}`,
     init: {
       method: 'POST',
-      headers: { 'content-type': 'application/json', ...(apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` }) },
-      body: JSON.stringify({ model, prompt: brief.prompt, n: count, size, ...(format === 'omit' ? {} : { response_format: format }) }),
+      headers: { ...(isEdit ? {} : { 'content-type': 'application/json' }), ...(apiKey && { authorization: `Bearer ${apiKey}` }) },
+      body: isEdit ? await editForm(ask, settings) : JSON.stringify(parametersOf(ask, settings)),
     },
     signal,
     maxBytes: Math.ceil(maxBytes * base64Overhead),
@@ -76,8 +81,24 @@ async function askForPictures({ brief, size, count }: Ask, { settings, signal }:
   const answer = answerSchema.safeParse(parseJson(body))
   if (!answer.success) throw new EngineError('the image service gave an answer of another shape', { cause: answer.error, transient: true })
   const pictures: ReceivedPicture[] = []
-  for (const item of answer.data.data.slice(0, count)) pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
+  for (const item of answer.data.data.slice(0, ask.count))
+    pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
   return pictures
+}
+
+function parametersOf({ brief, size, count }: Ask, { model, response_format: format }: OpenAiImagesSettings) {
+  return { model, prompt: brief.prompt, n: count, size, ...(format === 'omit' ? {} : { response_format: format }) }
+}
+
+/** The same parameters as a form, with the pictures as files that are read from the disk as they are sent. */
+async function editForm(ask: Ask, settings: OpenAiImagesSettings): Promise<FormData> {
+  const form = new FormData()
+  for (const [name, value] of Object.entries(parametersOf(ask, settings))) form.append(name, String(value))
+  for (const [at, { path, contentType }] of ask.sources.entries()) {
+    const name = ask.sources.length === 1 ? 'image' : 'image[]'
+    form.append(name, await openAsBlob(path, { type: contentType }), `${at}.${extensionOf(contentType)}`)
+  }
+  return form
 }
 
 async function pictureBytes(

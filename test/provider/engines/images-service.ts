@@ -11,9 +11,14 @@ export async function startImagesService(answer: Answer) {
   const received: Received[] = []
   const server = http.createServer((request, response) => {
     void (async () => {
-      let text = ''
-      for await (const chunk of request.setEncoding('utf8')) text += chunk
-      const seen = { method: request.method, path: request.url, headers: request.headers, body: text === '' ? undefined : JSON.parse(text) }
+      const chunks: Buffer[] = []
+      for await (const chunk of request) chunks.push(chunk)
+      const seen = {
+        method: request.method,
+        path: request.url,
+        headers: request.headers,
+        body: await bodyOf(Buffer.concat(chunks), request),
+      }
       received.push(seen)
       await answer({ request: seen, response, url })
     })()
@@ -28,6 +33,18 @@ export async function startImagesService(answer: Answer) {
   if (address === null || typeof address === 'string') throw new Error('not listening')
   const url = `http://127.0.0.1:${address.port}`
   return { url: `${url}/v1`, origin: url, received, server }
+}
+
+/** JSON, or the fields of a form: texts, and files with their name, type and bytes. */
+async function bodyOf(bytes: Buffer, { headers }: http.IncomingMessage): Promise<unknown> {
+  const type = headers['content-type'] ?? ''
+  if (!type.startsWith('multipart/form-data')) return bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'))
+  const form = await new Response(new Uint8Array(bytes), { headers: { 'content-type': type } }).formData()
+  const fields = [...form].map(async ([name, value]) => {
+    if (typeof value === 'string') return [name, value] as const
+    return [name, { name: value.name, type: value.type, bytes: Buffer.from(await value.arrayBuffer()) }] as const
+  })
+  return Promise.all(fields)
 }
 
 export function sendJson(response: http.ServerResponse, body: unknown, status = 200): void {

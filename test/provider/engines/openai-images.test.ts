@@ -6,6 +6,7 @@ import { EngineError } from '../../../src/provider/engines/engine.ts'
 import { createOpenAiImagesEngine } from '../../../src/provider/engines/openai-images.ts'
 import { fileOf, filesBelow, imagesOf, runEngine, temporaryFolder } from './engine-run.ts'
 import { picture, sendJson, startImagesService, type Answer } from './images-service.ts'
+import { referenceOf } from './reference-files.ts'
 
 const apiKey = 'sk-very-secret'
 
@@ -101,11 +102,30 @@ describe('openai-images', () => {
     expect(received[1]?.headers).not.toHaveProperty('authorization')
   })
 
-  it('never fetches a link of the client', async () => {
-    const bait = await startImagesService(({ response }) => void response.end())
-    const { engine } = await engineFor(withPictures([await picture('png')]))
-    await runEngine(engine, { input: { prompt: 'a', image_url: `${bait.url}/1.png`, image_urls: [`${bait.url}/2.png`] } })
-    expect(bait.received).toEqual([])
+  it.each([
+    [1, ['image']],
+    [2, ['image[]', 'image[]']],
+  ])('has %i reference pictures edited: posts them as files of a form, and no link of the client', async (count, names) => {
+    const { engine, received } = await engineFor(withPictures([await picture('png')]))
+    const files = [await picture('jpeg'), await picture('webp')].slice(0, count)
+    const references = await Promise.all(files.map((bytes, at) => referenceOf(bytes, 'image_urls', at)))
+    const input = { prompt: 'a quiet bay', image_urls: ['https://a.example/1.jpg', 'https://a.example/2.webp'].slice(0, count) }
+    const { output } = await runEngine(engine, { input, references })
+    expect(imagesOf(output)).toHaveLength(1)
+    expect(received).toHaveLength(1)
+    expect(received[0]).toMatchObject({ method: 'POST', path: '/v1/images/edits', headers: { authorization: `Bearer ${apiKey}` } })
+    const asFiles = [
+      { name: '0.jpg', type: 'image/jpeg', bytes: files[0] },
+      { name: '1.webp', type: 'image/webp', bytes: files[1] },
+    ]
+    expect(received[0]?.body).toEqual([
+      ['model', 'gpt-image-1'],
+      ['prompt', 'a quiet bay'],
+      ['n', '1'],
+      ['size', '1024x1024'],
+      ['response_format', 'b64_json'],
+      ...names.map((name, at) => [name, asFiles[at]]),
+    ])
   })
 })
 
