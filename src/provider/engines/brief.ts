@@ -35,7 +35,7 @@ export function readBrief({ model, input, references }: Pick<EngineJob, 'model' 
   const subject = Object.entries(input)
     .filter(([key]) => !deliveryKeys.has(key) && !isReferenceKey(key))
     .sort(([a], [b]) => (a < b ? -1 : 1))
-  const given = references.map(({ key, sha256 }) => [key, sha256])
+  const given = references.map(({ field, sha256 }) => [field, sha256])
   const seed = createHash('sha256')
     .update(JSON.stringify(given.length > 0 ? [model, subject, given] : [model, subject]))
     .digest('hex')

@@ -5,8 +5,8 @@ import { engineSettingsSchema } from './engine-settings.ts'
 /** The messages between the provider and its engine process. */
 
 const referenceSchema = z.object({
-  key: z.string(),
-  place: z.string(),
+  field: z.string(),
+  position: z.int(),
   kind: z.enum(['image', 'video', 'audio']),
   path: z.string(),
   contentType: z.string(),

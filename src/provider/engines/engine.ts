@@ -3,14 +3,19 @@ import type { Output } from '../../wire/schemas.ts'
 /** A file that the client gave a link to. It stays on this machine until the job ends. */
 export type Reference = {
   /** The key of the input that held the link: image_url, image_urls, video_urls or audio_urls. */
-  key: string
-  /** Its place in the input, to name it in messages: `input.image_urls[1]`. */
-  place: string
+  field: string
+  /** Counted from 0 within its field. */
+  position: number
   kind: 'image' | 'video' | 'audio'
   path: string
   /** By the file's bytes. A sound may come in a container of videos. */
   contentType: string
   sha256: string
+}
+
+/** The place of a reference in the input, to name it in messages: `input.image_urls[1]`. */
+export function placeOf({ field, position }: Pick<Reference, 'field' | 'position'>): string {
+  return field.endsWith('s') ? `input.${field}[${position}]` : `input.${field}`
 }
 
 export type EngineJob = {

@@ -23,16 +23,28 @@ export function imageSize(aspectRatio = '1:1', resolution = '1k'): FrameSize | u
   return { width: size.width * scale, height: size.height * scale }
 }
 
+/** `adaptive` follows the first reference no further than the widest shape of the catalog, 21:9, either way up. */
+const widest = 21 / 9
+
 /**
  * The size of a clip: `resolution` gives the short side. Both sides are even,
- * as H.264 in yuv420p needs. Reference pictures are never fetched, so the shape
- * that `adaptive` would follow is not known and it is 16:9.
+ * as H.264 in yuv420p needs. `adaptive` takes the shape of the first reference,
+ * or 16:9 without one.
  */
-export function videoSize(aspectRatio = '16:9', resolution = '720p'): FrameSize | undefined {
-  const [, across, down] = /^(\d+):(\d+)$/.exec(aspectRatio === 'adaptive' ? '16:9' : aspectRatio) ?? []
+export function videoSize(aspectRatio = '16:9', resolution = '720p', reference?: FrameSize): FrameSize | undefined {
+  const ratio = aspectRatio === 'adaptive' ? adaptiveRatio(reference) : ratioOf(aspectRatio)
   const [, short] = /^(\d+)p$/.exec(resolution) ?? []
-  if (across === undefined || down === undefined || short === undefined) return undefined
+  if (ratio === undefined || short === undefined) return undefined
   const shortSide = Number(short)
-  const longSide = 2 * Math.round((shortSide * Math.max(+across / +down, +down / +across)) / 2)
-  return +across >= +down ? { width: longSide, height: shortSide } : { width: shortSide, height: longSide }
+  const longSide = 2 * Math.round((shortSide * Math.max(ratio, 1 / ratio)) / 2)
+  return ratio >= 1 ? { width: longSide, height: shortSide } : { width: shortSide, height: longSide }
+}
+
+function ratioOf(aspectRatio: string): number | undefined {
+  const [, across, down] = /^(\d+):(\d+)$/.exec(aspectRatio) ?? []
+  return across === undefined || down === undefined ? undefined : +across / +down
+}
+
+function adaptiveRatio({ width, height }: FrameSize = { width: 16, height: 9 }): number {
+  return Math.min(Math.max(width / height, 1 / widest), widest)
 }

@@ -1,16 +1,20 @@
+import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Output } from '../../wire/schemas.ts'
-import { drawCaptionLayer, drawLayers } from './artwork/picture.ts'
+import { drawCaptionLayer, drawLayers, drawVeil } from './artwork/picture.ts'
 import { readBrief, type Brief } from './brief.ts'
-import { EngineError, type Engine, type EngineJob, type Report } from './engine.ts'
+import { EngineError, type Engine, type EngineJob, type Reference, type Report } from './engine.ts'
 import { locateFfmpeg, runFfmpeg } from './ffmpeg.ts'
+import { createMediaReader, type MediaReader, sampleRate, soundTrack } from './foreign-media.ts'
 import { videoSize, type FrameSize } from './frame-size.ts'
 import { storeMedia, withScratch } from './media-store.ts'
 import { composeMusic } from './music.ts'
 import { rasterize } from './rasterize.ts'
-import { framesPerSecond, layerSize, planShots, videoGraph } from './video-graph.ts'
-import { encodeWav } from './wav.ts'
+import { shootReferences } from './reference-clip.ts'
+import { pictureSize } from './reference-picture.ts'
+import { captionFilters, framesPerSecond, layerSize, planShots, videoGraph } from './video-graph.ts'
+import { encodeWav, wavOf } from './wav.ts'
 
 const deadlineSeconds = 180
 
@@ -18,68 +22,120 @@ const deadlineSeconds = 180
 const drawnPercent = 25
 const encodedPercent = 95
 
-/** Makes an MP4 (H.264, yuv420p, AAC when wanted) of drawn pictures that pan and fade, with the prompt written on it. */
+/** How much of a drawn picture covers the references at strength 1: they stay recognisable. */
+const mostOpacity = 0.6
+
+/**
+ * Makes an MP4 (H.264, yuv420p, AAC when wanted) with the prompt written on it:
+ * of drawn pictures that pan and fade, or of the job's references.
+ */
 export function createLocalVideoEngine({ name, ffmpegPath }: { name: string; ffmpegPath: string | undefined }): Engine {
-  return { name, run: (job, report, signal) => runLocalVideo(job, { ffmpegPath, report, signal }) }
+  const media = createMediaReader(ffmpegPath)
+  return { name, run: (job, report, signal) => runLocalVideo(job, { ffmpegPath, media, report, signal }) }
 }
 
-type Run = { ffmpegPath: string | undefined; report: Report; signal: AbortSignal }
+type Run = { ffmpegPath: string | undefined; media: MediaReader; report: Report; signal: AbortSignal }
 
-async function runLocalVideo(job: EngineJob, { ffmpegPath, report, signal }: Run): Promise<Output> {
+async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal }: Run): Promise<Output> {
   const brief = readBrief(job)
-  const size = videoSize(brief.aspect_ratio, brief.resolution)
-  if (size === undefined) throw new EngineError('this engine has no frame size for that aspect_ratio and resolution')
   const binary = await locateFfmpeg(ffmpegPath)
+  const size = videoSize(brief.aspect_ratio, brief.resolution, await shapeOf(job, brief, media, signal))
+  if (size === undefined) throw new EngineError('this engine has no frame size for that aspect_ratio and resolution')
   const sound = brief.generate_audio ? 'with sound' : 'without sound'
   await report(0, `making ${brief.duration} s of ${size.width}x${size.height} ${sound}`)
 
   return withScratch(job, async (scratch) => {
-    const inputs = await drawInputs({ scratch, brief, size, model: job.model, signal })
+    const making = { job, brief, size, scratch, media, signal }
+    const film = job.references.some(isSeen) ? await filmOfReferences(making) : await drawnFilm(making)
+    const track = await soundOf(making)
     await report(drawnPercent, 'pictures are drawn')
     const clip = path.join(scratch, 'clip.mp4')
     const frames = brief.duration * framesPerSecond
     const onFrames = steps(frames, async (share) => report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * share)))
-    await runFfmpeg({ binary, args: [...encoderArgs({ inputs, brief, size }), clip], signal, deadlineSeconds, onFrames })
+    await runFfmpeg({ binary, args: [...encoderArgs({ film, track, brief }), clip], signal, deadlineSeconds, onFrames })
     const url = await storeMedia(job, 'video', 'mp4', await fs.readFile(clip))
     await report(100, 'the clip is encoded')
     return { video: { url, ...size, duration: brief.duration } }
   })
 }
 
-type Inputs = { layers: string[]; sound: string | undefined }
-type Drawing = { scratch: string; brief: Brief; size: FrameSize; model: string; signal: AbortSignal }
+const isSeen = ({ kind }: Reference) => kind !== 'audio'
 
-async function drawInputs({ scratch, brief, size, model, signal }: Drawing): Promise<Inputs> {
-  const layers: string[] = []
-  const draw = async (svg: string) => {
-    const file = path.join(scratch, `layer-${layers.length}.png`)
-    // Read once, a moment later, by ffmpeg: small is not worth the time.
-    await (await rasterize(svg, signal)).png({ compressionLevel: 1 }).toFile(file)
-    layers.push(file)
-  }
-  for (const index of planShots(brief.duration).keys()) {
-    for (const layer of drawLayers(layerSize(size), `${brief.seed}:${index}`)) await draw(layer)
-  }
-  await draw(drawCaptionLayer(size, { prompt: brief.prompt, credit: `${model}  ${size.width}x${size.height}  ${brief.duration} s` }))
+/** The shape that `adaptive` follows. */
+async function shapeOf(
+  { references }: EngineJob,
+  { aspect_ratio: ratio }: Brief,
+  media: MediaReader,
+  signal: AbortSignal,
+): Promise<FrameSize | undefined> {
+  const first = references.find(isSeen)
+  if (ratio !== 'adaptive' || first === undefined) return undefined
+  return first.kind === 'video' ? media.sizeOf(first, signal) : pictureSize(first)
+}
 
-  if (!brief.generate_audio) return { layers, sound: undefined }
-  const sound = path.join(scratch, 'sound.wav')
-  await fs.writeFile(sound, encodeWav(await composeMusic({ seed: brief.seed, seconds: brief.duration, signal })))
-  return { layers, sound }
+/** Inputs of the encoder, each with its options, and the filter graph that makes `[clip]` of them. */
+type Film = { inputs: readonly (readonly string[])[]; graph: string }
+type Making = { job: EngineJob; brief: Brief; size: FrameSize; scratch: string; media: MediaReader; signal: AbortSignal }
+
+async function drawnFilm(making: Making): Promise<Film> {
+  const { brief, size } = making
+  const inputs: string[][] = []
+  const shots = planShots(brief.duration)
+  for (const index of shots.keys()) {
+    for (const layer of drawLayers(layerSize(size), `${brief.seed}:${index}`)) inputs.push(await drawn(layer, making))
+  }
+  inputs.push(await drawn(drawCaptionLayer(size, captionOf(making)), making))
+  return { inputs, graph: videoGraph(size, brief.duration, shots) }
+}
+
+/** The first frames show the references alone; then the caption and a veil of the drawing fade in. */
+async function filmOfReferences(making: Making): Promise<Film> {
+  const { job, brief, size } = making
+  const references = job.references.filter(isSeen)
+  const shots = await shootReferences({ ...making, references, durationSeconds: brief.duration, seed: brief.seed })
+  const veil = drawVeil(size, brief.seed, { opacity: mostOpacity * brief.strength, caption: captionOf(making) })
+  const inputs = [...shots.inputs, await drawn(veil, making)]
+  return {
+    inputs,
+    graph: [...shots.graph, ...captionFilters({ input: shots.inputs.length, seconds: brief.duration, over: 'film' })].join(';'),
+  }
+}
+
+function captionOf({ job, brief, size }: Making) {
+  return { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${brief.duration} s` }
+}
+
+async function drawn(svg: string, { scratch, signal }: Making): Promise<string[]> {
+  const file = path.join(scratch, `layer-${randomUUID()}.png`)
+  // Read once, a moment later, by ffmpeg: small is not worth the time.
+  await (await rasterize(svg, signal)).png({ compressionLevel: 1 }).toFile(file)
+  return ['-framerate', String(framesPerSecond), '-i', file]
+}
+
+/** Reference sounds one after the other, or a piece of music; undefined where none is wanted. */
+async function soundOf({ job, brief, scratch, media, signal }: Making): Promise<string | undefined> {
+  if (!brief.generate_audio) return undefined
+  const sounds: Buffer[] = []
+  for (const reference of job.references.filter(({ kind }) => kind === 'audio'))
+    sounds.push(await media.readSound(reference, brief.duration, signal))
+  const wav =
+    sounds.length > 0
+      ? wavOf(soundTrack(sounds, brief.duration), sampleRate)
+      : encodeWav(await composeMusic({ seed: brief.seed, seconds: brief.duration, signal }))
+  const file = path.join(scratch, 'sound.wav')
+  await fs.writeFile(file, wav)
+  return file
 }
 
 /** Two threads and bit-exact muxing, whatever the machine has: the bytes must not depend on it. */
-function encoderArgs({ inputs, brief, size }: { inputs: Inputs; brief: Brief; size: FrameSize }): string[] {
-  const { layers, sound } = inputs
-  const shots = planShots(brief.duration)
-  const rate = String(framesPerSecond)
+function encoderArgs({ film, track, brief }: { film: Film; track: string | undefined; brief: Brief }): string[] {
   return [
-    ...layers.flatMap((file) => ['-framerate', rate, '-i', file]),
-    ...(sound ? ['-i', sound] : []),
+    ...film.inputs.flat(),
+    ...(track ? ['-i', track] : []),
     '-filter_complex',
-    videoGraph(size, brief.duration, shots),
+    film.graph,
     ...words('-map [clip] -c:v libx264 -preset ultrafast -crf 23 -threads 2'),
-    ...(sound ? words(`-map ${layers.length}:a -c:a aac -b:a 128k`) : []),
+    ...(track ? words(`-map ${film.inputs.length}:a -c:a aac -b:a 128k`) : []),
     ...words(`-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact -movflags +faststart`),
   ]
 }

@@ -1,5 +1,5 @@
 import sharp, { type Sharp } from 'sharp'
-import { EngineError, type Reference } from './engine.ts'
+import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 
 /** Decoded row by row, so that memory does not grow with it. More than any camera's picture is a bomb. */
@@ -11,14 +11,15 @@ const withinSeconds = 20
 const groundBlurShare = 0.04
 
 /** A picture that somebody else made, and its size as it is shown. Nothing but its header is decoded by this. */
-async function openPicture({ path, place }: Reference): Promise<{ picture: Sharp } & FrameSize> {
+async function openPicture(reference: Reference): Promise<{ picture: Sharp } & FrameSize> {
+  const { path } = reference
   try {
     const { width, height, isProgressive, autoOrient } = await sharp(path, { limitInputPixels: false }).metadata()
-    if (width * height > (isProgressive ? maxPixelsWhole : maxPixels)) throw new EngineError(`${place} has too many pixels`)
+    if (width * height > (isProgressive ? maxPixelsWhole : maxPixels)) throw new EngineError(`${placeOf(reference)} has too many pixels`)
     const picture = sharp(path, { limitInputPixels: maxPixels, failOn: 'error', sequentialRead: true }).autoOrient()
     return { picture, width: autoOrient.width, height: autoOrient.height }
   } catch (cause) {
-    throw cause instanceof EngineError ? cause : undecodable(place, cause)
+    throw cause instanceof EngineError ? cause : undecodable(reference, cause)
   }
 }
 
@@ -56,10 +57,10 @@ async function decode(reference: Reference, shape: (picture: Sharp) => Sharp): P
       .png({ compressionLevel: 1 })
       .toBuffer()
   } catch (cause) {
-    throw undecodable(reference.place, cause)
+    throw undecodable(reference, cause)
   }
 }
 
-function undecodable(place: string, cause: unknown): EngineError {
-  return new EngineError(`${place} cannot be decoded`, { cause })
+export function undecodable(reference: Reference, cause: unknown): EngineError {
+  return new EngineError(`${placeOf(reference)} cannot be decoded`, { cause })
 }

@@ -40,11 +40,16 @@ export function videoGraph({ width, height }: FrameSize, durationSeconds: number
       `[base${index}][shot${index}]overlay=format=yuv420:eof_action=pass[base${index + 1}]`,
     )
   }
-  graph.push(
-    `[${shots.length * 2}:v]format=yuva420p,${hold(durationSeconds)},fade=t=in:st=0.2:d=0.8:alpha=1[caption]`,
-    `[base${shots.length}][caption]overlay=format=yuv420,format=yuv420p[clip]`,
-  )
+  graph.push(...captionFilters({ input: shots.length * 2, seconds: durationSeconds, over: `base${shots.length}` }))
   return graph.join(';')
+}
+
+/** Fades the picture of an input in over what is labelled `over`, as `[clip]`. */
+export function captionFilters({ input, seconds, over }: { input: number; seconds: number; over: string }): string[] {
+  return [
+    `[${input}:v]format=yuva420p,${hold(seconds)},fade=t=in:st=0.2:d=0.8:alpha=1[caption]`,
+    `[${over}][caption]overlay=format=yuv420,format=yuv420p[clip]`,
+  ]
 }
 
 /**

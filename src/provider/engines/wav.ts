@@ -6,7 +6,17 @@ const bytesPerFrame = 4
 
 /** RIFF WAVE with 16-bit PCM. */
 export function encodeWav({ sampleRate, left, right }: Sound): Buffer {
-  const dataBytes = left.length * bytesPerFrame
+  const pcm = Buffer.alloc(left.length * bytesPerFrame)
+  for (let frame = 0; frame < left.length; frame++) {
+    pcm.writeInt16LE(toInt16(left[frame] ?? 0), frame * bytesPerFrame)
+    pcm.writeInt16LE(toInt16(right[frame] ?? 0), frame * bytesPerFrame + 2)
+  }
+  return wavOf(pcm, sampleRate)
+}
+
+/** RIFF WAVE of samples that are 16-bit PCM already, in stereo. */
+export function wavOf(pcm: Buffer, sampleRate: number): Buffer {
+  const dataBytes = pcm.length
   const wav = Buffer.alloc(headerBytes + dataBytes)
   wav.write('RIFF', 0, 'latin1')
   wav.writeUInt32LE(headerBytes - 8 + dataBytes, 4)
@@ -20,10 +30,7 @@ export function encodeWav({ sampleRate, left, right }: Sound): Buffer {
   wav.writeUInt16LE(16, 34)
   wav.write('data', 36, 'latin1')
   wav.writeUInt32LE(dataBytes, 40)
-  for (let frame = 0; frame < left.length; frame++) {
-    wav.writeInt16LE(toInt16(left[frame] ?? 0), headerBytes + frame * bytesPerFrame)
-    wav.writeInt16LE(toInt16(right[frame] ?? 0), headerBytes + frame * bytesPerFrame + 2)
-  }
+  pcm.copy(wav, headerBytes)
   return wav
 }
 

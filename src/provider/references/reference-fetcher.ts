@@ -5,7 +5,7 @@ import { contentTypeOf, isOfKind, typeBytes } from '../../runtime/media-type.ts'
 import { createGetter, discard } from '../../runtime/outward/getter.ts'
 import type { Dialling } from '../../runtime/outward/poster.ts'
 import type { Resolve } from '../../runtime/outward/resolver.ts'
-import { EngineError, type Reference } from '../engines/engine.ts'
+import { EngineError, placeOf, type Reference } from '../engines/engine.ts'
 import { judgeReference, type ReferenceLink, type ReferenceRules } from './reference-links.ts'
 
 const megabyte = 1_000_000
@@ -43,13 +43,13 @@ export function createReferenceFetcher({ resolve, ...rules }: ReferenceRules & {
       const body = source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
       const maxBytes = source.kind === 'own' ? Infinity : maxBytesOf[reference.kind]
       const { contentType, sha256 } = await spool(body, { to, maxBytes, kind: reference.kind })
-      const { key, place, kind } = reference
-      return { key, place, kind, path: to, contentType, sha256 }
+      const { field, position, kind } = reference
+      return { field, position, kind, path: to, contentType, sha256 }
     } catch (error) {
       signal.throwIfAborted()
       if (error instanceof StorageError) throw error
       const what = error instanceof Unusable ? error.message : deadline.aborted ? 'took longer than 10 s to fetch' : 'could not be fetched'
-      throw new EngineError(`${reference.place} ${what}`, { cause: error })
+      throw new EngineError(`${placeOf(reference)} ${what}`, { cause: error })
     }
   }
 

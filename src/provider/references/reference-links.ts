@@ -1,11 +1,11 @@
 import { HttpError } from '../../runtime/http/http.ts'
 import { diallingOf, parseGivenUrl } from '../../runtime/outward/public-url.ts'
 import type { Input } from '../catalog/input.ts'
-import type { Reference } from '../engines/engine.ts'
+import { placeOf, type Reference } from '../engines/engine.ts'
 import { mediaFileOf } from '../engines/media-store.ts'
 
 /** A link of an input. */
-export type ReferenceLink = Pick<Reference, 'key' | 'place' | 'kind'> & { link: string }
+export type ReferenceLink = Pick<Reference, 'field' | 'position' | 'kind'> & { link: string }
 
 export type ReferenceRules = {
   /** PROVIDER_REFERENCE_ALLOW: origins that may be plain http and private, for local use only. */
@@ -17,17 +17,16 @@ export type ReferenceRules = {
 
 /** The links of an input, in its order. */
 export function referencesIn(input: Input): ReferenceLink[] {
-  return Object.entries(input).flatMap(([key, value]) => {
-    const kind = kindOf(key)
+  return Object.entries(input).flatMap(([field, value]) => {
+    const kind = kindOf(field)
     if (kind === undefined) return []
-    if (typeof value === 'string') return [{ key, kind, place: `input.${key}`, link: value }]
-    const links = Array.isArray(value) ? value : []
-    return links.map((link, at) => ({ key, kind, place: `input.${key}[${at}]`, link: String(link) }))
+    const links = Array.isArray(value) ? value : [value]
+    return links.map((link, position) => ({ field, position, kind, link: String(link) }))
   })
 }
 
-function kindOf(key: string): Reference['kind'] | undefined {
-  const [, kind] = /^(image|video|audio)_urls?$/.exec(key) ?? []
+function kindOf(field: string): Reference['kind'] | undefined {
+  const [, kind] = /^(image|video|audio)_urls?$/.exec(field) ?? []
   return kind === 'image' || kind === 'video' || kind === 'audio' ? kind : undefined
 }
 
@@ -50,8 +49,8 @@ export function judgeReference(link: string, rules: ReferenceRules): ReferenceSo
 
 /** Refuses an input with a link that may never be fetched (spec, submit rule 2). */
 export function checkReferences(input: Input, rules: ReferenceRules): void {
-  for (const { place, link } of referencesIn(input)) {
-    const source = judgeReference(link, rules)
-    if (source.kind === 'refused') throw new HttpError(422, 'model_input_invalid', `${place} ${source.why}`)
+  for (const reference of referencesIn(input)) {
+    const source = judgeReference(reference.link, rules)
+    if (source.kind === 'refused') throw new HttpError(422, 'model_input_invalid', `${placeOf(reference)} ${source.why}`)
   }
 }

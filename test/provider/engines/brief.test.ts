@@ -6,8 +6,8 @@ const seedOf = (input: Record<string, unknown>, model = 'a-model', references: R
   readBrief({ model, input, references }).seed
 
 const pictureOf = (sha256: string): Reference => ({
-  key: 'image_urls',
-  place: 'input.image_urls[0]',
+  field: 'image_urls',
+  position: 0,
   kind: 'image',
   path: '/tmp/1',
   contentType: 'image/png',

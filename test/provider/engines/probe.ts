@@ -29,3 +29,31 @@ export async function probe(file: string): Promise<Probed> {
     frames: Number(frames),
   }
 }
+
+/** Runs ffmpeg and answers what it writes to its output. */
+export async function ffmpegOutput(args: readonly string[]): Promise<Buffer> {
+  const ffmpeg = await locateFfmpeg(undefined)
+  const flags = ['-hide_banner', '-nostdin', '-loglevel', 'error']
+  const options = { encoding: 'buffer', maxBuffer: 100_000_000 } as const
+  return (await promisify(execFile)(ffmpeg, [...flags, ...args, 'pipe:1'], options)).stdout
+}
+
+/** The frame of a clip that is shown at a time, as a PNG. */
+export async function frameAt(file: string, seconds: number): Promise<Buffer> {
+  return ffmpegOutput(['-i', file, '-vf', `select=gte(t\\,${seconds - 0.001})`, '-frames:v', '1', '-c:v', 'png', '-f', 'image2pipe'])
+}
+
+/** How strong a tone is in the sound of a file, from 0 to 1: the share of the whole energy (Goertzel). */
+export async function toneIn(file: string, hertz: number): Promise<number> {
+  const rate = 8000
+  const pcm = await ffmpegOutput(['-i', file, '-map', '0:a:0', '-ac', '1', '-ar', String(rate), '-f', 's16le'])
+  const samples = Array.from({ length: pcm.length / 2 }, (_, at) => pcm.readInt16LE(at * 2))
+  const turn = (2 * Math.PI * hertz) / rate
+  let [real, imaginary, energy] = [0, 0, 0]
+  for (const [at, sample] of samples.entries()) {
+    real += sample * Math.cos(turn * at)
+    imaginary += sample * Math.sin(turn * at)
+    energy += sample * sample
+  }
+  return (2 * (real * real + imaginary * imaginary)) / (samples.length * energy)
+}

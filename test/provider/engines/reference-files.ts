@@ -16,15 +16,14 @@ export function disc({ width = 512, height = 512, ground = '#ffffff', ink = '#e0
 }
 
 /** A file as a job hands it to its engine. */
-export async function referenceOf(bytes: Buffer, key = 'image_urls', at = 0): Promise<Reference> {
+export async function referenceOf(bytes: Buffer, field = 'image_urls', position = 0): Promise<Reference> {
   const file = path.join(os.tmpdir(), `mediadock-reference-${randomUUID()}`)
   await fs.writeFile(file, bytes)
   onTestFinished(() => fs.rm(file))
   const contentType = contentTypeOf(bytes)
   if (contentType === undefined) throw new Error('not a file that is taken')
-  const kind = key.startsWith('image') ? 'image' : key.startsWith('video') ? 'video' : 'audio'
-  const place = key.endsWith('s') ? `input.${key}[${at}]` : `input.${key}`
-  return { key, place, kind, path: file, contentType, sha256: createHash('sha256').update(bytes).digest('hex') }
+  const kind = field.startsWith('image') ? 'image' : field.startsWith('video') ? 'video' : 'audio'
+  return { field, position, kind, path: file, contentType, sha256: createHash('sha256').update(bytes).digest('hex') }
 }
 
 const edge = 24

@@ -40,9 +40,9 @@ describe('the references of a job', () => {
       }
       return references
     })
-    expect(given.map(({ place, kind, contentType }) => [place, kind, contentType])).toEqual([
-      ['input.image_url', 'image', 'image/png'],
-      ...[0, 1, 2, 3, 4].map((at) => [`input.image_urls[${at}]`, 'image', 'image/png']),
+    expect(given.map(({ field, position, kind, contentType }) => [field, position, kind, contentType])).toEqual([
+      ['image_url', 0, 'image', 'image/png'],
+      ...[0, 1, 2, 3, 4].map((at) => ['image_urls', at, 'image', 'image/png']),
     ])
     expect(await kept()).toEqual([])
   })

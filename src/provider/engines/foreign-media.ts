@@ -1,0 +1,104 @@
+import fs from 'node:fs/promises'
+import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf } from '../../runtime/ffmpeg.ts'
+import { EngineError, placeOf, type Reference } from './engine.ts'
+import type { FrameSize } from './frame-size.ts'
+import { undecodable } from './reference-picture.ts'
+import { framesPerSecond } from './video-graph.ts'
+
+/** Five minutes at 60 frames a second: far more than a clip shows, and counted in a moment. */
+const maxFrames = 18_000
+/** ffmpeg lists a packet in a line of at most 70 bytes. */
+const maxListingBytes = maxFrames * 100
+/** More than 8K has. */
+const maxFramePixels = 40_000_000
+export const sampleRate = 44_100
+const bytesPerSample = 4
+const lineFeed = 0x0a
+/** The WebAssembly build decodes and scales 30 frames of 1080p a second: half a minute of them, three times over. */
+const framesCpuSeconds = 90
+const framesWallSeconds = 180
+
+/** Decodes videos and sounds that others made, in a contained process. */
+export type MediaReader = {
+  /** The size of a video as it is shown. */
+  sizeOf: (video: Reference, signal: AbortSignal) => Promise<FrameSize>
+  /**
+   * Writes at most so many raw frames (yuv420p) to `to`, at the rate of our
+   * clips: each whole picture, between black bars where its shape differs.
+   * Answers how many.
+   */
+  readFrames: (video: Reference, wanted: { size: FrameSize; frames: number; to: string }, signal: AbortSignal) => Promise<number>
+  /** The beginning of a sound, at most so long: 16-bit PCM in stereo at `sampleRate`. */
+  readSound: (sound: Reference, seconds: number, signal: AbortSignal) => Promise<Buffer>
+}
+
+/** `ffmpegPath` is used instead of the ffmpeg that is found on the machine. */
+export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
+  let found: Ffmpeg | undefined
+
+  const read = async (reference: Reference, decoding: Omit<Decoding, 'inputs'>): Promise<number> => {
+    found ??= await findFfmpeg(ffmpegPath, decoding.signal)
+    if (found === undefined)
+      throw new EngineError('there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it')
+    const reader = readerOf(reference.contentType)
+    if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
+    const end = await decode(found, { ...decoding, maxPixels: maxFramePixels, inputs: [{ path: reference.path, reader }] })
+    if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
+    if (end.bytes === 0) throw undecodable(reference, new Error('there is nothing in it'))
+    return end.bytes
+  }
+  /** Counts without decoding, so that a video of very many frames costs little. */
+  const boundFrames = async (video: Reference, signal: AbortSignal): Promise<void> => {
+    let lines = 0
+    const write = (text: Buffer) => {
+      for (const byte of text) if (byte === lineFeed) lines += 1
+      if (lines > maxFrames) throw new EngineError(`${placeOf(video)} has more than ${maxFrames} frames`)
+    }
+    await read(video, { args: words('-map 0:v:0 -c copy -f framecrc'), write, maxOutputBytes: maxListingBytes, signal })
+  }
+
+  return {
+    sizeOf: async (video, signal) => {
+      let head = ''
+      const write = (chunk: Buffer) => void (head ||= chunk.toString('latin1', 0, 64))
+      const args = words('-map 0:v:0 -frames:v 1 -pix_fmt yuv420p -f yuv4mpegpipe')
+      await read(video, { args, write, maxOutputBytes: 2 * maxFramePixels, signal })
+      const [, width, height] = /^YUV4MPEG2 W(\d+) H(\d+)/.exec(head) ?? []
+      if (width === undefined || height === undefined) throw undecodable(video, new Error('ffmpeg gave no size'))
+      return { width: Number(width), height: Number(height) }
+    },
+    readFrames: async (video, { size, frames, to }, signal) => {
+      await boundFrames(video, signal)
+      const frameBytes = (size.width * size.height * 3) / 2
+      const file = await fs.open(to, 'w')
+      try {
+        const write = async (chunk: Buffer) => file.writeFile(chunk)
+        const args = words(`-map 0:v:0 -vf ${fitFilter(size)} -frames:v ${frames} -pix_fmt yuv420p -f rawvideo`)
+        const bounds = { maxOutputBytes: frames * frameBytes, cpuSeconds: framesCpuSeconds, wallSeconds: framesWallSeconds }
+        return (await read(video, { args, write, signal, ...bounds })) / frameBytes
+      } finally {
+        await file.close()
+      }
+    },
+    readSound: async (sound, seconds, signal) => {
+      const chunks: Buffer[] = []
+      const write = (chunk: Buffer) => void chunks.push(chunk)
+      const args = words(`-map 0:a:0 -t ${seconds} -ac 2 -ar ${sampleRate} -c:a pcm_s16le -f s16le`)
+      // A second more than is wanted: ffmpeg may end on a whole packet.
+      await read(sound, { args, write, maxOutputBytes: (seconds + 1) * sampleRate * bytesPerSample, signal })
+      return Buffer.concat(chunks)
+    },
+  }
+}
+
+/** A sound track of so many seconds: the sounds one after the other, again from the first where they are shorter. */
+export function soundTrack(sounds: readonly Buffer[], seconds: number): Buffer {
+  return Buffer.alloc(Math.round(seconds * sampleRate) * bytesPerSample, Buffer.concat(sounds))
+}
+
+function fitFilter({ width, height }: FrameSize): string {
+  const scaled = `scale=${width}:${height}:force_original_aspect_ratio=decrease:force_divisible_by=2`
+  return `fps=${framesPerSecond},${scaled},pad=${width}:${height}:(ow-iw)/2:(oh-ih)/2,setsar=1`
+}
+
+const words = (line: string) => line.split(' ')

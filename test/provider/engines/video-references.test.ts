@@ -1,0 +1,154 @@
+import sharp from 'sharp'
+import { describe, expect, it, vi } from 'vitest'
+import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import type { Reference } from '../../../src/provider/engines/engine.ts'
+import { createEngines } from '../../../src/provider/engines/registry.ts'
+import { encodeWav } from '../../../src/provider/engines/wav.ts'
+import { fileOf, filesBelow, runEngine, videoOf } from './engine-run.ts'
+import { ffmpegOutput, frameAt, probe, toneIn } from './probe.ts'
+import { disc, likeness, referenceOf } from './reference-files.ts'
+
+// Foreign media are decoded at the lowest priority: a busy machine takes its time.
+vi.setConfig({ testTimeout: 120_000 })
+
+const models = catalog.filter(({ capabilities }) => capabilities.includes('image-to-video')).map(({ slug }) => slug)
+
+async function film(references: Reference[], input: Record<string, unknown> = {}, slug = 'meridian-text-to-video') {
+  const model = catalog.find((one) => one.slug === slug) ?? expect.fail('no such model')
+  const engine = createEngines().get(model.engine) ?? expect.fail('no such engine')
+  const whole = { prompt: 'a quiet bay', duration: 4, resolution: '480p', aspect_ratio: '16:9', ...input }
+  const { output, mediaDir } = await runEngine(engine, { model: slug, input: whole, references })
+  const file = fileOf(mediaDir, videoOf(output).url)
+  expect(await filesBelow(mediaDir)).toHaveLength(1)
+  return { file, ...videoOf(output) }
+}
+
+/** A clip of plain colours, each shown for its seconds. */
+function colours(parts: readonly (readonly [colour: string, seconds: number])[], size = '320x180'): Promise<Buffer> {
+  const inputs = parts.flatMap(([colour, seconds]) => ['-f', 'lavfi', '-i', `color=c=${colour}:s=${size}:r=25:d=${seconds}`])
+  const encoded = ['-c:v', 'libx264', '-pix_fmt', 'yuv420p', '-f', 'mp4', '-movflags', 'frag_keyframe+empty_moov']
+  return ffmpegOutput([...inputs, '-filter_complex', `concat=n=${parts.length}`, ...encoded])
+}
+
+/** The main colour of a frame above its caption, by the strongest of red, green and blue. */
+async function colourOf(frame: Buffer): Promise<string> {
+  const { width = 1, height = 1 } = await sharp(frame).metadata()
+  const { channels } = await sharp(
+    await sharp(frame)
+      .extract({ left: Math.round(width / 3), top: Math.round(height / 4), width: 60, height: 60 })
+      .toBuffer(),
+  ).stats()
+  const means = channels.slice(0, 3).map(({ mean }) => mean)
+  return ['red', 'green', 'blue'][means.indexOf(Math.max(...means))] ?? ''
+}
+
+function tone(hertz: number, seconds: number): Buffer {
+  const samples = Float32Array.from({ length: 44_100 * seconds }, (_, at) => 0.5 * Math.sin((2 * Math.PI * hertz * at) / 44_100))
+  return encodeWav({ sampleRate: 44_100, left: samples, right: samples })
+}
+
+describe.each(models)('image-to-video with %s', (slug) => {
+  it('begins with the picture and moves from it: two references give two recognisable clips', async () => {
+    const shape = { width: 854, height: 480 }
+    const [red, green] = await Promise.all([disc(shape), disc({ ...shape, ground: '#103010', ink: '#20ff60' })])
+    const fromRed = await film([await referenceOf(red, 'image_url')], {}, slug)
+    const fromGreen = await film([await referenceOf(green, 'image_url')], {}, slug)
+    expect(await likeness(await frameAt(fromRed.file, 0), red)).toBeGreaterThan(0.98)
+    expect(await likeness(await frameAt(fromGreen.file, 0), green)).toBeGreaterThan(0.98)
+    const [end, otherEnd] = [await frameAt(fromRed.file, 3.9), await frameAt(fromGreen.file, 3.9)]
+    expect(await likeness(end, red)).toBeGreaterThan(0.6)
+    expect(await likeness(otherEnd, green)).toBeGreaterThan(0.6)
+    expect(await likeness(end, green)).toBeLessThan(0.3)
+    // The disc is nearer at the end: where the ground was beside it, it is now.
+    const redness = async (frame: Buffer) => {
+      const { channels } = await sharp(frame).removeAlpha().stats()
+      return (channels[0]?.mean ?? 0) - (channels[1]?.mean ?? 0)
+    }
+    expect(await redness(await frameAt(fromRed.file, 3.9))).not.toBeCloseTo(await redness(await frameAt(fromRed.file, 1.2)), 0)
+  })
+})
+
+describe('references of a clip', () => {
+  it('share its time in the order of the input, first frame and length included', async () => {
+    const video = await colours([
+      ['blue', 0.5],
+      ['green', 0.5],
+    ])
+    const { file, duration } = await film([await referenceOf(await disc(), 'image_url'), await referenceOf(video, 'video_urls')])
+    const { frames, seconds } = await probe(file)
+    expect([duration, frames]).toEqual([4, 96])
+    expect(seconds).toBeCloseTo(4, 1)
+    expect(await likeness(await frameAt(file, 0), await disc({ width: 854, height: 480 }))).toBeGreaterThan(0.5)
+    // The second half is the video's: half a second of blue, then green, which is continued to the end.
+    const shown = []
+    for (const at of [2.1, 2.4, 2.6, 3, 3.9]) shown.push(await colourOf(await frameAt(file, at)))
+    expect(shown).toEqual(['blue', 'blue', 'green', 'green', 'green'])
+  })
+
+  it('that are longer than its share are cut, and others run for as long as they are', async () => {
+    const long = await film([
+      await referenceOf(
+        await colours([
+          ['blue', 3],
+          ['green', 60],
+        ]),
+        'video_urls',
+      ),
+    ])
+    const short = await film([
+      await referenceOf(
+        await colours([
+          ['blue', 1],
+          ['green', 0.2],
+        ]),
+        'video_urls',
+      ),
+    ])
+    const colourAt = async ({ file }: { file: string }, seconds: number) => colourOf(await frameAt(file, seconds))
+    expect([await colourAt(long, 0), await colourAt(long, 2.9), await colourAt(long, 3.1)]).toEqual(['blue', 'blue', 'green'])
+    expect([await colourAt(short, 0), await colourAt(short, 0.9), await colourAt(short, 1.1)]).toEqual(['blue', 'blue', 'green'])
+  })
+
+  it('may be thirty pictures', async () => {
+    const inks = ['#ff0000', '#00ff00', '#0000ff']
+    const pictures = await Promise.all(inks.map((ink) => disc({ width: 64, height: 36, ground: ink, ink })))
+    const thirty = Array.from({ length: 30 }, (_, at) => referenceOf(pictures[at % 3] ?? Buffer.alloc(0), 'image_urls', at))
+    const { file } = await film(await Promise.all(thirty))
+    const shown = []
+    for (const at of [0, 1, 2, 27, 28, 29]) shown.push(await colourOf(await frameAt(file, (Math.floor((at * 96) / 30) + 1) / 24)))
+    expect(shown).toEqual(['red', 'green', 'blue', 'red', 'green', 'blue'])
+  })
+
+  it.each([
+    ['a tall picture', () => disc({ width: 300, height: 400 }), 'image_url', { width: 480, height: 640 }],
+    ['a wide picture', () => disc({ width: 900, height: 100 }), 'image_urls', { width: 1120, height: 480 }],
+    ['a square video', () => colours([['blue', 1]], '128x128'), 'video_urls', { width: 480, height: 480 }],
+  ])('give an adaptive clip the shape of %s', async (_what, bytes, field, size) => {
+    expect(await film([await referenceOf(await bytes(), field)], { aspect_ratio: 'adaptive', duration: 1 })).toMatchObject(size)
+  })
+})
+
+describe('reference sounds', () => {
+  it('are the sound track where one is wanted, one after the other and again', async () => {
+    const references = [await referenceOf(tone(440, 1), 'audio_urls', 0), await referenceOf(tone(1000, 1), 'audio_urls', 1)]
+    const { file } = await film(references, { generate_audio: true })
+    // Of two tones in turn, each is a quarter of the whole.
+    expect(await toneIn(file, 440)).toBeGreaterThan(0.2)
+    expect(await toneIn(file, 1000)).toBeGreaterThan(0.2)
+    expect(await toneIn(file, 700)).toBeLessThan(0.01)
+    expect((await probe(file)).audio).toMatch(/^aac .*44100 Hz, stereo/)
+  })
+
+  it('are left out where none is wanted, and a piece of music has no such tone', async () => {
+    const reference = await referenceOf(tone(440, 1), 'audio_urls')
+    expect((await probe((await film([reference], { duration: 1 })).file)).audio).toBeUndefined()
+    const { file } = await film([], { generate_audio: true, duration: 2 })
+    expect(await toneIn(file, 1000)).toBeLessThan(0.1)
+  })
+})
+
+it('gives the same bytes for the same references', async () => {
+  const references = [await referenceOf(await disc(), 'image_url'), await referenceOf(await colours([['blue', 1]]), 'video_urls')]
+  const [one, other] = [await film(references, { duration: 1 }), await film(references, { duration: 1 })]
+  expect(one.url.split('/').at(-1)).toBe(other.url.split('/').at(-1))
+})
