@@ -47,7 +47,16 @@ export async function fillWithPicture(reference: Reference, size: FrameSize): Pr
   return decode(reference, (picture) => picture.resize(size.width, size.height, { fit: 'cover' }))
 }
 
+/** One at a time: decoding takes memory by the pixel. */
+let last: Promise<unknown> = Promise.resolve()
+
 async function decode(reference: Reference, shape: (picture: Sharp) => Sharp): Promise<Buffer> {
+  const decoded = last.then(() => decodeNow(reference, shape))
+  last = decoded.catch(() => {})
+  return decoded
+}
+
+async function decodeNow(reference: Reference, shape: (picture: Sharp) => Sharp): Promise<Buffer> {
   const { picture } = await openPicture(reference)
   try {
     return await shape(picture)

@@ -10,14 +10,16 @@ import { judgeReference, type ReferenceLink, type ReferenceRules } from './refer
 
 const megabyte = 1_000_000
 const maxBytesOf: Record<Reference['kind'], number> = { image: 20 * megabyte, video: 100 * megabyte, audio: 100 * megabyte }
-/** For one reference: looking up, connecting, every redirect, and the last byte. */
-const deadlineMs = 10_000
+/** For one reference: looking up, connecting, every redirect, and the last byte. A picture of 20 MB needs 16 Mbit/s. */
+const fetchDeadlineMs = 10_000
 const maxRedirects = 3
 const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-provider' }
 
 /** Pictures are taken in the formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
 const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
 const kindNames: Record<Reference['kind'], string> = { image: 'a PNG, JPEG or WebP picture', video: 'a video', audio: 'a sound' }
+
+export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
 export type Fetching = { reference: ReferenceLink; to: string; signal: AbortSignal }
 
@@ -28,7 +30,7 @@ export type ReferenceFetcher = {
 }
 
 /** Fetches what links point to. Memory stays flat: chunks go to the file as they come. */
-export function createReferenceFetcher({ resolve, ...rules }: ReferenceRules & { resolve: Resolve }): ReferenceFetcher {
+export function createReferenceFetcher({ resolve, deadlineMs = fetchDeadlineMs, ...rules }: FetcherOptions): ReferenceFetcher {
   // A redirect to our own media host would have to be dialled: it is judged like any other address.
   const judge = (link: string): Dialling => {
     const source = judgeReference(link, rules)
@@ -48,7 +50,12 @@ export function createReferenceFetcher({ resolve, ...rules }: ReferenceRules & {
     } catch (error) {
       signal.throwIfAborted()
       if (error instanceof StorageError) throw error
-      const what = error instanceof Unusable ? error.message : deadline.aborted ? 'took longer than 10 s to fetch' : 'could not be fetched'
+      const what =
+        error instanceof Unusable
+          ? error.message
+          : deadline.aborted
+            ? `took longer than ${deadlineMs / 1000} s to fetch`
+            : 'could not be fetched'
       throw new EngineError(`${placeOf(reference)} ${what}`, { cause: error })
     }
   }

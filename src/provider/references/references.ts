@@ -1,10 +1,9 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
-import type { Resolve } from '../../runtime/outward/resolver.ts'
 import type { Input } from '../catalog/input.ts'
 import type { Reference } from '../engines/engine.ts'
-import { createReferenceFetcher } from './reference-fetcher.ts'
-import { referencesIn, type ReferenceRules } from './reference-links.ts'
+import { createReferenceFetcher, type FetcherOptions } from './reference-fetcher.ts'
+import { referencesIn } from './reference-links.ts'
 
 /** Hidden, so that it is never served. */
 const folderName = '.references'
@@ -27,15 +26,16 @@ export type References = {
 }
 
 /** Keeps the references of running jobs, each job's in a private folder of its own. */
-export function createReferences(rules: ReferenceRules & { resolve: Resolve }): References {
-  const fetcher = createReferenceFetcher(rules)
+export function createReferences(options: FetcherOptions): References {
+  const { mediaDir } = options
+  const fetcher = createReferenceFetcher(options)
 
   const withFiles: References['withFiles'] = async ({ id, token, input }, signal, work) => {
     const links = referencesIn(input)
     if (links.length === 0) return work([])
-    const folder = path.join(path.resolve(rules.mediaDir), folderName, `${id}.${token}`)
+    const folder = path.join(path.resolve(mediaDir), folderName, `${id}.${token}`)
     // Left by a run whose process died.
-    await removeFolders(rules.mediaDir, async (name) => name.startsWith(`${id}.`))
+    await removeFolders(mediaDir, async (name) => name.startsWith(`${id}.`))
     await fs.mkdir(folder, { recursive: true, mode: 0o700 })
     try {
       const references: Reference[] = []

@@ -21,13 +21,13 @@ export type GettingOptions = {
   headers: Record<string, string>
 }
 
-export type Opened =
+export type OpenedLink =
   /** The caller reads or destroys the body. */
   { kind: 'opened'; response: Dispatcher.ResponseData } | { kind: 'refused'; why: string }
 
 export type Getter = {
   /** Rejects where the server cannot be reached, or `signal` aborts. */
-  open: (link: string, signal: AbortSignal) => Promise<Opened>
+  open: (link: string, signal: AbortSignal) => Promise<OpenedLink>
   close: () => Promise<void>
 }
 

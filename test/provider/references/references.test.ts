@@ -10,6 +10,7 @@ import { type Serve, startReferenceSite } from '../support/reference-site.ts'
 
 async function referencesFrom(serve: Serve) {
   const site = await startReferenceSite(serve)
+  onTestFinished(site.close)
   const mediaDir = await temporaryFolder()
   const references = createReferences({
     mediaDir,
@@ -54,7 +55,7 @@ describe('the references of a job', () => {
     await fs.mkdir(path.join(mediaDir, '.references', 'job.dead'), { recursive: true })
     await fs.mkdir(path.join(mediaDir, '.references', 'other.alive'))
     const failing = gather(input, async () => {
-      expect((await kept()).toSorted()).toEqual(['job.run', 'other.alive'])
+      expect(new Set(await kept())).toEqual(new Set(['job.run', 'other.alive']))
       throw new Error('the engine broke')
     })
     await expect(failing).rejects.toThrow('the engine broke')

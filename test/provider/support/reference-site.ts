@@ -1,7 +1,6 @@
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { onTestFinished } from 'vitest'
 
 export type Serve = (response: http.ServerResponse, request: http.IncomingMessage) => void | Promise<void>
 
@@ -19,7 +18,6 @@ export async function startReferenceSite(serve: Serve) {
     server.closeAllConnections()
     server.close()
   }
-  onTestFinished(close)
   const { port } = server.address() as AddressInfo
-  return { origin: `http://127.0.0.1:${port}`, port, connections: () => connections }
+  return { origin: `http://127.0.0.1:${port}`, port, connections: () => connections, close }
 }

@@ -1,0 +1,78 @@
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
+import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
+import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
+import { runJob } from '../../../src/provider/queue/job.ts'
+import { claimRequests } from '../../../src/provider/queue/requests.ts'
+import type { ReferenceRules } from '../../../src/provider/references/reference-links.ts'
+import { createReferences } from '../../../src/provider/references/references.ts'
+import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
+import { createLogger } from '../../../src/runtime/logger.ts'
+import type { Resolve } from '../../../src/runtime/outward/resolver.ts'
+import { createTestDatabase } from '../../support/database.ts'
+
+type Options = Pick<ReferenceRules, 'mediaDir' | 'mediaUrl' | 'baseUrl'> & {
+  referenceAllow: string[]
+  resolve: Resolve
+}
+
+const credits = 1000
+
+/**
+ * Runs requests that were accepted, one at a time, on real engines and a real
+ * database; what names resolve to is the test's.
+ */
+export async function startReferenceJobs(rules: Options) {
+  const database = await createTestDatabase()
+  const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
+  const logger = createLogger('silent')
+  const engines = createEngineHost({ settings: undefined, logger })
+  const environment = 'live'
+  const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
+  await grantCredits(deps, { account: 'a', credits })
+
+  const run = async (model: string, input: Record<string, string | number | boolean | string[]>, deadlineMs = 10_000) => {
+    const references = createReferences({ ...rules, deadlineMs })
+    const id = randomUUID()
+    const common = { requestId: id, accountId: 'a', keyId, environment, model, input, cost: '4' } as const
+    await writeSubmission(
+      deps.db,
+      { ...common, webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined },
+      new Date(),
+    )
+    const now = new Date()
+    const [claimed] = await claimRequests(deps.db, {
+      environment,
+      token: randomUUID(),
+      limit: 1,
+      leaseUntil: new Date(now.getTime() + 60_000),
+      now,
+    })
+    if (claimed?.id !== id) throw new Error('another request was claimed')
+    const job = { db: deps.db, engines, references, logger, leaseMs: 60_000, random: () => 0.5, clock: () => new Date() }
+    const { mediaDir, mediaUrl } = rules
+    const whole = { ...job, engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model), mediaDir, mediaUrl }
+    await runJob(whole, claimed, new AbortController().signal)
+    await references.close()
+    const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
+    const [account] = await database.sql`select available from provider.accounts`
+    return {
+      status: String(row?.['status']),
+      attempts: Number(row?.['attempts']),
+      message: String(row?.['error_message']),
+      spent: credits - Number(account?.['available']),
+    }
+  }
+  return {
+    run,
+    engines,
+    kept: () => fs.readdir(path.join(rules.mediaDir, '.references')).catch(() => []),
+    stop: async () => {
+      engines.close()
+      await close()
+      await database.drop()
+    },
+  }
+}
