@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createEngineHost } from '../../src/provider/engines/engine-host.ts'
 import { openProvider, createKey, grantCredits, setFaults } from '../../src/provider/operating/commands.ts'
 import { startProvider } from '../../src/provider/program.ts'
@@ -192,6 +192,21 @@ describe('the engine process', () => {
     expect(os.getPriority(pid)).toBe(19)
     const weighsSessions = await fs.readFile('/proc/sys/kernel/sched_autogroup_enabled', 'utf8').catch(() => '0')
     if (weighsSessions.trim() === '1') expect(await fs.readFile(`/proc/${pid}/autogroup`, 'utf8')).toMatch(/nice 19$/m)
+  })
+
+  it('gets no secret of ours in its environment, a bounded heap, and is ended first where memory is short', async () => {
+    const { settings } = await settingsOf()
+    vi.stubEnv('PROVIDER_SECRET_KEY', 'a secret of ours')
+    onTestFinished(() => void vi.unstubAllEnvs())
+    const host = createEngineHost({ settings: undefined, logger })
+    onTestFinished(host.close)
+    await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    const read = (name: string) => fs.readFile(`/proc/${host.pid()}/${name}`, 'utf8')
+    const names = (await read('environ')).split('\0').map((variable) => variable.split('=')[0])
+    expect(names).toContain('PATH')
+    expect(names).not.toContain('PROVIDER_SECRET_KEY')
+    expect(await read('cmdline')).toContain('--max-old-space-size=512')
+    expect((await read('oom_score_adj')).trim()).toBe('1000')
   })
 
   it('tells a failure that the client may know, and stops waiting when it is aborted', async () => {

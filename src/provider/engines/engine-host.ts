@@ -9,6 +9,19 @@ import { type EngineJob, EngineError, type Report } from './engine.ts'
 /** Beside this file, and TypeScript where this is. */
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
 
+/**
+ * Drawing takes 20 MB of heap, the largest answer of an image service 200 MB for
+ * a moment. Pixels lie outside of the heap and have bounds of their own
+ * (reference-picture.ts).
+ */
+const maxHeapMegabytes = 512
+
+/**
+ * Variables that running Node and calling services needs. The process decodes
+ * foreign pictures, so our own secrets are not among them.
+ */
+const passedOn = /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
+
 export type EngineHost = {
   /** Runs a job on an engine by its name; rejects with an EngineError where the client may know why. */
   run: (engine: string, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
@@ -45,7 +58,8 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
   }
   const start = (): ChildProcess => {
     const started = fork(script, {
-      execArgv: [],
+      execArgv: [`--max-old-space-size=${maxHeapMegabytes}`],
+      env: Object.fromEntries(Object.entries(process.env).filter(([name]) => passedOn.test(name))),
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       serialization: 'json',
       // A session of its own, whose priority it can lower (engine-process.ts).

@@ -14,13 +14,20 @@ import { type Engine, EngineError } from './engine.ts'
 const niceness = 19
 const maxDetailLength = 8000
 
+/** Of 1000: the kernel ends this process first where memory is short, and spares the API and Postgres. */
+const outOfMemoryScore = '1000'
+
 /**
  * Linux may weigh whole sessions against each other first, and niceness only
  * within one: engines would then get as much of a core as Postgres. So the
  * session that engine-host.ts gave this process is made as nice as the process.
  */
 function lowerPriority(): void {
-  const lower = [() => os.setPriority(niceness), () => fs.writeFileSync('/proc/self/autogroup', String(niceness))]
+  const lower = [
+    () => os.setPriority(niceness),
+    () => fs.writeFileSync('/proc/self/autogroup', String(niceness)),
+    () => fs.writeFileSync('/proc/self/oom_score_adj', outOfMemoryScore),
+  ]
   for (const step of lower) {
     try {
       step()
