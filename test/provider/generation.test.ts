@@ -1,9 +1,13 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { notificationSchema, resultSchema, statusBodySchema, submittedSchema } from '../../src/wire/schemas.ts'
 import { verify } from '../../src/wire/signature.ts'
 import { eventually } from '../support/eventually.ts'
+import { likeness } from './engines/reference-files.ts'
 import { startTestProvider, type TestProvider } from './support/running-provider.ts'
 import { startWebhookCatcher } from './support/webhook-catcher.ts'
+
+// Engines run at the lowest priority: a busy machine takes its time.
+vi.setConfig({ testTimeout: 120_000 })
 
 let catcher: Awaited<ReturnType<typeof startWebhookCatcher>>
 let provider: TestProvider
@@ -34,7 +38,7 @@ describe('a live generation', () => {
       const answer = await provider.call('GET', `/v1/requests/${id}?logs=1`, { key: key.api_key })
       if (answer.status === 202) statusBodySchema.parse(answer.body)
       return answer.status === 200 && answer
-    }, 25_000)
+    }, 100_000)
     expect(resultSchema.parse(result.body)).toMatchObject({ status: 'COMPLETED', model: 'aurora-image', cost: 4 })
     const [image] = result.body.output.images
     const media = await fetch(image.url)
@@ -60,6 +64,29 @@ describe('a live generation', () => {
       status: 'OK',
       payload: { model: 'aurora-image', output: { images: [{ url: image.url }] }, cost: 4 },
     })
+  })
+})
+
+describe('an output as the next input', () => {
+  it('is read from the media host, also on plain http and this machine', async () => {
+    const key = await provider.createKey({ account: 'editor', environment: 'live' })
+    await provider.grant('editor', 100)
+    const run = async (slug: string, input: object) => {
+      const { body } = await provider.call('POST', `/v1/models/${slug}`, { key: key.api_key, body: { input } })
+      return eventually(async () => {
+        const answer = await provider.call('GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
+        return answer.status === 200 && answer.body
+      }, 100_000)
+    }
+    const first = await run('aurora-image', { prompt: 'a lighthouse' })
+    const [{ url }] = first.output.images
+    expect(new URL(url).protocol).toBe('http:')
+    const next = await run('aurora-image-edit', { prompt: 'at night', image_urls: [url], strength: 0.2 })
+    expect(next.status).toBe('COMPLETED')
+    const [before, after] = await Promise.all(
+      [url, next.output.images[0].url].map(async (link: string) => Buffer.from(await (await fetch(link)).arrayBuffer())),
+    )
+    expect(await likeness(before ?? '', after ?? '')).toBeGreaterThan(0.9)
   })
 })
 

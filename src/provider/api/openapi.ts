@@ -25,7 +25,7 @@ const errors = {
   409: 'idempotency_key_reuse, request_in_progress or not_cancelable',
   413: 'payload_too_large: the body has more than 1 MiB',
   415: 'unsupported_encoding: the body is compressed or encoded in a way that is not supported',
-  422: 'model_input_invalid: the input does not fit the input_schema of the model',
+  422: 'model_input_invalid: the input does not fit the input_schema of the model, or a link in it may never be fetched',
   429: 'rate_limit_exceeded: wait for Retry-After seconds',
   503: 'unavailable: try again after Retry-After seconds',
 } as const
@@ -70,7 +70,11 @@ const submit: ZodOpenApiOperationObject = {
   operationId: 'submit',
   tags: ['Generations'],
   summary: 'Submit a generation',
-  description: 'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url.',
+  description:
+    'Needs the scope generate. Never blocks until the media is ready: poll status_url, or pass webhook_url. ' +
+    'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, or links to outputs of this API. ' +
+    'They are fetched after the submit, within 10 s each; one that cannot be had ends the request as FAILED, without a charge. ' +
+    'A sandbox key checks the links and fetches nothing.',
   requestParams: { path: schemas.modelPathSchema, header: schemas.idempotencyHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(

@@ -26,6 +26,13 @@ const seed: InputDescriptor = {
 
 const outputFormat: InputDescriptor = { type: 'string', enum: ['png', 'webp'], default: 'png', description: 'File format of url.' }
 
+const strength: InputDescriptor = {
+  type: 'number',
+  min: 0,
+  max: 1,
+  description: 'How far the result leaves the picture that it starts from: 0 keeps it, 0.5 unless given.',
+}
+
 export const imageModels: readonly CatalogModel[] = [
   {
     slug: 'aurora-image',
@@ -34,7 +41,8 @@ export const imageModels: readonly CatalogModel[] = [
     capabilities: ['text-to-image', 'image-to-image'],
     input_schema: {
       prompt,
-      image_url: { type: 'string', max_length: 2048, description: 'Picture to start from.' },
+      image_url: { type: 'string', max_length: 2048, description: 'Picture to start from: PNG, JPEG or WebP, at most 20 MB.' },
+      strength,
       aspect_ratio: aspectRatio,
     },
     pricing: { credits_base: 4 },
@@ -75,8 +83,10 @@ export const imageModels: readonly CatalogModel[] = [
         items: { type: 'string', max_length: 2048 },
         required: true,
         max_items: 8,
-        description: 'Pictures to work from, the first one is edited.',
+        description:
+          'Pictures to work from: the first one is edited, the others are composed into it. PNG, JPEG or WebP, at most 20 MB each.',
       },
+      strength,
       aspect_ratio: aspectRatio,
       output_format: outputFormat,
       seed,

@@ -5,14 +5,19 @@ const both = ['live', 'sandbox'] as const
 
 const wholeSeconds = Array.from({ length: 27 }, (_, index) => index + 4)
 
-const references = (maxItems: number, what: string): InputDescriptor => ({
+const references = (maxItems: number, description: string): InputDescriptor => ({
   type: 'array',
   items: { type: 'string', max_length: 2048 },
   max_items: maxItems,
-  description: `Links to reference ${what}.`,
+  description,
 })
 
-const imageUrl: InputDescriptor = { type: 'string', required: true, max_length: 2048, description: 'First frame of the clip.' }
+const imageUrl: InputDescriptor = {
+  type: 'string',
+  required: true,
+  max_length: 2048,
+  description: 'First frame of the clip: PNG, JPEG or WebP, at most 20 MB.',
+}
 
 const resolution: InputDescriptor = {
   type: 'string',
@@ -30,12 +35,15 @@ const meridianInput: Record<string, InputDescriptor> = {
     type: 'string',
     enum: ['16:9', '9:16', '1:1', '4:3', '3:4', '21:9', 'adaptive'],
     default: '16:9',
-    description: 'adaptive follows the first reference picture where its shape is known, and is 16:9 otherwise.',
+    description: 'adaptive takes the shape of the first reference picture or video, and is 16:9 without one.',
   },
-  image_urls: references(30, 'pictures'),
-  video_urls: references(10, 'videos'),
-  audio_urls: references(10, 'sounds'),
-  generate_audio: { type: 'boolean', default: false, description: 'true adds a native sound track.' },
+  image_urls: references(30, 'Pictures that the clip shows in turn: PNG, JPEG or WebP, at most 20 MB each.'),
+  video_urls: references(10, 'Videos that the clip continues: MP4, QuickTime or WebM, at most 100 MB and 18,000 frames each.'),
+  audio_urls: references(
+    10,
+    'Sounds of the sound track, where generate_audio is true: MP3, WAV, FLAC, Ogg, AAC or MP4, at most 100 MB each.',
+  ),
+  generate_audio: { type: 'boolean', default: false, description: 'true adds a sound track: of audio_urls, or one of its own.' },
 }
 
 /** Base price is one second at 720p without sound. */
