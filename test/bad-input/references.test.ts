@@ -131,7 +131,7 @@ describe('after the submit', () => {
     const place = one.field === 'image_url' ? 'input.image_url' : `input.${one.field}[0]`
     expect(said.startsWith(`${place} `), said).toBe(true)
     expect(said.slice(place.length + 1)).toMatch(message)
-    expect(end).toEqual({ status: 'FAILED', attempts: 1, spent: 4 })
+    expect(end).toEqual({ status: 'FAILED', attempts: 1, spent: 0 })
     expect(await jobs.kept()).toEqual([])
   })
 

@@ -18,8 +18,6 @@ type Options = Pick<ReferenceRules, 'mediaDir' | 'mediaUrl' | 'baseUrl'> & {
   resolve: Resolve
 }
 
-const credits = 1000
-
 /**
  * Runs requests that were accepted, one at a time, on real engines and a real
  * database; what names resolve to is the test's.
@@ -31,11 +29,14 @@ export async function startReferenceJobs(rules: Options) {
   const engines = createEngineHost({ settings: undefined, logger })
   const environment = 'live'
   const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
-  await grantCredits(deps, { account: 'a', credits })
+  await grantCredits(deps, { account: 'a', credits: 1000 })
+
+  const balance = async () => Number((await database.sql`select available from provider.accounts`)[0]?.['available'])
 
   const run = async (model: string, input: Record<string, string | number | boolean | string[]>, deadlineMs = 10_000) => {
     const references = createReferences({ ...rules, deadlineMs })
     const id = randomUUID()
+    const before = await balance()
     const common = { requestId: id, accountId: 'a', keyId, environment, model, input, cost: '4' } as const
     await writeSubmission(
       deps.db,
@@ -57,12 +58,11 @@ export async function startReferenceJobs(rules: Options) {
     await runJob(whole, claimed, new AbortController().signal)
     await references.close()
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
-    const [account] = await database.sql`select available from provider.accounts`
     return {
       status: String(row?.['status']),
       attempts: Number(row?.['attempts']),
       message: String(row?.['error_message']),
-      spent: credits - Number(account?.['available']),
+      spent: before - (await balance()),
     }
   }
   return {
