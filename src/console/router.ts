@@ -53,7 +53,7 @@ const pages = [
 
 /** The internal listener: console pages, JSON API and metrics. */
 export function internalRouter(deps: ReceiverDeps): Router {
-  const { settings, clock, registry, db, logger, metrics } = deps
+  const { settings, clock, registry, db, logger, metrics, background } = deps
   const router = Router()
   const console: ConsoleDeps = { ...deps, links: linkPolicy(settings), counters: sharedCounters(deps) }
   router.use(pageHeaders({ mediaSources: console.links.sources }))
@@ -68,6 +68,7 @@ export function internalRouter(deps: ReceiverDeps): Router {
       sessionsTable: sessions,
       clock,
       logger,
+      guesses: background.guesses,
       onRefused,
     }),
   )

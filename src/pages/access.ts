@@ -21,7 +21,9 @@ export type AccessOptions = {
   sessionsTable: SessionsTable
   clock: () => Date
   logger: Logger
-  /** Counts tokens that were wrong, and those that were not even compared. */
+  /** Shared with readers that show which addresses are limited; by default the guard makes its own. */
+  guesses?: GuessLimit
+  /** Counts wrong tokens by how they were answered: 401, or 429 once the address is limited. */
   onRefused?: (why: 'wrong_token' | 'too_many_attempts') => void
 }
 
@@ -40,8 +42,9 @@ export function guardAccess(options: AccessOptions): Router {
     token: options.token,
     cookie: `${options.name}_session`,
     sessions: createSessions({ ...options, table: options.sessionsTable, token: options.token }),
-    guesses: createGuessLimit(options.clock),
-    noted: createBoundedLog(options.logger),
+    guesses: options.guesses ?? createGuessLimit(options.clock),
+    noteWrong: createBoundedLog(options.logger, 'wrong tokens were given'),
+    noteLimited: createBoundedLog(options.logger, 'wrong tokens of this address are answered 429 until then, right ones are accepted'),
   }
   router.post('/sign-in', readForm, signIn(secured))
   router.post('/sign-out', signOut(secured))
@@ -54,18 +57,22 @@ type Secured = AccessOptions & {
   cookie: string
   sessions: Sessions
   guesses: GuessLimit
-  noted: (address: string | undefined) => void
+  noteWrong: BoundedLog
+  noteLimited: BoundedLog
 }
 
+type BoundedLog = (fields: { remote: string | undefined; until?: Date }) => void
+
+/** Keeps a flood of wrong tokens from filling the log. */
 const logEveryMs = 10_000
 
-/** Wrong tokens are logged, a flood of them in a line now and then. */
-function createBoundedLog(logger: Logger): Secured['noted'] {
+/** Logs the first event at once, then at most one line in ten seconds, with the count since the last line. */
+function createBoundedLog(logger: Logger, message: string): BoundedLog {
   let [count, loggedAt] = [0, -Infinity]
-  return (address) => {
+  return (fields) => {
     count += 1
     if (performance.now() - loggedAt < logEveryMs) return
-    logger.warn({ remote: address, count }, 'wrong tokens were given')
+    logger.warn({ ...fields, count }, message)
     ;[count, loggedAt] = [0, performance.now()]
   }
 }
@@ -100,10 +107,11 @@ const sameOriginOnly: RequestHandler = (req, _res, next) => {
   return next()
 }
 
+/** Admits a right token or session before anything is limited: only wrong tokens are. */
 function requireToken(options: Secured): RequestHandler {
   return async (req, res, next) => {
     const [, bearer] = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '') ?? []
-    if (bearer !== undefined && isToken(req, bearer, options)) {
+    if (bearer !== undefined && equal(bearer, options.token)) {
       proveConnection(req.socket)
       return next()
     }
@@ -113,25 +121,25 @@ function requireToken(options: Secured): RequestHandler {
       res.locals['actor'] = session.name
       return next()
     }
+    if (bearer !== undefined) noteWrongToken(req, options)
     if (req.accepts(['json', 'html']) === 'html') return showSignIn(res, options, undefined)
     return sendError(res, new HttpError(401, 'unauthorized', 'send Authorization: Bearer with the token of this listener'))
   }
 }
 
-/** Compares what was given; throws HttpError 429 where too much was wrong already. */
-function isToken({ ip }: Request, given: string, { token, guesses, noted, onRefused }: Secured): boolean {
-  const wait = guesses.waitOf(ip)
-  if (wait !== undefined) {
+/** Counts a wrong token; throws HttpError 429 where its address has given too many. */
+function noteWrongToken({ ip }: Request, { clock, guesses, noteWrong, noteLimited, onRefused }: Secured): void {
+  const limited = guesses.limitedUntil(ip)
+  if (limited !== undefined) {
     onRefused?.('too_many_attempts')
-    throw new HttpError(429, 'too_many_attempts', `too many wrong tokens came from this address: try again in ${wait} s`, {
-      headers: { 'retry-after': String(wait) },
-    })
+    const seconds = Math.max(1, Math.ceil((limited.getTime() - clock().getTime()) / 1000))
+    const message = `too many wrong tokens came from this address: wrong ones are answered 429 for ${seconds} s, the right one is accepted`
+    throw new HttpError(429, 'too_many_attempts', message, { headers: { 'retry-after': String(seconds) } })
   }
-  if (equal(given, token)) return true
-  guesses.failed(ip)
-  noted(ip)
+  const until = guesses.failed(ip)
+  noteWrong({ remote: ip })
+  if (until !== undefined) noteLimited({ remote: ip, until })
   onRefused?.('wrong_token')
-  return false
 }
 
 async function sessionOf(req: Request, { cookie, sessions }: Secured): Promise<Session | undefined> {
@@ -148,22 +156,23 @@ export function actorOf(req: Request): string {
 function signIn(options: Secured): RequestHandler {
   return async (req, res) => {
     const given: unknown = req.body?.token
-    try {
-      if (typeof given !== 'string' || given === '' || !isToken(req, given, options))
-        return showSignIn(res, options, 'That is not the token.')
-    } catch (error) {
-      if (!(error instanceof HttpError)) throw error
-      return showSignIn(
-        res.set(error.headers),
-        options,
-        `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`,
-        error.status,
-      )
-    }
+    if (typeof given !== 'string' || !equal(given, options.token)) return refuseSignIn(req, res, options, given)
     const name = nameOf(req.body.name)
     if (name === undefined) return showSignIn(res, options, `Your name must have at most ${maxNameLength} printable characters.`)
     setCookie(req, res, { name: options.cookie, value: await options.sessions.open(name), seconds: sessionSeconds })
     return res.redirect(303, localPath(req.body.next))
+  }
+}
+
+/** Shows the form again. A missing token is not counted as a guess. */
+function refuseSignIn(req: Request, res: Response, options: Secured, given: unknown): void {
+  try {
+    if (typeof given === 'string' && given !== '') noteWrongToken(req, options)
+    showSignIn(res, options, 'That is not the token.')
+  } catch (error) {
+    if (!(error instanceof HttpError)) throw error
+    const words = `${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}.`
+    showSignIn(res.set(error.headers), options, words, error.status)
   }
 }
 

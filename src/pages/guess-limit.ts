@@ -1,52 +1,68 @@
 import ipaddr from 'ipaddr.js'
 
+/** The window in which wrong tokens are counted, and how long they are limited afterwards. */
 const windowMs = 60_000
-/** Wrong tokens of one address in any minute; more are not even compared. */
+/** More than a person mistypes in a minute; wrong tokens beyond it are answered 429. */
 const maxOfAddress = 10
-/** Of all addresses together: beyond it, an address has one try a minute. */
+/** Of all addresses together: beyond it one wrong token of an address is enough. */
 const maxOfAll = 100
+/** Bounds the memory that addresses can take; the address whose last wrong token is oldest goes first. */
 const maxAddresses = 10_000
 
+/** An address, of IPv6 its /64, whose wrong tokens are answered 429 until then. */
+export type Limited = { address: string; until: Date }
+
 export type GuessLimit = {
-  /** Seconds until this address may try again; undefined where it may now. */
-  waitOf: (address: string | undefined) => number | undefined
-  failed: (address: string | undefined) => void
+  /** Until when wrong tokens of this address are answered 429; undefined where they are not. */
+  limitedUntil: (address: string | undefined) => Date | undefined
+  /** Notes a wrong token. Answers until when the next ones are limited, if this one is the reason. */
+  failed: (address: string | undefined) => Date | undefined
+  limited: () => Limited[]
 }
 
+type Failures = { times: number[]; until: number }
+
 /**
- * Bounds how fast a token can be guessed, from one address and from all. An
- * address that never failed may always try: nobody is locked out by the guesses
- * of another address.
+ * Counts wrong tokens by address and over all addresses. Right tokens are never
+ * limited, so that one caller with an old token locks out nobody behind the same address.
  */
 export function createGuessLimit(clock: () => Date): GuessLimit {
-  const failures = new Map<string, number[]>()
+  const failures = new Map<string, Failures>()
   let all: number[] = []
 
   const recent = (times: readonly number[]) => times.filter((at) => Math.abs(clock().getTime() - at) < windowMs)
+  const dateOf = ({ until }: Failures) => (until > clock().getTime() ? new Date(until) : undefined)
   return {
-    waitOf: (address) => {
-      const times = recent(failures.get(nameOf(address)) ?? [])
-      const allowed = recent(all).length >= maxOfAll ? 1 : maxOfAddress
-      const free = times.at(-allowed)
-      return free === undefined ? undefined : Math.max(1, Math.ceil((free + windowMs - clock().getTime()) / 1000))
+    limitedUntil: (address) => {
+      const known = failures.get(nameOf(address))
+      return known && dateOf(known)
     },
     failed: (address) => {
       const [name, now] = [nameOf(address), clock().getTime()]
-      const times = recent(failures.get(name) ?? [])
+      const times = [...recent(failures.get(name)?.times ?? []), now].slice(-maxOfAddress)
+      all = [...recent(all), now].slice(-maxOfAll)
+      const isLimited = times.length >= (all.length >= maxOfAll ? 1 : maxOfAddress)
+      const noted = { times, until: isLimited ? now + windowMs : 0 }
       failures.delete(name)
-      failures.set(name, [...times, now].slice(-maxOfAddress))
-      all = [...all, now].slice(-maxOfAll)
+      failures.set(name, noted)
       for (const oldest of failures.keys()) {
         if (failures.size <= maxAddresses) break
         failures.delete(oldest)
       }
+      return dateOf(noted)
     },
+    limited: () =>
+      [...failures].flatMap(([address, known]) => {
+        const until = dateOf(known)
+        return until ? [{ address, until }] : []
+      }),
   }
 }
 
-/** Whoever has an IPv6 address has the whole /64 of it. */
+/** The holder of one IPv6 address holds its whole /64. */
 function nameOf(address: string | undefined): string {
   if (address === undefined || !ipaddr.isValid(address)) return 'unknown'
   const parsed = ipaddr.process(address)
-  return parsed.kind() === 'ipv6' ? parsed.toByteArray().slice(0, 8).join('.') : parsed.toString()
+  if (parsed.kind() === 'ipv4') return parsed.toString()
+  return `${ipaddr.IPv6.networkAddressFromCIDR(`${parsed.toString()}/64`).toString()}/64`
 }

@@ -1,4 +1,5 @@
 import cron from 'node-cron'
+import { createGuessLimit, type GuessLimit } from '../pages/guess-limit.ts'
 import { cronLogger } from '../runtime/cron-logger.ts'
 import { withDeadline } from '../runtime/deadline.ts'
 import { startLoop, type Loop } from '../runtime/loop.ts'
@@ -55,6 +56,8 @@ export type Background = {
   reconcileOne: (requestId: string) => Promise<reconciler.ReconcileRun | undefined>
   /** After this long without a run the reconciler counts as silent; undefined where it runs too seldom to tell. */
   silentAfterSeconds: number | undefined
+  /** Wrong tokens given to the internal listener; an issue names their addresses. */
+  guesses: GuessLimit
   /** When the next run begins on this replica. */
   nextRunAt: () => Date | undefined
   /** Whether its roles have begun: Postgres was reached, with the schema up to date. */
@@ -107,6 +110,7 @@ const partitionsMs = 10_000
 export function startBackground(deps: BackgroundDeps): Background {
   const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
   const { db, clock, logger } = landing
+  const guesses = createGuessLimit(clock)
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const common = { after, logger, signal }
   const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids }
@@ -164,7 +168,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     clock: startLoop({ name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs, ...common }),
     archive: archiving.loop,
     subscriptions: subscribing.loop,
-    ...startOnCallRoles({ settings, landing, fetch: deps.fetch, after, signal }),
+    ...startOnCallRoles({ settings, landing, guesses, fetch: deps.fetch, after, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
   }
 
@@ -222,6 +226,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     reconcileNow,
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
+    guesses,
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     isPrepared: () => isPrepared,
     // A Postgres that says nothing would hold it for as long as it does: what is held is another's when its lease ends.

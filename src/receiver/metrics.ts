@@ -131,7 +131,7 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
     signInsRefused: counter(
       'mediadock_sign_ins_refused_total',
-      'Tokens given to the internal listener that were wrong, or not compared after too many wrong ones',
+      'Wrong tokens given to the internal listener, and those of them answered 429 after too many',
       ['reason'],
     ),
     archiveCopies: counter('mediadock_archive_copies_total', 'Tries to copy a media into the archive, by what became of them', ['outcome']),

@@ -25,6 +25,7 @@ const acts: Record<string, string> = {
   strangers: 'See these arrivals',
   overdue: 'See the requests',
   parked: 'See the cause, replay',
+  wrong_tokens: 'See the issue',
 }
 
 /** On a phone the figures must not be pushed out of reach; what is critical is always shown. */

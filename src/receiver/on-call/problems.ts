@@ -1,3 +1,4 @@
+import type { Limited } from '../../pages/guess-limit.ts'
 import type { ArchiveState } from '../queries/archive.ts'
 import type { Cause } from '../queries/causes.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
@@ -12,6 +13,7 @@ import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
 import { severities, type Problem } from './problem.ts'
 import { subscriptionProblems } from './subscription-problems.ts'
+import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
 /** Arrivals of one outcome and reason in the last minutes, and since when there have been such. */
 export type Failing = {
@@ -39,6 +41,8 @@ export type Numbers = {
   /** Undefined where there is no archive. */
   archive?: ArchiveState | undefined
   subscriptions?: readonly TroubledSubscription[]
+  /** The addresses whose wrong tokens this process answers 429. */
+  limited?: readonly Limited[] | undefined
 }
 
 /** The provider gives up on an answer after 10 s. */
@@ -61,6 +65,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...archiveProblems(numbers.archive, numbers.now),
     ...subscriptionProblems(numbers.subscriptions, numbers.now),
     ...numbers.parked.map(parkedProblem),
+    ...wrongTokensProblem(numbers.limited),
     ...strangersProblem(numbers),
   ]
   // A stable sort: of the same severity, the order above stays.

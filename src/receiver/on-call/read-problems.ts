@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import type { Limited } from '../../pages/guess-limit.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import { depth } from '../landing/depth.ts'
 import { readArchiveState } from '../queries/archive.ts'
@@ -26,7 +27,12 @@ export const problemSchema = z
   })
   .meta({ id: 'Problem' })
 
-export type ProblemsOptions = ReconcilerOptions & KeysOptions & { archives?: boolean | undefined }
+export type ProblemsOptions = ReconcilerOptions &
+  KeysOptions & {
+    archives?: boolean | undefined
+    /** The addresses whose wrong tokens this process answers 429. */
+    limited?: readonly Limited[]
+  }
 
 /** What is wrong now, the worst first. */
 export async function readProblems(db: Database, options: ProblemsOptions): Promise<Problem[]> {
@@ -57,6 +63,7 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
     subscriptions: await troubledSubscriptions(tx),
+    limited: options.limited,
     archive: options.archives ? await readArchiveState(tx, now) : undefined,
   }
   return { numbers, recent }

@@ -1,9 +1,10 @@
+import type { GuessLimit } from '../../pages/guess-limit.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { ReceiverSettings } from '../settings.ts'
 
 type Known = {
   settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive'>
-  background: { silentAfterSeconds: number | undefined }
+  background: { silentAfterSeconds: number | undefined; guesses: GuessLimit }
   keys: () => Keys
   clock: () => Date
   startedAt: Date
@@ -19,6 +20,7 @@ export function readingOptions({ settings, background, keys, clock, startedAt }:
     silentAfterSeconds: background.silentAfterSeconds,
     startedAt,
     keys: keys(),
+    limited: background.guesses.limited(),
     archives: settings.mediaArchive !== undefined,
   }
 }

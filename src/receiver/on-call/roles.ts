@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
+import type { GuessLimit } from '../../pages/guess-limit.ts'
 import { startLoop, type Loop } from '../../runtime/loop.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
@@ -13,6 +14,7 @@ export type OnCallRole = 'replays' | 'issues' | 'alerts'
 export type OnCallRolesDeps = {
   settings: ReceiverSettings
   landing: WorkerDeps
+  guesses: GuessLimit
   /** How what is wrong is told outside. */
   fetch: typeof globalThis.fetch
   after: Promise<void>
@@ -27,14 +29,14 @@ const firstIssuesMs = 3000
 const replayDeadlineMs = 60_000
 
 /** The roles that work for the on-call: replays that the console began, what is wrong as issues, and telling of them. */
-export function startOnCallRoles({ settings, landing, fetch, after, signal }: OnCallRolesDeps): Record<OnCallRole, Loop> {
+export function startOnCallRoles({ settings, landing, guesses, fetch, after, signal }: OnCallRolesDeps): Record<OnCallRole, Loop> {
   const { db, clock, logger, keys } = landing
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
   const alerting = { db, clock, logger, fetch, url: settings.alertWebhookUrl, from, signal }
   const known = {
     settings,
-    background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron) },
+    background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses },
     keys,
     clock,
     startedAt: clock(),

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -324,4 +324,20 @@ describe('the minutes', () => {
       await call(receiver, `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`),
     ).toMatchObject({ status: 400 })
   })
+})
+
+it('wrong tokens that are limited are a problem that names their address, until they are not', async () => {
+  const token = 'a-token-of-at-least-32-characters-aaaa'
+  const its = await withReceiver({ settings: { internalToken: token } })
+  onTestFinished(its.stop)
+  const ask = (given: string) => fetch(`${its.receiver.internalUrl}api/problems`, { headers: { authorization: `Bearer ${given}` } })
+  const wrongTokens = async () => {
+    const { data }: { data: { cause: string }[] } = JSON.parse(await (await ask(token)).text())
+    return data.filter(({ cause }) => cause === 'wrong_tokens')
+  }
+  for (let n = 0; n < 10; n += 1) expect((await ask('old')).status).toBe(401)
+  expect((await ask('old')).status).toBe(429)
+  expect(await wrongTokens()).toMatchObject([{ severity: 'warning', count: 1, affected: ['127.0.0.1'] }])
+  its.receiver.setNow(new Date(Date.now() + 61_000))
+  expect(await wrongTokens()).toEqual([])
 })

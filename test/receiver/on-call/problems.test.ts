@@ -89,6 +89,23 @@ type Case = [what: string, numbers: Partial<Numbers>, expected: Omit<Problem, 't
 
 const cases: Case[] = [
   [
+    'wrong tokens that are limited',
+    {
+      limited: [
+        { address: '203.0.113.9', until: new Date('2026-03-04T03:00:40Z') },
+        { address: '203.0.113.10', until: new Date('2026-03-04T03:00:50Z') },
+      ],
+    },
+    {
+      severity: 'warning',
+      cause: 'wrong_tokens',
+      href: '/issues',
+      count: 2,
+      affected: ['203.0.113.9', '203.0.113.10'],
+      text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address: wrong ones are answered 429 until 03:00:40, right ones are accepted. Look for a caller with an old token.',
+    },
+  ],
+  [
     'many refused for want of a secret',
     refusedFor('no_matching_secret', 12),
     {
