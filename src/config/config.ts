@@ -2,6 +2,7 @@ import { readProviderSettings, secretKeySchema, type ProviderSettings } from '..
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
 import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { ConfigError } from './config-error.ts'
+import { misspeltSettings } from './misspelt.ts'
 
 export const programs = ['receiver', 'provider'] as const
 export type Program = (typeof programs)[number]
@@ -12,6 +13,8 @@ export type LocalDefaults = {
   keys: string | undefined
   secretKey: string | undefined
 }
+
+const noDefaults: LocalDefaults = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
 
 export type Config = {
   production: boolean
@@ -33,7 +36,7 @@ export function needsEmbeddedPostgres(env: ProcessEnvironment, wanted: readonly 
 /** Turns the environment into typed settings for the programs that are wanted, or throws ConfigError. */
 export function readConfig(env: ProcessEnvironment, wanted: readonly Program[], laptop: LocalDefaults): Config {
   const production = isProduction(env)
-  const local = production ? { databaseUrl: undefined, keys: undefined, secretKey: undefined } : laptop
+  const local = production ? noDefaults : laptop
   const reader = settingsReader(env)
   const config = {
     production,
@@ -41,9 +44,21 @@ export function readConfig(env: ProcessEnvironment, wanted: readonly Program[], 
     receiver: wanted.includes('receiver') ? readReceiverSettings(reader, { production, local }) : undefined,
     provider: wanted.includes('provider') ? readProviderSettings(reader, { production, local }) : undefined,
   }
+  reader.problems.push(...misspeltSettings(env, settingNames()))
   const problems = new Map(reader.problems.map((problem) => [`${problem.name} ${problem.message}`, problem]))
   if (problems.size > 0) throw new ConfigError([...problems.values()])
   return config
+}
+
+/** The names of all settings that either program reads. */
+export function settingNames(): Set<string> {
+  const names = new Set<string>()
+  const env = new Proxy<ProcessEnvironment>({}, { get: (_, name) => void names.add(String(name)) })
+  const [reader, laptop] = [settingsReader(env), { production: isProduction(env), local: noDefaults }]
+  reader.optional('LOG_LEVEL', logLevel)
+  readReceiverSettings(reader, laptop)
+  readProviderSettings(reader, laptop)
+  return names
 }
 
 /** The settings of the command line's work on one database; throws ConfigError when there is none. */

@@ -422,6 +422,33 @@ describe('settings in files', () => {
   })
 })
 
+describe('a variable that is no setting', () => {
+  it.each([
+    ['FETCH_RATE_PER_MINTE', 'FETCH_RATE_PER_MINUTE'],
+    ['FETCH_RATE_PRE_MINUTE', 'FETCH_RATE_PER_MINUTE'],
+    ['RETENTION_DAY', 'RETENTION_DAYS'],
+    ['DATABASE_URI', 'DATABASE_URL'],
+    ['DATABASE_URL_FIEL', 'DATABASE_URL_FILE'],
+    ['PROVIDER_RATE_PER_KEYS', 'PROVIDER_RATE_PER_KEY'],
+    ['LOG_LEVL', 'LOG_LEVEL'],
+  ])('%s is refused as a misspelt %s, whichever program starts', (name, meant) => {
+    for (const wanted of [['receiver'], ['provider']] satisfies Program[][])
+      expect(problemsOf({ ...production, [name]: 'hush' }, wanted)).toEqual([`${name} is not a setting: did you mean ${meant}?`])
+  })
+
+  it('is left alone where it is empty, where it resembles no setting, and where Kubernetes sets it for a service', () => {
+    const services = ['PROVIDER', 'PROVIDER_CONSOLE', 'DATABASE', 'INTERNAL', 'MEDIA', 'WEBHOOK', 'GENERATION_API', 'MEDIADOCK_INTERNAL']
+    const links = services.flatMap((service) => [
+      ...(['PROVIDER', 'PROVIDER_CONSOLE', 'INTERNAL'].includes(service) ? [] : [`${service}_PORT`]),
+      ...[`SERVICE_HOST`, `SERVICE_PORT`, `SERVICE_PORT_HTTP`].map((name) => `${service}_${name}`),
+      ...['', '_PROTO', '_PORT', '_ADDR'].map((part) => `${service}_PORT_4000_TCP${part}`),
+    ])
+    const others = ['DATABASE_HOST', 'DATABASE_PASSWORD', 'MEDIA_ROOT', 'EXTERNAL_HOST', 'HOST_1', 'OTEL_EXPORTER_OTLP_HEADERS', 'HOSTS']
+    const env = Object.fromEntries([...links, ...others].map((name) => [name, 'tcp://10.0.0.1:4000']))
+    expect(() => readConfig({ ...production, ...env, FETCH_RATE_PER_MINTE: '' }, both, nothing)).not.toThrow()
+  })
+})
+
 describe('lists', () => {
   it('are split at commas, blanks and empty items left out', () => {
     expect(receiver({ MEDIA_HOSTS: 'a.test, b.test,,c.test ' }).mediaHosts).toEqual(['a.test', 'b.test', 'c.test'])

@@ -2,8 +2,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { parseEnv } from 'node:util'
 import { expect, it } from 'vitest'
-import { programs, readConfig } from '../../src/config/config.ts'
-import { isProduction } from '../../src/config/config.ts'
+import { programs, readConfig, settingNames } from '../../src/config/config.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const laptop = {
@@ -12,18 +11,9 @@ const laptop = {
   secretKey: 'A'.repeat(43) + '=',
 }
 
-/** Each name that is looked up in the environment while the settings are read. */
-function namesRead(): Set<string> {
-  const names = new Set<string>()
-  const env = new Proxy<Record<string, string | undefined>>({}, { get: (_, name) => void names.add(String(name)) })
-  isProduction(env)
-  readConfig(env, programs, laptop)
-  return names
-}
-
 it('.env.example has each setting that is read, with a comment, and no other', async () => {
   const text = await fs.readFile(path.join(root, '.env.example'), 'utf8')
-  expect(Object.keys(parseEnv(text)).toSorted()).toEqual([...namesRead()].toSorted())
+  expect(Object.keys(parseEnv(text)).toSorted()).toEqual([...settingNames()].toSorted())
   for (const block of text.split(/\n\n/)) expect(block.startsWith('#') || block.startsWith('NODE_ENV=')).toBe(true)
 })
 
@@ -35,7 +25,7 @@ it('has the defaults: what it says changes nothing where it is no example', asyn
 })
 
 it('the tables of the README and of the provider’s page name no setting that is not read', async () => {
-  const read = namesRead()
+  const read = settingNames()
   for (const file of ['README.md', 'docs/operations.md', 'docs/provider.md']) {
     const text = await fs.readFile(path.join(root, file), 'utf8')
     const named = [...text.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map(([, name = '']) => name)
