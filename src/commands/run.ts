@@ -3,6 +3,7 @@ import { databaseErrorOf } from '../runtime/postgres/errors.ts'
 import { explainPostgres } from '../runtime/postgres/words.ts'
 import { version } from '../runtime/release.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
+import { NoDatabaseError } from './database.ts'
 import { commands, usage } from './index.ts'
 import { printable, UsageError } from './usage.ts'
 
@@ -29,7 +30,7 @@ export async function runCommand(argv: readonly string[], env: ProcessEnvironmen
   } catch (error) {
     process.stderr.write(`mediadock: ${printable(oneLine(error))}\n`)
     if (error instanceof UsageError || isParseArgsError(error)) return 2
-    return error instanceof ConfigError ? 78 : 1
+    return error instanceof ConfigError || error instanceof NoDatabaseError ? 78 : 1
   }
 }
 

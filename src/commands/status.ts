@@ -1,9 +1,29 @@
 import { parseArgs } from 'node:util'
+import { duration } from '../receiver/on-call/figures.ts'
 import { readNow, type Now } from '../receiver/on-call/now.ts'
+import type { Problem } from '../receiver/on-call/problem.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
+import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
+import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
+import { placeOfUrl } from '../runtime/postgres/url.ts'
 import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
+
+/** Four times as long as a running receiver takes from one minute that it writes to the next. */
+const goneAfterSeconds = 120
+
+/** The console cannot say that no receiver runs: a receiver shows it. */
+function noReplicaProblem(seenAt: Date | undefined, now: Date): Problem[] {
+  const seconds = seenAt === undefined ? Number.POSITIVE_INFINITY : (now.getTime() - seenAt.getTime()) / 1000
+  if (seconds <= goneAfterSeconds) return []
+  const seen =
+    seenAt === undefined
+      ? 'none has written to this database in the time that is kept (RETENTION_DAYS)'
+      : `the last one wrote to this database at ${seenAt.toISOString()}, ${duration(seconds)} ago`
+  const text = `No receiver is running: ${seen}. Start one: mediadock start receiver.`
+  return [{ severity: 'critical', cause: 'no_receiver', text, href: '/' }]
+}
 
 const options = { json: { type: 'boolean' } } as const
 
@@ -12,7 +32,8 @@ export const statusCommand: Command = {
 mediadock status [--json]
 
 What the console's first page says: what is wrong now, the worst first, and the figures of the
-last minutes. Ends with 1 while something is critical, else with 0.
+last minutes. Names the database that it read. Ends with 1 while something is critical, a receiver
+that is not running above all, else with 0.
 
   mediadock status
   mediadock status --json | jq -r '.problems[].text'
@@ -22,8 +43,9 @@ last minutes. Ends with 1 while something is critical, else with 0.
     const { values } = parseArgs({ args, options })
     return withReceiver(env, async ({ db, settings }) => {
       const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
+      const clock = await askSharedTime(db)
       const now = await readNow(db, {
-        now: new Date(),
+        now: clock(),
         keys,
         fetchRatePerMinute,
         stuckAfterSeconds,
@@ -31,16 +53,28 @@ last minutes. Ends with 1 while something is critical, else with 0.
         startedAt: undefined,
         archives: settings.mediaArchive !== undefined,
       })
-      const { problems, recent, pending, oldest_seconds, parked, overdue, backlog } = now
+      const problems = [...noReplicaProblem(await lastMinuteWrittenAt(db), now.at), ...now.problems]
+      const database = placeOfUrl(settings.databaseUrl)
+      const { recent, pending, oldest_seconds, parked, overdue, backlog } = now
       if (values.json) {
         const { minutes, arrivals } = recent
-        printJson({ at: now.at.toISOString(), problems, recent: { minutes, arrivals }, pending, oldest_seconds, parked, overdue, backlog })
+        printJson({
+          at: now.at.toISOString(),
+          database,
+          problems,
+          recent: { minutes, arrivals },
+          pending,
+          oldest_seconds,
+          parked,
+          overdue,
+          backlog,
+        })
       } else {
         for (const { severity, text } of problems) process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
         const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
         process.stdout.write(
-          `\n${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled. ${incompleteWords(backlog)}\n`,
+          `\nDatabase ${printable(database)}: ${recent.arrivals} ${recent.arrivals === 1 ? 'arrival' : 'arrivals'} in ${recent.minutes} minutes; of what was accepted ${waiting}; ${parked} parked, ${overdue} overdue, ${backlog.due_capped ? 'at least ' : ''}${backlog.due} due to be polled. ${incompleteWords(backlog)}\n`,
         )
       }
       return problems.some(({ severity }) => severity === 'critical') ? 1 : 0

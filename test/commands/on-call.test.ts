@@ -45,6 +45,27 @@ it('mediadock keys lists what is configured, and shows no secret', async () => {
 })
 
 describe('mediadock status', () => {
+  const isSeen = (ago: string) => database.sql`
+    insert into mediadock.minutes (minute, written_at, arrivals, landed)
+    values (date_trunc('minute', now() - ${ago}::interval), now() - ${ago}::interval, '{}', 0)`
+
+  it('ends with 1 while no receiver runs, and says since when', async () => {
+    const never = await run('status')
+    expect(never).toMatchObject({ code: 1, stdout: expect.stringMatching(/^critical +No receiver is running: none has written/m) })
+    await isSeen('10 minutes')
+    const { code, stdout } = await run('status', '--json')
+    expect(code).toBe(1)
+    const [{ text }] = linesOf(stdout)[0].problems
+    expect(text).toMatch(/^No receiver is running: the last one wrote to this database at \d{4}-\S+Z, 10 min ago\. Start one: /)
+    await isSeen('30 seconds')
+  })
+
+  it('names the database that it read, without its password', async () => {
+    const { host, pathname } = new URL(database.url)
+    expect((await run('status')).stdout).toContain(`\nDatabase ${host}${pathname}: 0 arrivals`)
+    expect(linesOf((await run('status', '--json')).stdout)).toMatchObject([{ database: `${host}${pathname}` }])
+  })
+
   it('says nothing of a reconciler whose first run is still to come', async () => {
     const { code, stdout } = await run('status')
     expect({ code, isSilent: stdout.includes('silent') }).toEqual({ code: 0, isSilent: false })

@@ -35,6 +35,17 @@ async function interrupt(program: TestProcess, send: () => void): Promise<void> 
   expect(await laptop.processes()).toEqual([])
 }
 
+it('a command without any setting and without a running start says what to do, and starts no database', async () => {
+  for (const command of [['status'], ['requests', '--json'], ['migrate']]) {
+    const ran = laptop.command(...command)
+    expect(await ran.exit).toMatchObject({ code: 78 })
+    expect(ran.output()).toMatch(
+      /^mediadock: DATABASE_URL is not set, and no mediadock start runs in \S+: set it, or run npm start there first\n$/,
+    )
+  }
+  expect(await fs.readdir(laptop.folder)).toEqual([])
+})
+
 describe('npm start without any setting', () => {
   it(
     'prints the URLs, both demo keys and a curl whose picture lands and is seen, beside a second start that is refused',
@@ -50,6 +61,13 @@ describe('npm start without any setting', () => {
       keysPrinted = keysIn(program.output())
       // The first start of all alarms nobody: that nothing is there yet is no failure.
       expect(program.output()).not.toMatch(/"level":"(?:warn|error)"|"stack"/)
+
+      const status = laptop.command('status')
+      expect(await status.exit).toMatchObject({ code: 0 })
+      expect(status.output()).toMatch(
+        /^mediadock: DATABASE_URL is not set, using that of the mediadock start here: 127\.0\.0\.1:\d+\/mediadock$/m,
+      )
+      expect(status.stdout()).toMatch(/^Database 127\.0\.0\.1:\d+\/mediadock: \d+ arrivals? /m)
 
       const { url, headers, body } = printedRequest(program.output())
       const answer = await fetch(url, { method: 'POST', headers, body })

@@ -2,6 +2,7 @@ import os from 'node:os'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { version } from '../../runtime/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -91,6 +92,13 @@ export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { n
       ack_p95_ms = excluded.ack_p95_ms, landed = excluded.landed, landing_p50_seconds = excluded.landing_p50_seconds,
       landing_p95_seconds = excluded.landing_p95_seconds, inbox_pending = greatest(${m.inbox_pending}, excluded.inbox_pending),
       inbox_oldest_seconds = greatest(${m.inbox_oldest_seconds}, excluded.inbox_oldest_seconds), overdue = greatest(${m.overdue}, excluded.overdue)`)
+}
+
+/** When a receiver last wrote the current minute, as a running one does every 30 s. Undefined where none did since RETENTION_DAYS. */
+export async function lastMinuteWrittenAt(db: Database): Promise<Date | undefined> {
+  const rows = await db.execute<RowOf<typeof onCall.minutes, 'written_at'>>(sql`
+    select ${list(minutes, 'written_at')} from mediadock.minutes order by ${minutes.minute} desc limit 1`)
+  return rows[0] && new Date(rows[0].written_at)
 }
 
 /** A mark for the charts. */

@@ -56,6 +56,13 @@ export function parsePostgresUrl(connectionString: string): PostgresAddress {
   return { url, ssl: mode === 'verify-full' ? trusted : { ...trusted, checkServerIdentity: () => undefined } }
 }
 
+/** Where a connection string leads, as `host:port/database`: without user, password and settings. */
+export function placeOfUrl(connectionString: string): string {
+  const [, hosts = '', database = ''] = /^postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)(\/[^?#]*)?/s.exec(connectionString) ?? []
+  const places = hosts.split(',').map((host) => (/:\d+$/.test(host) ? host : `${host}:5432`))
+  return `${places.join(',')}${database}`
+}
+
 function sslModeOf(text: string): SslMode {
   return oneOf('sslmode', sslModes, text === 'true' ? 'require' : text === 'false' ? 'disable' : text)
 }

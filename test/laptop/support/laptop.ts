@@ -7,6 +7,7 @@ import { freePort } from '../../provider/support/free-port.ts'
 import { processesIn, startProcess, type TestProcess } from '../../runtime/support/processes.ts'
 import { childEnv } from '../../support/child-env.ts'
 
+const cli = path.resolve(import.meta.dirname, '../../../src/cli.ts')
 const main = path.resolve(import.meta.dirname, '../../../src/main.ts')
 
 /** A folder as `npm start` finds it on a fresh machine, with ports that nobody else uses. */
@@ -16,6 +17,8 @@ export type Laptop = {
   ports: Record<PortSetting, number>
   /** `node src/main.ts`, without any setting but the ports and what is given. */
   start: (env?: Record<string, string>, what?: string) => TestProcess
+  /** `mediadock …` in the folder, without any setting. */
+  command: (...args: string[]) => TestProcess
   /** The same, up. */
   up: (env?: Record<string, string>) => Promise<TestProcess>
   /** Asks the embedded PostgreSQL that runs in the folder. */
@@ -46,6 +49,7 @@ export async function openLaptop(): Promise<Laptop> {
     dataDir,
     ports,
     start,
+    command: (...args) => startProcess(process.execPath, [cli, ...args], { cwd: folder, env: childEnv }),
     up: async (env) => {
       const program = start(env)
       await program.says(/Ctrl-C stops all of it/)

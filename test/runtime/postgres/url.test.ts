@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { parsePostgresUrl, PostgresUrlError } from '../../../src/runtime/postgres/url.ts'
+import { parsePostgresUrl, placeOfUrl, PostgresUrlError } from '../../../src/runtime/postgres/url.ts'
 
 const base = 'postgres://u:p%3Fw@a:1,b:2/db'
 
@@ -25,6 +25,15 @@ it.each([
   ['?sslmode=verify-ca', { rejectUnauthorized: true, checkServerIdentity: expect.any(Function) }],
 ])('%j sets TLS as libpq means it', (query, ssl) => {
   expect(parsePostgresUrl(base + query)).toEqual({ url: base, ssl })
+})
+
+it.each([
+  [base, 'a:1,b:2/db'],
+  ['postgresql://u:hush@db.internal/media?sslmode=require&password=hush', 'db.internal:5432/media'],
+  ['postgres://[::1]:5433/media', '[::1]:5433/media'],
+  ['postgres://db.internal', 'db.internal:5432'],
+])('%s leads to %s, which names no user and no password', (url, place) => {
+  expect(placeOfUrl(url)).toBe(place)
 })
 
 it('a root certificate is read, and turns require into verify-ca', async () => {
