@@ -32,7 +32,7 @@ function handOver() {
     process.exit(1)
   }
   // Over the fourth channel it notices when this process is killed, and stops.
-  const child = spawn(node, [program, ...process.argv.slice(2)], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] })
+  const child = spawn(node, [...process.execArgv, program, ...process.argv.slice(2)], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
     // A terminal sends its signals to both; asked once more within the same moment is the same wish.
     process.on(signal, () => child.kill(signal))

@@ -118,11 +118,15 @@ it.each([
   expect(old.output()).toBe(`mediadock: needs Node 22.19 or newer, this is ${process.version}; ${advice}\n`)
 })
 
-it('keeps its memory small however it is started', async () => {
+it('keeps its memory small however it is started, and goes through the file that any Node can read', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
   for (const file of ['README.md', 'Dockerfile', 'package.json']) {
     expect(await read(file), file).toContain('MALLOC_MMAP_THRESHOLD_=8192')
     expect(await read(file), file).toContain('--max-old-space-size=512')
     expect(await read(file), file).toContain('--max-semi-space-size=16')
+  }
+  for (const file of ['README.md', 'package.json', '.env.example', 'docs/operations.md', 'ops/mediadock.service']) {
+    expect(await read(file), file).toContain('bin/mediadock.js start')
+    expect(await read(file), file).not.toMatch(/node .*\bmain\.[jt]s/)
   }
 })
