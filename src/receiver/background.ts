@@ -213,8 +213,9 @@ export function startBackground(deps: BackgroundDeps): Background {
     await followUps.settled()
     await archiving.settled()
     await subscribing.settled()
-    const rest = drainLogs(deps)
-    await withDeadline(rest, drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
+    // Where Postgres was never reached and nothing waits, there is nothing to write.
+    if (!isPrepared && [deps.arrivalLog, deps.pollLog, deps.quarantine].every((log) => log.waiting() === 0)) return
+    await withDeadline(drainLogs(deps), drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
       logger.warn(
         { err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() },
         'some arrivals stay unlogged',

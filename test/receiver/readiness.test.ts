@@ -66,7 +66,7 @@ it('logs each change of readiness once, with its cause', async () => {
   proxy.cut()
   await eventually(() => readiness.isReady(), 5000)
   expect(lines.map((line) => line.match(/"msg":"(\w+ ?\w*):/)?.[1])).toEqual(['ready', 'not ready', 'ready'])
-  expect(lines[1]).toContain('took longer than')
+  expect(lines[1]).toContain('no answer in time (deadline)')
 })
 
 it('is over at once when we stop', async () => {

@@ -62,6 +62,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
       expect(await program.exit).toEqual({ code: 1, signal: null })
       expect(linesOf(program.output())).toEqual([expect.stringMatching(line)])
       expect(program.output()).not.toMatch(/Failed query|do \$|hush|undefined:undefined/)
+      expect(program.output()).not.toMatch(/"stack"|stay unlogged/)
     }
   })
 

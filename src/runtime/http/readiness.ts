@@ -4,6 +4,7 @@ import type { Logger } from '../logger.ts'
 import { readMigrationFiles } from '../postgres/drizzle.ts'
 import { isMissingTable } from '../postgres/errors.ts'
 import { createPool, type Pool } from '../postgres/postgres.ts'
+import { explainPostgres } from '../postgres/words.ts'
 
 const everyMs = 1000
 /** With the pause, an answer is never older than `validMs` while Postgres answers. */
@@ -33,13 +34,15 @@ export type ReadinessOptions = {
  * Looks once a second, on a connection of its own, whether Postgres takes
  * writes and has every migration, and keeps the answer: whoever asks costs
  * Postgres nothing. Settles after the first look. Each change is logged once,
- * with its cause.
+ * with its cause. A first look that fails is logged only if the second fails too:
+ * a start that cannot use Postgres ends meanwhile, with a line of its own.
  */
 export async function watchReadiness({ url, schema, folder, logger, signal }: ReadinessOptions): Promise<Readiness> {
   const expected = readMigrationFiles({ migrationsFolder: folder }).length
   const stopped = new AbortController()
   let pool: Pool | undefined
-  let readySince: number | undefined
+  let looks = 0
+  let isSaid = false
   let validUntil = 0
 
   const close = async () => {
@@ -60,25 +63,30 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
 
   const lookOnce = async () => {
     const started = performance.now()
-    let obstacle: Obstacle | { level: 'warn'; err: unknown } | undefined
+    let obstacle: Obstacle | undefined
+    let hasFailed = false
     try {
       obstacle = await look()
     } catch (error) {
-      obstacle = { level: 'warn', err: error }
+      hasFailed = true
+      const reason = explainPostgres(error)?.words
+      obstacle = reason === undefined ? { level: 'warn', err: error } : { level: 'warn', reason }
     }
     if (stopped.signal.aborted) return
+    looks += 1
     if (obstacle === undefined) {
+      if (validUntil <= 0) logger.info({ schema }, 'ready: Postgres can be written to')
       validUntil = started + validMs
-      if (readySince === undefined) logger.info({ schema }, 'ready: Postgres can be written to')
-      readySince ??= started
+      isSaid = false
       return
     }
     // A session keeps what it was opened with: a new one sees a failover, or a setting that was changed.
     void close().catch((error: unknown) => logger.debug({ err: error }, 'the connection of the readiness check did not close'))
+    validUntil = 0
+    if (isSaid || (looks === 1 && hasFailed)) return
+    isSaid = true
     const { level, ...cause } = obstacle
-    if (readySince !== undefined || validUntil === 0) logger[level]({ schema, ...cause }, 'not ready: Postgres cannot be used')
-    readySince = undefined
-    validUntil = -1
+    logger[level]({ schema, ...cause }, 'not ready: Postgres cannot be used')
   }
 
   let timer: NodeJS.Timeout | undefined
@@ -105,8 +113,8 @@ export async function watchReadiness({ url, schema, folder, logger, signal }: Re
   }
 }
 
-/** Why we are not ready, where nothing failed. */
-type Obstacle = { level: 'info' | 'warn'; reason: string }
+/** Why we are not ready. */
+type Obstacle = { level: 'info' | 'warn'; reason: string } | { level: 'warn'; err: unknown }
 
 type State = { writable: boolean; migrations: number }
 
