@@ -3,6 +3,7 @@ import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
 import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/provider-client.ts'
 import { isSameDatabase, readAsOf } from '../receiver/queries/list-reader.ts'
+import { countUntracked } from '../receiver/queries/untracked.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 import { databaseErrorOf } from '../runtime/postgres/errors.ts'
 import { isUpToDate } from '../runtime/postgres/migrate.ts'
@@ -29,7 +30,8 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
       const hasSchema = await isUpToDate({ url: settings.databaseUrl, ...migrationsOf.receiver })
       // The budget of calls is in the database, too.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
-      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(db, settings)), ...keys]
+      const tracking = hasSchema ? await trackingLines(db) : []
+      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(db, settings)), ...keys, ...tracking]
       printTable(
         ['what', 'is', 'so that'],
         lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
@@ -72,6 +74,16 @@ async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSett
   } finally {
     await pool.close()
   }
+}
+
+/** Says once that untracked requests are known by their webhooks alone; nothing where all were tracked. */
+async function trackingLines(db: Database): Promise<Line[]> {
+  const { untracked, requests } = await countUntracked(db)
+  if (untracked === 0) return []
+  const is = `${untracked} of the latest ${requests} requests were not tracked before their webhook came`
+  const soThat =
+    'polling finds tracked requests only, and not these if a webhook is lost: submit by POST /api/generations, or track each by POST /api/requests'
+  return [{ what: 'tracking', is, soThat, ok: true }]
 }
 
 /** One harmless call (spec, Endpoints: account), within the budget that all replicas share. */

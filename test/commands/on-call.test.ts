@@ -2,13 +2,14 @@ import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import path from 'node:path'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { childEnv } from '../support/child-env.ts'
-import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createTestDatabase, type TestDatabase, withTestDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { json, startProviderStand, type ProviderStand } from '../support/provider-stand.ts'
-import { liveKey, sandboxKey } from '../support/receiver.ts'
-import { failed, headersFor } from '../support/webhooks.ts'
+import { liveKey, sandboxKey, startTestReceiver } from '../support/receiver.ts'
+import { deliver, failed, headersFor } from '../support/webhooks.ts'
 import { linesOf, mediadock, mediadockHere } from './mediadock.ts'
 
 // Each test starts processes, which takes a while on a machine that does other things too.
@@ -157,6 +158,22 @@ describe('mediadock config check', () => {
     expect(await database.sql`select key_name from mediadock.call_budgets order by key_name`).toEqual([
       { key_name: 'live' },
       { key_name: 'sandbox' },
+    ])
+  })
+
+  it('says that only tracked requests are found by polling, once, where some are not tracked', async () => {
+    const { url, sql } = await withTestDatabase()
+    const tracked = async () => (await mediadockHere({ DATABASE_URL: url }, 'config', 'check')).stdout.match(/^tracking .*$/gm)
+    await sql`insert into mediadock.requests (request_id, key_name) values (gen_random_uuid(), 'live')`
+    expect(await tracked()).toBeNull()
+    const receiver = await startTestReceiver({ databaseUrl: url })
+    onTestFinished(receiver.stop)
+    for (const { requestId, body } of [failed(), failed()]) {
+      expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)
+      await eventually(async () => (await sql`select from mediadock.results where request_id = ${requestId}`).length > 0)
+    }
+    expect(await tracked()).toEqual([
+      expect.stringMatching(/2 of the latest 3 requests were not tracked .* polling finds tracked requests only/),
     ])
   })
 

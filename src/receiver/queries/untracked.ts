@@ -1,0 +1,21 @@
+import { columnsOf, list } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
+import { one } from '../../runtime/postgres/errors.ts'
+import type { Database } from '../../runtime/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
+
+const r = columnsOf(schema.requests, 'r')
+
+/** Enough to tell a service that never tracks from one that is late now and then. */
+const latestRequests = 1000
+
+/** Counts, among the latest requests, those whose row was made by their own webhook: no service had tracked them. */
+export async function countUntracked(db: Database): Promise<{ untracked: number; requests: number }> {
+  const rows = await db.execute<{ untracked: number; requests: number }>(sql`
+    select (count(*) filter (where key_source = 'landed' and landed_at = tracked_at))::int as untracked, count(*)::int as requests
+    from (
+      select ${list(r, 'key_source', 'landed_at', 'tracked_at')} from mediadock.requests r
+      order by ${r.tracked_at} desc, ${r.request_id} desc limit ${latestRequests}
+    ) as latest`)
+  return one(rows, 'counting untracked requests')
+}
