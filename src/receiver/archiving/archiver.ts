@@ -4,7 +4,6 @@ import type { Database } from '../../runtime/postgres/postgres.ts'
 import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
-import { sweepSpool } from './file-store.ts'
 import { followFeed } from './following.ts'
 import type { SourceRules } from './sources.ts'
 import { StoreError, type ArchiveStore } from './store.ts'
@@ -87,7 +86,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     try {
       if (clock().getTime() - spoolSweptAt >= sweepSpoolMs) {
         spoolSweptAt = clock().getTime()
-        await sweepSpool(from.spoolDir)
+        await from.sweepSpool()
       }
       return (await removeUnreferred(db, from, clock())).more
     } catch (error) {

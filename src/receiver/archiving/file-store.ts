@@ -25,6 +25,7 @@ export async function openFileStore(root: string): Promise<ArchiveStore> {
   }
   return {
     spoolDir,
+    sweepSpool: () => sweepSpool(spoolDir),
     urlOf: (file) => pathToFileURL(at(nameOfFile(file))).href,
     keep: ({ path: from, bytes, ...file }) =>
       inStore(`keeping a file in ${root}`, async () => {

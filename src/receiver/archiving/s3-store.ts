@@ -1,3 +1,4 @@
+import { rmdirSync } from 'node:fs'
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
@@ -29,9 +30,8 @@ const attempts = 3
  * of this machine first (its name is its content), and sent from there with its length and its digest.
  */
 export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place): Promise<ArchiveStore> {
-  const spoolDir = path.join(os.tmpdir(), 'mediadock-archive')
-  await inStore(`making ${spoolDir}`, () => fs.mkdir(spoolDir, { recursive: true, mode: 0o700 }))
-  await sweepSpool(spoolDir)
+  const spoolDir = await makeSpool()
+  await sweepSpools()
   const client = new S3Client({
     // Servers of one's own have no name for each bucket, and mostly no regions.
     ...(endpoint !== undefined && { endpoint, forcePathStyle: true }),
@@ -62,6 +62,7 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
   }
   return {
     spoolDir,
+    sweepSpool: sweepSpools,
     urlOf: (file) => `s3://${bucket}/${keyOf(nameOfFile(file))}`,
     keep: ({ path: from, ...file }, signal) =>
       inStore(`keeping a file in s3://${bucket}`, async () => {
@@ -91,6 +92,34 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
         for (const name of [nameOfFile(file), nameOfThumbnail(file.sha256)])
           await orMissing(() => client.send(new DeleteObjectCommand(at(name)), soon()))
       }),
+  }
+}
+
+const spoolPrefix = 'mediadock-spool-'
+
+/**
+ * Makes a spool that only this user can reach, under a name that no other user of the same TMPDIR could have taken
+ * before. An empty one goes with the process.
+ */
+async function makeSpool(): Promise<string> {
+  const spoolDir = await inStore(`making a spool in ${os.tmpdir()}`, () => fs.mkdtemp(path.join(os.tmpdir(), spoolPrefix)))
+  process.once('exit', () => {
+    try {
+      rmdirSync(spoolDir)
+    } catch {
+      // A process that was cut leaves files there: the next one deletes them.
+    }
+  })
+  return spoolDir
+}
+
+/** Sweeps every spool of this user: whoever was killed had one that nobody opens again. Follows no link. */
+async function sweepSpools(): Promise<void> {
+  const parent = os.tmpdir()
+  const names = await inStore(`reading ${parent}`, () => fs.readdir(parent))
+  for (const name of names.filter((one) => one.startsWith(spoolPrefix))) {
+    const found = await fs.lstat(path.join(parent, name)).catch(() => undefined)
+    if (found?.isDirectory() && found.uid === (process.getuid?.() ?? found.uid)) await sweepSpool(path.join(parent, name))
   }
 }
 

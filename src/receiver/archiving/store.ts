@@ -14,6 +14,8 @@ export type SpooledFile = FileName & { path: string; bytes: number }
 export type ArchiveStore = {
   /** Where files are put together before they are kept. */
   spoolDir: string
+  /** Deletes what processes that died have left in a spool. */
+  sweepSpool: () => Promise<void>
   urlOf: (file: FileName) => string
   /** Keeps the file durably; one that is there already stays as it is. The spooled one may be gone after it. */
   keep: (file: SpooledFile, signal: AbortSignal) => Promise<void>

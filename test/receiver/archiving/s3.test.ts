@@ -1,3 +1,5 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
 import { text } from 'node:stream/consumers'
 import S3rver from 's3rver'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
@@ -15,7 +17,8 @@ describe('an archive in a bucket', () => {
   beforeAll(async () => {
     vi.stubEnv('AWS_ACCESS_KEY_ID', 'S3RVER')
     vi.stubEnv('AWS_SECRET_ACCESS_KEY', 'S3RVER')
-    const folder = await temporaryFolder()
+    const [folder, temporary] = [await temporaryFolder(), await temporaryFolder()]
+    vi.stubEnv('TMPDIR', temporary.root)
     const s3 = new S3rver({
       address: '127.0.0.1',
       port: 0,
@@ -27,7 +30,7 @@ describe('an archive in a bucket', () => {
     endpoint = `http://127.0.0.1:${port}`
     return async () => {
       await s3.close()
-      await folder.remove()
+      await Promise.all([folder.remove(), temporary.remove()])
     }
   })
   afterAll(() => vi.unstubAllEnvs())
@@ -61,6 +64,34 @@ describe('an archive in a bucket', () => {
       const file = { path: from, sha256: 'a'.repeat(64), contentType: 'image/png', bytes: 10 }
       await expect(store.keep(file, never)).rejects.toThrow('keeping a file in s3://media')
     }
+  })
+
+  it('spools in a folder of its own, whatever another user has made in TMPDIR', async () => {
+    const folder = await temporaryFolder()
+    onTestFinished(folder.remove)
+    const at = (...names: string[]) => path.join(folder.root, ...names)
+    // What others prepared: the name that was used once, a link that looks like a spool, and a folder that is not ours.
+    for (const name of ['elsewhere', 'mediadock-spool-foreign', 'mediadock-spool-left']) await fs.mkdir(at(name))
+    for (const name of ['mediadock-archive', 'mediadock-spool-link']) await fs.symlink(at('elsewhere'), at(name))
+    const long = new Date(Date.now() - 7_200_000)
+    const left = ['elsewhere/old', 'mediadock-spool-foreign/old', 'mediadock-spool-left/old', 'mediadock-spool-left/new']
+    for (const name of left) await fs.writeFile(at(name), '')
+    for (const name of left.slice(0, 3)) await fs.utimes(at(name), long, long)
+    const isRoot = process.getuid?.() === 0
+    if (isRoot) await fs.chown(at('mediadock-spool-foreign'), 65_534, 65_534)
+    const before = process.env['TMPDIR']
+    vi.stubEnv('TMPDIR', folder.root)
+    onTestFinished(() => void vi.stubEnv('TMPDIR', before))
+
+    const { spoolDir } = await openS3Store(place())
+    expect(path.dirname(spoolDir)).toBe(folder.root)
+    const made = await fs.lstat(spoolDir)
+    expect([made.isDirectory(), made.mode & 0o777, made.uid]).toEqual([true, 0o700, process.getuid?.() ?? made.uid])
+    expect(await fs.readdir(spoolDir)).toEqual([])
+    expect(await fs.readdir(at('mediadock-spool-left'))).toEqual(['new'])
+    expect(await fs.readdir(at('elsewhere'))).toEqual(['old'])
+    if (isRoot) expect(await fs.readdir(at('mediadock-spool-foreign'))).toEqual(['old'])
+    expect((await openS3Store(place())).spoolDir).not.toBe(spoolDir)
   })
 
   it('that cannot be written is our own fault: no try is counted, and nothing is given up', async () => {
