@@ -2,6 +2,7 @@ import { isUtf8 } from 'node:buffer'
 import { atMost } from '../../runtime/postgres/at-most.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { durable } from '../../runtime/postgres/durable.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -53,7 +54,7 @@ export async function storeDeliveries(
   const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(
     db,
     sql`
-    with durable as (select set_config('synchronous_commit', 'on', true)),
+    with ${durable},
     ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (

@@ -1,5 +1,6 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
+import { durable } from '../../runtime/postgres/durable.ts'
 import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
@@ -127,9 +128,6 @@ export async function open(db: Database, { idempotencyKey, model, input, keyName
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
   return { kind: one(known, `comparing the intent ${idempotencyKey}`).same ? 'known' : 'other_parameters' }
 }
-
-/** For a statement before whose commit nothing may be called: as durable as a delivery. */
-const durable = sql`durable as materialized (select set_config('synchronous_commit', 'on', true))`
 
 /** Claims intents whose next call is due; the lease gives them back if we die. No caller waits for their answers any more. */
 export async function claimDue(db: Database, { limit, now }: { limit: number; now: Date }): Promise<Generation[]> {

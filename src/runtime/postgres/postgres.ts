@@ -55,6 +55,7 @@ const driverPatch = 'mediadock-2'
  *   was cut does not run on there and fill its connections.
  * - No JIT: the planner cannot know how small a batch is, and compiling a statement for it takes
  *   longer than running it a hundred times.
+ * - Warnings are sent, whatever the database says: one of them tells that a commit did not wait for its standby.
  * - No plan is kept: one made while tables were small, or for one row, would be used for all that come later.
  *   But where planning takes longer than running (`keepsPlans`): there none may be made that reads a whole
  *   table, so it does not matter when it was made.
@@ -83,6 +84,7 @@ export function createPool({ url, max, silenceSeconds = 15, statementSeconds = 3
       statement_timeout: `${statementSeconds * 1000}`,
       idle_in_transaction_session_timeout: `${statementSeconds * 1000}`,
       jit: 'off',
+      client_min_messages: 'warning',
       ...(keepsPlans ? { plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off' } : { plan_cache_mode: 'force_custom_plan' }),
     },
   }

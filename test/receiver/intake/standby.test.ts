@@ -4,6 +4,7 @@ import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
 import { migrate } from '../../../src/runtime/postgres/migrate.ts'
+import { startRefusingPooler } from '../../runtime/support/refusing-pooler.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -49,27 +50,36 @@ describeOnPackaged('a synchronous standby', () => {
     expect(await eventually(async () => (await send()).status === 200 && send(), 20_000)).toMatchObject({ json: { status: 'duplicate' } })
   })
 
-  it('that nobody waits for any longer, by a cancel, keeps it from being acknowledged too', { timeout: 90_000 }, async () => {
-    const { primary, standby } = await withStandby()
-    await migrate({ url: primary.url, schema: 'mediadock', folder })
-    await waitForStandby(primary)
-    const receiver = await startTestReceiver({ databaseUrl: primary.url })
-    onTestFinished(receiver.stop)
-    const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
-    onTestFinished(() => sql.end({ timeout: 1 }))
+  it.each([
+    ['', async (url: string) => url],
+    [', behind a pooler that refuses settings', async (url: string) => startRefusingPooler(url, 1)],
+  ])(
+    'that nobody waits for any longer, by a cancel, keeps it from being acknowledged too%s',
+    { timeout: 90_000 },
+    async (_how, through) => {
+      const { primary, standby } = await withStandby()
+      await migrate({ url: primary.url, schema: 'mediadock', folder })
+      await waitForStandby(primary)
+      const sql = postgres(primary.url, { max: 1, onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      // Postgres tells of it by a warning, which a database may hide.
+      await sql.unsafe(`alter database ${new URL(primary.url).pathname.slice(1)} set client_min_messages = error`)
+      const receiver = await startTestReceiver({ databaseUrl: await through(primary.url) })
+      onTestFinished(receiver.stop)
 
-    await standby.freeze()
-    const sending = deliver(receiver.webhookUrl, failed().body)
-    await eventually(
-      async () =>
-        (await sql`select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`)
-          .length > 0,
-    )
-    // It is there, on the primary alone, and Postgres says that all went well.
-    expect(await sending).toMatchObject({ status: 503 })
-    expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
-    standby.thaw()
-  })
+      await standby.freeze()
+      const sending = deliver(receiver.webhookUrl, failed().body)
+      await eventually(
+        async () =>
+          (await sql`select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and query like '%with durable%'`)
+            .length > 0,
+      )
+      // It is there, on the primary alone, and Postgres says that all went well.
+      expect(await sending).toMatchObject({ status: 503 })
+      expect(await sql`select from mediadock.deliveries`).toHaveLength(1)
+      standby.thaw()
+    },
+  )
 
   it(
     'that does not answer holds up all landings at their commit: they are run again as they are, not by halves',
