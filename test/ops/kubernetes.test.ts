@@ -1,6 +1,7 @@
 import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
+import ipaddr from 'ipaddr.js'
 import { expect, it, onTestFinished } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { z } from 'zod'
@@ -36,12 +37,18 @@ const podSchema = z.looseObject({
   metadata: z.looseObject({ labels: z.record(z.string(), z.string()) }),
   spec: z.looseObject({
     terminationGracePeriodSeconds: z.int().optional(),
+    enableServiceLinks: z.boolean().optional(),
     containers: z.tuple([containerSchema]),
     volumes: z.array(z.looseObject({})),
   }),
 })
 const { template } = find('Deployment', z.looseObject({ spec: z.looseObject({ template: podSchema }) })).spec
 const ports = template.spec.containers[0].ports ?? []
+
+const ruleSchema = z.object({
+  to: z.array(z.looseObject({ ipBlock: z.object({ cidr: z.string(), except: z.array(z.string()).default([]) }).optional() })),
+  ports: z.array(z.object({ port: z.int(), protocol: z.string().optional() })),
+})
 
 /** The model of the kind, with the schema of its API. */
 async function modelOf({ apiVersion, kind }: KubernetesObject): Promise<new (given: object) => { validate: () => void }> {
@@ -101,6 +108,35 @@ it('services, policies and probes mean pods and ports that there are', () => {
   const named = [...JSON.stringify(objects).matchAll(/"(?:port|targetPort)":"(\w+)"/g)].map(([, name]) => name)
   expect(named.length).toBeGreaterThan(6)
   expect(ports.map(({ name }) => name)).toEqual(expect.arrayContaining([...new Set(named)]))
+})
+
+it('receivers reach Postgres and https beyond the cluster, and neither other pods nor the metadata service of a cloud', () => {
+  const rules = find(
+    'NetworkPolicy',
+    z.looseObject({ spec: z.looseObject({ policyTypes: z.array(z.string()), egress: z.array(ruleSchema) }) }),
+  ).spec
+  expect(rules.policyTypes).toEqual(['Ingress', 'Egress'])
+  const isIn = (address: string, cidr: string) => {
+    const [parsed, range] = [ipaddr.parse(address), ipaddr.parseCIDR(cidr)]
+    return parsed.kind() === range[0].kind() && parsed.match(range)
+  }
+  const mayReach = (address: string, port: number) =>
+    rules.egress.some(
+      ({ to, ports: allowed }) =>
+        allowed.some((one) => one.port === port) &&
+        to.some(({ ipBlock }) => ipBlock && isIn(address, ipBlock.cidr) && !ipBlock.except.some((except) => isIn(address, except))),
+    )
+  expect([mayReach('10.2.3.4', 5432), mayReach('203.0.113.9', 443), mayReach('2a00::1', 443)]).toEqual([true, true, true])
+  const others: [string, number][] = [
+    ['10.2.3.4', 443],
+    ['169.254.169.254', 443],
+    ['169.254.169.254', 80],
+    ['203.0.113.9', 80],
+    ['203.0.113.9', 5432],
+    ['fd00:ec2::254', 443],
+  ]
+  expect(others.filter(([address, port]) => mayReach(address, port))).toEqual([])
+  expect(template.spec.enableServiceLinks).toBe(false)
 })
 
 it('Prometheus finds the internal service, under the job that the alerts ask for', () => {
