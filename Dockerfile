@@ -29,6 +29,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends ffmpeg && rm -r
 ENV NODE_ENV=production MALLOC_MMAP_THRESHOLD_=8192
 WORKDIR /app
 COPY --from=installed /app ./
+# For TMPDIR on a volume, which takes its owner from here.
+RUN install --directory --owner=node --group=node --mode=700 /var/spool/mediadock
 USER node
 EXPOSE 3000 3001
 # Whether it lives, not whether Postgres does: one that waits for Postgres is not to be started anew.
