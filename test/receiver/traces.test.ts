@@ -130,6 +130,7 @@ describe('the trace of a delivery', () => {
       id,
       webhookId,
       keyName: 'live',
+      environment: 'live' as const,
       timestampSeconds: nowSeconds(),
       receivedAt: new Date(),
       headers: { traceparent },

@@ -41,7 +41,8 @@ export function createTestWorker({
 export function newDelivery(body: Buffer, receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
-  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+  const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, ...signed, receivedAt, headers: {}, body })
 }
 
 export async function store(db: Database, bodies: readonly Buffer[]): Promise<void> {

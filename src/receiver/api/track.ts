@@ -3,9 +3,8 @@ import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
 import { one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
-import { joinTracked, requeueParked } from '../submitting/tracking.ts'
+import { joinTracked, requeueParked, type TrackedBy } from '../submitting/tracking.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
@@ -20,9 +19,6 @@ export const trackBodySchema = z.strictObject({
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
-/** The environment of the key that it was submitted with, where that is configured, and the names of all keys of that environment. */
-export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: Date }
-
 /** Tracks a request that was submitted elsewhere; answers whether it is new here. */
 export async function trackRequest(db: Database, body: TrackBody, { environment, keyNames, now }: TrackedBy): Promise<boolean> {
   const { request_id, model = null, key_name = null, metadata } = body
@@ -36,7 +32,7 @@ export async function trackRequest(db: Database, body: TrackBody, { environment,
       -- A row that this statement made has never been locked or updated.
       returning ${r.request_id}, ${r.confirmed_at} is null as open, xmax = 0 as created
     ),
-    ${requeueParked({ keyNames, now })}
+    ${requeueParked({ environment, keyNames, now })}
     select created from tracked`)
   return one(rows, `tracking the request ${request_id}`).created
 }

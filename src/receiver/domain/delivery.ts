@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { notificationSchema, type Notification } from '../../wire/schemas.ts'
+import type { SignedEnvironment } from './keys.ts'
 
 /** An authentic delivery, ready to be made durable. */
 export type Delivery = {
@@ -9,6 +10,7 @@ export type Delivery = {
   requestId: string | undefined
   status: 'OK' | 'ERROR' | undefined
   keyName: string
+  environment: SignedEnvironment
   signedAt: Date
   receivedAt: Date
   headers: Record<string, string>
@@ -27,6 +29,8 @@ export type Authentic = {
   id: string
   webhookId: string
   keyName: string
+  /** Of that key now: later changes of the keys do not change it. */
+  environment: SignedEnvironment
   timestampSeconds: number
   receivedAt: Date
   headers: Record<string, string>
@@ -34,7 +38,7 @@ export type Authentic = {
 }
 
 /** An authentic arrival as it is stored: parsed once, or with the reason why it is parked. */
-export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedAt, headers, body }: Authentic): Delivery {
+export function toDelivery({ id, webhookId, keyName, environment, timestampSeconds, receivedAt, headers, body }: Authentic): Delivery {
   const parsed = parseNotification(body)
   return {
     id,
@@ -42,6 +46,7 @@ export function toDelivery({ id, webhookId, keyName, timestampSeconds, receivedA
     requestId: parsed.ok ? parsed.notification.request_id : parsed.requestId,
     status: parsed.ok ? parsed.notification.status : undefined,
     keyName,
+    environment,
     signedAt: new Date(timestampSeconds * 1000),
     receivedAt,
     headers,

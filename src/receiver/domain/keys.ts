@@ -17,6 +17,9 @@ const keysSchema = z
 
 export type Environment = 'live' | 'sandbox'
 
+/** The environment of the key that signed a delivery, as it is stored with the delivery. */
+export type SignedEnvironment = Environment | 'unknown'
+
 export type GenerationKey = {
   name: string
   apiKey: string | undefined
@@ -57,6 +60,11 @@ export function parseKeys(text: string): Keys {
     secrets: all.map(({ name, signingSecret }) => ({ name, signingSecret })),
     byName: new Map(all.map((key) => [key.name, key])),
   }
+}
+
+/** The environment of a key at this moment, as it is stored with what the key signs. */
+export function signedEnvironment({ byName }: Keys, keyName: string): SignedEnvironment {
+  return byName.get(keyName)?.environment ?? 'unknown'
 }
 
 function environmentOf(apiKey: string | undefined): Environment | undefined {

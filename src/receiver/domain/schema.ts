@@ -31,6 +31,8 @@ export const deliveries = mediadock.table(
     /** What it says of the request; null where it says nothing that we understand. */
     status: text('status', { enum: ['OK', 'ERROR'] }),
     keyName: text('key_name').notNull(),
+    /** Of that key when the delivery was accepted; null on rows of releases that did not store it. */
+    environment: text('environment', { enum: ['live', 'sandbox', 'unknown'] }),
     signedAt: instant('signed_at').notNull(),
     receivedAt: instant('received_at').notNull(),
     headers: jsonb('headers').$type<Record<string, string>>().notNull(),
@@ -43,6 +45,7 @@ export const deliveries = mediadock.table(
     parkedReason: text('parked_reason'),
   },
   (table) => [
+    check('deliveries_environment', sql`environment in ('live', 'sandbox', 'unknown')`),
     // The lists, newest first, and retention. The key besides, so that those of a key that is seldom used are found without reading the others.
     index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
     // What else is of a request: landing looks for flags, pages show it.

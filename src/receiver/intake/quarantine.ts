@@ -8,7 +8,7 @@ import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId, type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
-import type { Keys } from '../domain/keys.ts'
+import { signedEnvironment, type Keys } from '../domain/keys.ts'
 import { createFairBacklog } from './fair-backlog.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
@@ -219,11 +219,12 @@ async function nextRows(db: Database, { after, reason }: { after: number; reason
 }
 
 /** The delivery that it is with today's secrets; undefined while it is not authentic. */
-export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, { secrets }: Keys): Delivery | undefined {
+export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, keys: Keys): Delivery | undefined {
   const signature = headers['x-service-signature']
   if (signature === undefined || webhookId === undefined || !webhookIdPattern.test(webhookId)) return undefined
-  const verification = verify(body, signature, secrets, Math.floor(arrivedAt.getTime() / 1000))
+  const verification = verify(body, signature, keys.secrets, Math.floor(arrivedAt.getTime() / 1000))
   if (!verification.ok) return undefined
   const kept = { ...headers, 'x-service-signature': '[redacted]' }
-  return toDelivery({ id: deliveryId(webhookId, body), webhookId, body, headers: kept, receivedAt: arrivedAt, ...verification })
+  const environment = signedEnvironment(keys, verification.keyName)
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, body, headers: kept, receivedAt: arrivedAt, environment, ...verification })
 }

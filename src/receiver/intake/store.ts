@@ -18,6 +18,7 @@ const written = {
     'request_id',
     'status',
     'key_name',
+    'environment',
     'signed_at',
     'received_at',
     'headers',
@@ -59,14 +60,14 @@ export async function storeDeliveries(
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed))}::jsonb) as a (
-        id uuid, webhook_id text, request_id uuid, status text, key_name text, signed_at float8, received_at float8,
+        id uuid, webhook_id text, request_id uuid, status text, key_name text, environment text, signed_at float8, received_at float8,
         headers jsonb, parked_reason text, lane text, claimed_until float8, start int, length int)
       limit ${atMost(rows.length)}
     ),
     stored as (
       insert into mediadock.deliveries
         (${written.deliveries})
-      select id, webhook_id, request_id, status, key_name, to_timestamp(signed_at), to_timestamp(received_at), headers,
+      select id, webhook_id, request_id, status, key_name, environment, to_timestamp(signed_at), to_timestamp(received_at), headers,
         substring(bodies.bytes from start for length), parked_reason
       from arrived, bodies, durable
       on conflict (id) do nothing
@@ -106,6 +107,7 @@ function itemsOf(rows: readonly Delivery[], claimed: NonNullable<StoreOptions['c
     request_id: row.requestId,
     status: row.status,
     key_name: row.keyName,
+    environment: row.environment,
     signed_at: row.signedAt.getTime() / 1000,
     received_at: row.receivedAt.getTime() / 1000,
     headers: row.headers,

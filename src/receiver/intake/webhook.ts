@@ -5,7 +5,7 @@ import { methodNotAllowed } from '../../runtime/http/http.ts'
 import { noteForLog, type LogNote } from '../../runtime/http/request-log.ts'
 import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
-import type { Keys } from '../domain/keys.ts'
+import { signedEnvironment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { loggedTraceId } from '../domain/trace.ts'
 import type { Acceptance, Acceptor } from './accept.ts'
 import { BodyError, createBodyReader, type BodyReader } from './body-reader.ts'
@@ -149,7 +149,7 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
       return refuse(new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }))
     }
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
-    const { timestampSeconds, keyName } = verification
+    const { timestampSeconds, keyName, environment } = verification
     arrival.keyName = keyName
     arrival.traceparent = traceparentOf(req)
     arrival.verifiedMs = performance.now() - started
@@ -157,6 +157,7 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
       id,
       webhookId,
       keyName,
+      environment,
       timestampSeconds,
       receivedAt: arrival.arrivedAt,
       headers: keptHeaders(req),
@@ -170,7 +171,9 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
   }
 }
 
-type HeaderVerification = { ok: true; keyName: string; timestampSeconds: number } | { ok: false; cause: RefusalCause | 'missing_header' }
+type HeaderVerification =
+  | { ok: true; keyName: string; environment: SignedEnvironment; timestampSeconds: number }
+  | { ok: false; cause: RefusalCause | 'missing_header' }
 
 type Verifying = { inTurns: Intake['inTurns']; deps: WebhookDeps; arrival: Arrival }
 
@@ -180,7 +183,9 @@ async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps
   if (more.length > 0) return { ok: false, cause: 'malformed_header' }
   // Judged at its arrival: a large body may have to wait for its turn.
   const nowSeconds = Math.floor(deps.clock().getTime() / 1000)
-  const { secrets } = deps.keys()
+  // Read once: SIGHUP may replace the keys while a large body is being verified.
+  const keys = deps.keys()
+  const { secrets } = keys
   const steps = () => unlessGone(req, verifyInSteps(body, header, secrets, nowSeconds))
   const verification = body.length > largeBodyBytes ? await inTurns(steps()) : verify(body, header, secrets, nowSeconds)
   if (verification.timestampSeconds !== undefined) {
@@ -188,7 +193,7 @@ async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps
     const stated = req.headers['x-service-timestamp']
     arrival.timestampMismatch = verification.ok && stated !== undefined && Number(stated) !== verification.timestampSeconds
   }
-  return verification
+  return verification.ok ? { ...verification, environment: signedEnvironment(keys, verification.keyName) } : verification
 }
 
 /** Nobody is left to be answered: the work is not worth going on with. */

@@ -6,6 +6,7 @@ import { executePrepared } from '../../runtime/postgres/prepared.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
+import type { SignedEnvironment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
 const attempts = columnsOf(schema.attempts)
@@ -22,6 +23,8 @@ export type Claimed = {
   failures: number
   webhookId: string
   keyName: string
+  /** Of that key when the delivery was accepted; undefined on rows of releases that did not store it. */
+  environment: SignedEnvironment | undefined
   receivedAt: Date
   /** As the provider sent it with it, if it did. */
   traceparent?: string | undefined
@@ -50,14 +53,14 @@ export async function claim(
 ): Promise<Claimed[]> {
   const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
-      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'received_at' | 'body'> & { traceparent: string | null }
+      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'received_at' | 'body'> & { traceparent: string | null }
   >(
     db,
     sql`
     with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
-      select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'received_at', 'body')},
+      select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'received_at', 'body')},
              ${deliveries.headers} ->> 'traceparent' as traceparent,
              coalesce(sum(octet_length(${deliveries.body})) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
       from due left join lateral (select * from mediadock.deliveries where ${deliveries.id} = due.delivery_id limit 1) as deliveries on true
@@ -68,7 +71,7 @@ export async function claim(
       where ${inbox.delivery_id} = any(array(select delivery_id from weighed where before < ${maxBytes}))
       returning ${list(inbox, 'delivery_id', 'claims', 'failures')}
     )
-    select claimed.*, webhook_id, key_name, received_at, traceparent, body
+    select claimed.*, webhook_id, key_name, environment, received_at, traceparent, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
@@ -80,6 +83,7 @@ export async function claim(
     failures: row.failures,
     webhookId: row.webhook_id,
     keyName: row.key_name,
+    environment: row.environment ?? undefined,
     receivedAt: new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
     body: row.body,

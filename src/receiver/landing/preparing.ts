@@ -1,6 +1,6 @@
 import type { Notification } from '../../wire/schemas.ts'
 import { deliveryIdRange, laneOf } from '../domain/delivery.ts'
-import type { Environment, Keys } from '../domain/keys.ts'
+import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import type { Traced } from '../domain/trace.ts'
 import type { Fetched, Fetcher } from '../fetching/fetcher.ts'
 import { landingOfNotification, landingOfResult, type Landing, type Origin } from './landing.ts'
@@ -15,7 +15,13 @@ export type PreparingDeps = {
 }
 
 /** A delivery by its names; one that nobody claimed, a replay, has no `claims`. */
-export type Identified = { deliveryId: string; claims: number | undefined; webhookId: string; keyName: string }
+export type Identified = {
+  deliveryId: string
+  claims: number | undefined
+  webhookId: string
+  keyName: string
+  environment: SignedEnvironment | undefined
+}
 
 /** What is to be written for a delivery: from the full result where one is needed and to be had, else from the webhook. */
 export async function landingOf(deps: PreparingDeps, delivery: Identified, notification: Notification): Promise<Landing> {
@@ -31,33 +37,39 @@ export function landingOfWebhook(deps: PreparingDeps, delivery: Identified, noti
 
 /** Asks the provider for what the webhook left out. A replay is none of its delivery's trace, which ended long ago. */
 export function fetchFor(
-  { fetch, cut }: PreparingDeps,
-  { keyName }: Identified,
+  deps: PreparingDeps,
+  delivery: Identified,
   { request_id }: Notification,
   traced?: Traced,
 ): Promise<Fetched> {
-  return fetch({ requestId: request_id, keyName, purpose: 'landing', traced, signal: cut })
+  const { keyName } = delivery
+  const environment = environmentOf(deps, delivery)
+  return deps.fetch({ requestId: request_id, keyName, environment, purpose: 'landing', traced, signal: deps.cut })
 }
 
 /** The full result, where the answer is one. */
 export function landingOfAnswer(deps: PreparingDeps, delivery: Identified, { answer, keyName }: Fetched): Landing | undefined {
   if (answer.kind !== 'result') return undefined
   const origin = originOf(deps, delivery)
-  // A retired key may have signed, whose environment nobody knows; that of the key which knows the result is known.
-  return landingOfResult(answer.result, { ...origin, environment: environmentNamed(deps, keyName) ?? origin.environment })
+  // The provider answers a key only for requests of the key's own environment.
+  const environment = keyName === undefined ? undefined : deps.keys().byName.get(keyName)?.environment
+  return landingOfResult(answer.result, { ...origin, environment: environment ?? origin.environment })
 }
 
-function originOf(deps: PreparingDeps, { deliveryId, claims, webhookId, keyName }: Identified): Origin {
+function originOf(deps: PreparingDeps, delivery: Identified): Origin {
+  const { deliveryId, claims, webhookId, keyName } = delivery
   return {
     source: 'webhook',
     keyName,
-    environment: environmentNamed(deps, keyName),
+    environment: environmentOf(deps, delivery),
     delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
     mediaHosts: deps.mediaHosts,
     now: deps.clock(),
   }
 }
 
-function environmentNamed({ keys }: PreparingDeps, keyName: string | undefined): Environment | undefined {
-  return keyName === undefined ? undefined : keys().byName.get(keyName)?.environment
+/** As stored with the delivery. A row of a release that did not store it is judged by today's keys. */
+function environmentOf({ keys }: PreparingDeps, { keyName, environment }: Identified): Environment | undefined {
+  const signed = environment ?? signedEnvironment(keys(), keyName)
+  return signed === 'unknown' ? undefined : signed
 }

@@ -43,8 +43,8 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
 }
 
 async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
-  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'body' | 'parked_reason'>>(sql`
-    select ${list(deliveries, 'webhook_id', 'key_name', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
+  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>>(sql`
+    select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = answered(rows, `looking up the delivery ${id}`)
   return (
     row && {
@@ -52,6 +52,7 @@ async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { bod
       claims: undefined,
       webhookId: row.webhook_id,
       keyName: row.key_name,
+      environment: row.environment ?? undefined,
       body: row.body,
       parkedReason: row.parked_reason,
     }

@@ -5,10 +5,9 @@ import { answered, one } from '../../runtime/postgres/errors.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
 import * as submitting from '../domain/generations-schema.ts'
-import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
-import { joinTracked, requeueParked } from './tracking.ts'
+import { joinTracked, requeueParked, type TrackedBy } from './tracking.ts'
 
 const generations = columnsOf(submitting.generations)
 const g = columnsOf(submitting.generations, 'g')
@@ -146,7 +145,7 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
   return answered(rows, 'claiming intents').map(toGeneration)
 }
 
-export type SubmittedAs = { requestId: string; cost: number; environment: Environment | undefined; keyNames: readonly string[]; now: Date }
+export type SubmittedAs = TrackedBy & { requestId: string; cost: number }
 
 /** The provider took it: the intent ends and the request is tracked, joined with what a faster webhook brought. */
 export async function submitted(
@@ -168,7 +167,7 @@ export async function submitted(
       on conflict (request_id) ${joinTracked(now)}
       returning ${r.request_id}, ${r.confirmed_at} is null as open
     ),
-    ${requeueParked({ keyNames, now })}
+    ${requeueParked({ environment, keyNames, now })}
     select from tracked`)
   answered(ended, `tracking the request ${requestId}`)
 }

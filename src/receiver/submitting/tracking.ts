@@ -1,11 +1,15 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
 const r = columnsOf(schema.requests, 'r')
+
+/** The environment of the key that a request was submitted with, where that is known, and the names of all keys of that environment. */
+export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: Date }
 
 /** Whatever waits parked beside one request; more of it can be replayed. */
 const maxRequeued = 16
@@ -37,15 +41,17 @@ export function joinTracked(now: Date): SQL {
 /**
  * Two more CTEs after `tracked`, whose rows say what is tracked by whether it is
  * `open` to webhooks: deliveries that were parked because the request seemed to
- * be of the other environment, and are signed by one of `keyNames`, are judged again.
+ * be of the other environment, and are of this one, are judged again.
  */
-export function requeueParked({ keyNames, now }: { keyNames: readonly string[]; now: Date }): SQL {
+export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
   return sql`
     unparked as (
       update mediadock.deliveries d set ${deliveries.parked_reason} = null from (
         select ${deliveries.id} from mediadock.deliveries
         where ${deliveries.request_id} in (select request_id from tracked where open) and ${deliveries.parked_reason} = 'key_mismatch'
-          and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])
+          and (${deliveries.environment} = ${environment ?? null}
+            -- Rows of releases that did not store it are judged by today's keys.
+            or (${deliveries.environment} is null and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
         order by ${deliveries.received_at} limit ${maxRequeued}
       ) p
       where ${d.id} = p.id returning ${d.id}, ${d.status}, ${d.key_name}

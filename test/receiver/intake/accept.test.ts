@@ -29,7 +29,8 @@ function newDelivery(receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
   const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }))
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
-  return toDelivery({ id: deliveryId(webhookId, body), webhookId, keyName: 'live', timestampSeconds, receivedAt, headers: {}, body })
+  const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
+  return toDelivery({ id: deliveryId(webhookId, body), webhookId, ...signed, receivedAt, headers: {}, body })
 }
 
 describe('accepting', () => {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
-import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
@@ -180,5 +181,96 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({
       metadata: { order: 3 },
     })
+  })
+
+  describe('that is removed or retired afterwards', () => {
+    const trackedLive = async () => {
+      const requestId = randomUUID()
+      await track(requestId, 'live')
+      return requestId
+    }
+    const setKeys = (...keys: object[]) => receiver.setKeys(keysOf(...keys))
+    const expectParked = async (requestId: string, id: string) => {
+      expect(await rowOf(requestId)).toMatchObject({ status: 'IN_QUEUE', confirmed: false })
+      expect(await stateOf(id)).toEqual({ flags: ['key_mismatch'], parked_reason: 'key_mismatch' })
+    }
+    afterEach(() => receiver.setKeys(keysOf(liveKey, sandboxKey, oldKey)))
+
+    it.each([
+      ['removed', [liveKey]],
+      ['retired without its api_key', [liveKey, { name: 'sandbox', signing_secret: sandboxKey.signing_secret, retired: true }]],
+      ['replaced by a live key of the same name', [liveKey, { ...sandboxKey, api_key: 'service_live_reused' }]],
+    ])('stays parked on a replay once the key is %s', async (_how, keys) => {
+      const requestId = await trackedLive()
+      const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
+      setKeys(...keys)
+      for (const dry_run of [true, false]) {
+        const replayed = await call(receiver, `POST /api/deliveries/${forged}/replay`, { body: { dry_run } })
+        expect(replayed).toMatchObject({ status: 200, json: { changes: [] } })
+      }
+      await expectParked(requestId, forged)
+    })
+
+    it('is parked where it waited behind a lock while the key was removed', async () => {
+      const requestId = await trackedLive()
+      const webhookId = randomUUID()
+      await database.sql.begin(async (tx) => {
+        await tx`select from mediadock.requests where request_id = ${requestId} for update`
+        await deliver(receiver.webhookUrl, failed(requestId).body, { webhookId, secret: sandboxKey.signing_secret })
+        await eventually(async () => (await tx`select from mediadock.inbox where trouble is not null`).length > 0)
+        setKeys(liveKey)
+      })
+      const id = await eventually(async () => {
+        const [row] =
+          await database.sql`select id from mediadock.deliveries d where webhook_id = ${webhookId} and not exists (select from mediadock.inbox where delivery_id = d.id)`
+        return row?.['id']
+      })
+      await expectParked(requestId, id)
+    })
+
+    it('is parked where a release stored it that did not store the environment', async () => {
+      const requestId = await trackedLive()
+      const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
+      const live = await settle(okAudio(requestId).body, liveKey.signing_secret)
+      await database.sql`update mediadock.deliveries set environment = null where request_id = ${requestId}`
+      setKeys(liveKey)
+      await call(receiver, `POST /api/deliveries/${forged}/replay`, { body: {} })
+      expect(await stateOf(forged)).toMatchObject({ parked_reason: 'key_mismatch' })
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false })
+      expect(await stateOf(live)).toMatchObject({ parked_reason: null })
+    })
+
+    it('is parked where it came after the key was retired without its api_key', async () => {
+      const requestId = await trackedLive()
+      const forged = await settle(failed(requestId).body, oldKey.signing_secret)
+      await expectParked(requestId, forged)
+      await reconcile()
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true, media: 3 })
+    })
+
+    it('lands where the request was tracked with the retired key itself, before it was retired', async () => {
+      const requestId = randomUUID()
+      await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
+      setKeys({ name: 'live', signing_secret: liveKey.signing_secret, retired: true }, sandboxKey)
+      const id = await settle(failed(requestId).body, liveKey.signing_secret)
+      expect(await rowOf(requestId)).toMatchObject({ status: 'FAILED', sandbox: false })
+      expect(await stateOf(id)).toEqual({ flags: [], parked_reason: null })
+    })
+  })
+
+  it('keeps its environment where it comes out of the quarantine', async () => {
+    const requestId = randomUUID()
+    await track(requestId, 'live')
+    const webhookId = randomUUID()
+    const secret = 'whsec_of_a_new_sandbox_key'
+    await deliver(receiver.webhookUrl, failed(requestId).body, { webhookId, secret })
+    await eventually(async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > 0)
+    const keys = keysOf(liveKey, { name: 'new', api_key: 'service_test_new', signing_secret: secret })
+    await verifyQuarantine({ ...receiver.deps, keys: () => keys })
+    await eventually(
+      async () =>
+        (await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId} and parked_reason = 'key_mismatch'`).length > 0,
+    )
+    expect(await rowOf(requestId)).toMatchObject({ status: 'IN_QUEUE' })
   })
 })

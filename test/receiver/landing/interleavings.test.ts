@@ -5,7 +5,7 @@ import { Counter } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
-import { environmentsOf } from '../../../src/receiver/domain/keys.ts'
+import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
 import { createFetcher, type Fetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
@@ -78,21 +78,23 @@ type Ended = {
   notified: string[]
 }
 
-/** `result` is what the provider answered when the worker polled it. */
-type Webhook = { sample: Sample; webhookId?: string; keyName?: string; result?: Result }
+/** `signedBy`: the environment of a key that is configured no longer. `result` is what the provider answered when the worker polled it. */
+type Webhook = { sample: Sample; webhookId?: string; keyName?: string; signedBy?: Environment; result?: Result }
 
 /** Stores a delivery as the listener would, and answers what its worker would then do. */
 /** Two that arrive in one millisecond would have no order. */
 let lastReceived = 0
 
-async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', result }: Webhook): Promise<Act> {
+async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', signedBy, result }: Webhook): Promise<Act> {
   lastReceived = Math.max(Date.now(), lastReceived + 1)
   const now = new Date(lastReceived)
   const id = deliveryId(webhookId, sample.body)
+  const environment = signedBy ?? keys.byName.get(keyName)?.environment
   const delivery = toDelivery({
     id,
     webhookId,
     keyName,
+    environment: environment ?? 'unknown',
     timestampSeconds: Math.floor(now.getTime() / 1000),
     receivedAt: now,
     headers: {},
@@ -101,7 +103,6 @@ async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', res
   await storeDeliveries(pool.db, [delivery])
   const parsed = parseNotification(sample.body)
   if (!parsed.ok) throw new Error('the sample is no notification')
-  const environment = keys.byName.get(keyName)?.environment
   const origin = {
     source: 'webhook' as const,
     keyName,

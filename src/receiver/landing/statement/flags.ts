@@ -14,6 +14,9 @@ const earlier = columnsOf(schema.deliveries, 'earlier')
 export function flags(environments: Environments): SQL {
   const live = sql`${sql.param([...environments.live])}::text[]`
   const sandbox = sql`${sql.param([...environments.sandbox])}::text[]`
+  // Rows of releases that did not store it are judged by today's keys.
+  const environment = sql`coalesce(${deliveries.environment},
+                     case when ${deliveries.key_name} = any(${live}) then 'live' when ${deliveries.key_name} = any(${sandbox}) then 'sandbox' end)`
   return sql`
     flag as (
       select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome where delivery_id is not null and outcome <> 'raced'
@@ -23,12 +26,12 @@ export function flags(environments: Environments): SQL {
       union all
       select delivery_id, 'key_mismatch', false from outcome where delivery_id is not null and outcome = 'key_mismatch'
       union all
-      -- The environment turned out to be this one: flagged is what the other one signed, and parked no longer what was right.
+      -- The environment turned out to be this one: flag the deliveries that the other one signed, and unpark those of this one.
       select ${d.id}, case when d.of_other then 'key_mismatch' end, false from outcome,
-        lateral (select ${deliveries.id}, ${deliveries.key_name} = any(case when outcome.sandbox then ${live} else ${sandbox} end) as of_other,
-                   ${deliveries.key_name} = any(case when outcome.sandbox then ${sandbox} else ${live} end) and ${deliveries.parked_reason} = 'key_mismatch' as was_right
+        lateral (select ${deliveries.id}, ${environment} = case when outcome.sandbox then 'live' else 'sandbox' end as of_other,
+                   ${environment} = case when outcome.sandbox then 'sandbox' else 'live' end and ${deliveries.parked_reason} = 'key_mismatch' as was_right
                  from mediadock.deliveries where ${deliveries.request_id} = outcome.request_id and ${deliveries.status} is not null offset 0) d
-      where outcome.corrects and outcome.outcome = 'landed' and (d.of_other or d.was_right)
+      where outcome.changes_environment and outcome.outcome = 'landed' and (d.of_other or d.was_right)
       union all
       -- offset 0 keeps these as look-ups in an index for each landing: joined freely, the planner reads all of
       -- deliveries. The times are subtracted so that the range of ids is what is searched by.
@@ -42,7 +45,7 @@ export function flags(environments: Environments): SQL {
       select ${d.id}, case when d.delivered <> outcome.final_status then 'contradiction' end, d.delivered = outcome.final_status from outcome,
         lateral (select ${deliveries.id}, case ${deliveries.status} when 'OK' then 'COMPLETED' else 'FAILED' end as delivered, ${deliveries.flags} from mediadock.deliveries
           where ${deliveries.request_id} = outcome.request_id and ${deliveries.status} is not null
-            and (${deliveries.parked_reason} is null or (outcome.corrects and ${deliveries.parked_reason} = 'key_mismatch')) offset 0) d
+            and (${deliveries.parked_reason} is null or (outcome.changes_environment and ${deliveries.parked_reason} = 'key_mismatch')) offset 0) d
       where outcome not in ('raced', 'key_mismatch')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(${d.flags})))
     ),

@@ -1,5 +1,6 @@
 import { columnsOf } from '../../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
+import type { Environments } from '../../domain/keys.ts'
 import * as schema from '../../domain/schema.ts'
 import type { Landing } from '../landing.ts'
 import { noteChanges } from './changes.ts'
@@ -39,8 +40,11 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL, waitMs: 
  * Whether the short way may take a landing, as far as the landing itself shows.
  * Where a delivery made us fetch the result, it was an OK: any other end contradicts it.
  */
-export function mayBeOrdinary({ delivery, flags, confirmed, status }: Landing): boolean {
-  return delivery?.claims !== undefined && flags.length === 0 && (!confirmed || status === 'COMPLETED')
+export function mayBeOrdinary({ delivery, flags, confirmed, status, keyName, environment }: Landing, environments: Environments): boolean {
+  const today = environments.live.includes(keyName) ? 'live' : environments.sandbox.includes(keyName) ? 'sandbox' : undefined
+  // A name that now belongs to a key of another environment says nothing of the request that was tracked with it.
+  const isStillItsKey = today === undefined || today === environment
+  return delivery?.claims !== undefined && flags.length === 0 && (!confirmed || status === 'COMPLETED') && isStillItsKey
 }
 
 /** `verdict`: the items that are ordinary, beside whether their request was tracked. */
@@ -50,8 +54,8 @@ function ordinaryItems(at: SQL): SQL {
       select item.*, 'landed' as verdict, ${r.request_id} is not null as is_tracked, r.version,
         coalesce(item.cost, ${r.cost}) as new_cost, item.source as new_source, item.key_name as new_key_name,
         case when ${r.request_id} is null then 'landed' else ${r.key_source} end as new_key_source, coalesce(item.sandbox, ${r.sandbox}) as new_sandbox,
-        -- Only a sandbox key has signed it: it is polled at once.
-        coalesce(item.next_poll_at, case when not confirmed and item.sandbox and ${r.request_id} is null then ${at} end) as poll_at
+        -- No live key stands behind it: it is polled at once.
+        coalesce(item.next_poll_at, case when not confirmed and item.sandbox is distinct from false and ${r.request_id} is null then ${at} end) as poll_at
       from item
       left join lateral (select *, xmin::text as version from mediadock.requests where request_id = item.request_id limit 1) r on true
       where (${r.request_id} is null or (${r.landed_at} is null and ${r.confirmed_at} is null and ${r.key_name} = item.key_name

@@ -1,0 +1,2 @@
+ALTER TABLE "mediadock"."deliveries" ADD COLUMN "environment" text;--> statement-breakpoint
+ALTER TABLE "mediadock"."deliveries" ADD CONSTRAINT "deliveries_environment" CHECK (environment in ('live', 'sandbox', 'unknown')) NOT VALID;
