@@ -134,22 +134,24 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
 async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<void> {
   const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
   // In the order of the key, so that two flushes can never wait for each other.
-  const rows = [...byId.keys()].sort().flatMap((id) => byId.get(id)?.[0]?.delivery ?? [])
+  const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
   const handedOver = new Set(rows.filter((row) => deps.handover.reserve(row)))
   try {
     const claimedUntil = deps.handover.claimedUntil()
     const stored = await storeDeliveries(deps.db, rows, { claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })) })
     for (const [id, group] of byId) {
       group.forEach(({ delivery, resolve }, at) => {
-        if (at > 0 || !stored.has(id)) resolve('duplicate')
+        if (at > 0 || !stored.isNew.has(id)) resolve('duplicate')
         else resolve(delivery.parkReason === undefined ? 'accepted' : 'parked')
       })
     }
     for (const row of handedOver) {
-      if (stored.has(row.id)) deps.handover.take(row, claimedUntil)
+      if (stored.isNew.has(row.id)) deps.handover.take(row, claimedUntil)
       else deps.handover.release(row)
     }
-    const toClaim = rows.filter((row) => stored.has(row.id) && row.parkReason === undefined && !handedOver.has(row))
+    const toClaim = rows.filter(
+      (row) => stored.requeued.has(row.id) || (stored.isNew.has(row.id) && row.parkReason === undefined && !handedOver.has(row)),
+    )
     if (toClaim.length > 0) deps.onStored(new Set(toClaim.map(({ lane }) => lane)))
   } catch (error) {
     for (const row of handedOver) deps.handover.release(row)
@@ -163,4 +165,9 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
     deps.logger.error({ err: error, deliveries: batch.length }, 'deliveries could not be stored and were not acknowledged')
     for (const { reject } of batch) reject(new UnavailableError('postgres_failed', { cause: error }))
   }
+}
+
+/** Of several that came together under one id, signed with different keys: the one whose key may speak for any request. */
+function signedLive(group: readonly Waiting[]): Waiting | undefined {
+  return group.find(({ delivery }) => delivery.environment === 'live') ?? group[0]
 }

@@ -165,8 +165,10 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
       const delivery = authenticate(row, keys())
       return delivery ? [{ id: row.id, delivery }] : []
     })
-    // One row for each key: the same delivery may have been refused six times.
-    const deliveries = [...new Map(authentic.map(({ delivery }) => [delivery.id, delivery])).values()]
+    // One row for each delivery: it may have been refused six times, and signed with several keys, of which a live one counts.
+    const isLive = ({ delivery }: (typeof authentic)[number]) => Number(delivery.environment === 'live')
+    const liveLast = authentic.toSorted((a, b) => isLive(a) - isLive(b))
+    const deliveries = [...new Map(liveLast.map(({ delivery }) => [delivery.id, delivery])).values()]
     if (authentic.length > 0) {
       await noteKeyUses(
         db,
@@ -180,7 +182,7 @@ export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { rea
       onStored(new Set(deliveries.map(({ lane }) => lane)))
       onAccepted?.(
         deliveries.map(({ id }) => id),
-        deliveries.length - stored.size,
+        deliveries.length - stored.isNew.size,
       )
     }
     verified.checked += rows.length

@@ -27,6 +27,9 @@ const written = {
   ),
   inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'claims', 'key_name'),
 }
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const inbox = columnsOf(schema.inbox)
 const quarantine = columnsOf(arriving.quarantine)
 
 export type StoreOptions = {
@@ -36,23 +39,25 @@ export type StoreOptions = {
   quarantineIds?: readonly number[]
 }
 
+/** The ids that were new, and those that are due again because another key signed them too. */
+export type Stored = { isNew: Set<string>; requeued: Set<string> }
+
 /**
  * One statement: the deliveries, their place in the queue, and the promise that
- * the commit is on disk. What comes out of the quarantine leaves it by the same
- * statement. Answers the ids that were new; every row has to come back, new or
- * known, so that an answer that is none is never taken for "known already".
+ * the commit is on disk. It also deletes the rows of the quarantine that they come from.
+ * Every row has to come back, new or known, so that a missing answer is never taken for "known already".
  */
 export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
   { claimed = [], quarantineIds = [] }: StoreOptions = {},
-): Promise<Set<string>> {
+): Promise<Stored> {
   const released =
     quarantineIds.length === 0
       ? sql``
       : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean }>(
+  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean }>(
     db,
     sql`
     with ${durable},
@@ -77,16 +82,48 @@ export async function storeDeliveries(
       insert into mediadock.inbox (${written.inbox})
       -- Due now, whatever the clock says of the host that it came to.
       select id, lane, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
-    )
+    ),
+    ${takeOverKeys}
     -- What is known already is acknowledged as well, so this commit has to wait for the disk and a synchronous standby
     -- even where it wrote no row: one that crashed while it waited for its standby shows what the standby never got.
-    select arrived.id, stored.id is not null as is_new,
+    select arrived.id, stored.id is not null as is_new, arrived.id in (select delivery_id from requeued) as is_requeued,
       case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
     from arrived left join stored using (id)`,
   )
   if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
-  return new Set(answers.flatMap(({ id, is_new: isNew }) => (isNew ? [id] : [])))
+  const idsOf = (which: 'is_new' | 'is_requeued') => new Set(answers.flatMap((answer) => (answer[which] ? [answer.id] : [])))
+  return { isNew: idsOf('is_new'), requeued: idsOf('is_requeued') }
 }
+
+/**
+ * `requeued`: duplicates that a key of another environment signed than the one that they are stored with. Where the
+ * stored delivery is parked for its key, the new key takes its place and the delivery is due again. Where it still
+ * waits to be landed, only a live key does: it may speak for any request that the other could. The claim of a process
+ * that holds it ends then. Rows that are locked at this instant are left alone, so that accepting waits for no landing.
+ * Reads `arrived` and `stored`.
+ */
+const takeOverKeys = sql`
+    again as (select * from arrived where id not in (select id from stored)),
+    waiting as (
+      select ${inbox.delivery_id} from mediadock.inbox
+      where ${inbox.delivery_id} = any(array(select id from again where environment = 'live')) for update skip locked
+    ),
+    contested as (
+      select ${deliveries.id} from mediadock.deliveries
+      where ${deliveries.id} = any(array(select id from again))
+        and (${deliveries.parked_reason} = 'key_mismatch' or (${deliveries.parked_reason} is null and ${deliveries.id} in (select delivery_id from waiting)))
+      for update skip locked
+    ),
+    taken_over as (
+      update mediadock.deliveries d set key_name = again.key_name, environment = again.environment, parked_reason = null from again
+      where ${d.id} = any(array[again.id]) and ${d.id} in (select id from contested) and ${d.environment} is distinct from again.environment
+      returning ${d.id}, again.lane, again.key_name
+    ),
+    requeued as (
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'lane', 'due_at', 'key_name')}) select id, lane, now(), key_name from taken_over
+      on conflict (delivery_id) do update set due_at = excluded.due_at, key_name = excluded.key_name, claims = inbox.claims + 1
+      returning ${inbox.delivery_id}
+    )`
 
 /**
  * All bodies of a batch as one value that is cut up over there. As text

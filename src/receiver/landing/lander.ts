@@ -135,11 +135,14 @@ export function createLander(deps: LanderDeps): Lander {
     return batch
   }
 
-  /** The lease may have ended, and this process have claimed it again: only the last claim settles. */
+  /**
+   * The lease may have ended, and this process have claimed it again: only the last claim settles. Where another key has
+   * taken over meanwhile, this landing is judged by the old one: it settles nothing, and whoever claims next lands it.
+   */
   const byItsClaim = (one: Queued): Queued => {
     const { delivery } = one.landing
     const claimed = one.claimed && holding.asHeld(one.claimed)
-    if (!delivery || !claimed || claimed.claims === one.claimed?.claims) return one
+    if (!delivery || !claimed || claimed.claims === one.claimed?.claims || claimed.environment !== one.claimed?.environment) return one
     return { ...one, claimed, landing: { ...one.landing, delivery: { ...delivery, claims: claimed.claims } } }
   }
 

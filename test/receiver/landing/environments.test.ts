@@ -258,6 +258,58 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
+  describe('and then, the same delivery, with that of the right key', () => {
+    const { signing_secret: forger } = sandboxKey
+    const { signing_secret: owner } = liveKey
+    const send = async (body: Buffer, webhookId: string, secret: string) =>
+      (await deliver(receiver.webhookUrl, body, { webhookId, secret })).json
+    const expectLanded = async (requestId: string) => {
+      await eventually(async () => (await rowOf(requestId))?.['status'] === 'FAILED')
+      expect(await rowOf(requestId)).toMatchObject({ sandbox: false, confirmed: false })
+      const rows = await eventually(async () => {
+        const found = await database.sql`select key_name, environment, parked_reason from mediadock.deliveries d where request_id = ${requestId}
+          and not exists (select from mediadock.inbox where delivery_id = d.id)`
+        return found.length > 0 && found
+      })
+      expect(rows).toEqual([{ key_name: 'live', environment: 'live', parked_reason: null }])
+    }
+    const trackedLive = async () => {
+      const requestId = randomUUID()
+      await track(requestId, 'live')
+      return { requestId, webhookId: randomUUID(), body: failed(requestId).body }
+    }
+
+    it('is no longer parked, and lands', async () => {
+      const { requestId, webhookId, body } = await trackedLive()
+      expect(await send(body, webhookId, forger)).toEqual({ status: 'accepted' })
+      await eventually(
+        async () =>
+          (await database.sql`select from mediadock.deliveries where request_id = ${requestId} and parked_reason = 'key_mismatch'`).length > 0,
+      )
+      expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
+      await expectLanded(requestId)
+      expect(await send(body, webhookId, forger)).toEqual({ status: 'duplicate' })
+      await expectLanded(requestId)
+    })
+
+    it('lands where the first was still waiting behind a lock', async () => {
+      const { requestId, webhookId, body } = await trackedLive()
+      await database.sql.begin(async (tx) => {
+        await tx`select from mediadock.requests where request_id = ${requestId} for update`
+        expect(await send(body, webhookId, forger)).toEqual({ status: 'accepted' })
+        expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
+        expect(await send(body, webhookId, forger)).toEqual({ status: 'duplicate' })
+      })
+      await expectLanded(requestId)
+    })
+
+    it('lands where both come at the same instant', async () => {
+      const { requestId, webhookId, body } = await trackedLive()
+      await Promise.all([send(body, webhookId, forger), send(body, webhookId, owner)])
+      await expectLanded(requestId)
+    })
+  })
+
   it('keeps its environment where it comes out of the quarantine', async () => {
     const requestId = randomUUID()
     await track(requestId, 'live')

@@ -7,9 +7,12 @@ const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 const earlier = columnsOf(schema.deliveries, 'earlier')
 
+const isParked = sql`delivery_id is not null and outcome = 'key_mismatch' and (claims is null or delivery_id in (select delivery_id from settled))`
+
 /**
  * `flag` and `flagged`: what a landing says of deliveries, its own and the others
- * of its request. Reads `outcome`.
+ * of its request. Parks a delivery only while the claim on it holds, or for a replay, which has none.
+ * Reads `outcome` and `settled`.
  */
 export function flags(environments: Environments): SQL {
   const live = sql`${sql.param([...environments.live])}::text[]`
@@ -24,7 +27,7 @@ export function flags(environments: Environments): SQL {
       -- No flag: a replay that got through takes the delivery out of the parked ones.
       select delivery_id, null, false from outcome where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
       union all
-      select delivery_id, 'key_mismatch', false from outcome where delivery_id is not null and outcome = 'key_mismatch'
+      select delivery_id, 'key_mismatch', false from outcome where ${isParked}
       union all
       -- The environment turned out to be this one: flag the deliveries that the other one signed, and unpark those of this one.
       select ${d.id}, case when d.of_other then 'key_mismatch' end, false from outcome,
@@ -52,7 +55,7 @@ export function flags(environments: Environments): SQL {
     flagged as (
       update mediadock.deliveries d
       set ${deliveries.flags} = array(select distinct f from unnest(case when n.agrees then array_remove(${d.flags}, 'contradiction') else ${d.flags} end || n.flags) f order by f),
-          ${deliveries.parked_reason} = case when ${d.id} = any(array(select delivery_id from outcome where outcome = 'key_mismatch')) then 'key_mismatch'
+          ${deliveries.parked_reason} = case when ${d.id} = any(array(select delivery_id from outcome where ${isParked})) then 'key_mismatch'
                                when n.unpark then null else ${d.parked_reason} end
       from (
         select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,
