@@ -37,7 +37,7 @@ export async function start(what: string, environment: ProcessEnvironment): Prom
     // Before anything is started: a wrong setting must not cost a database server.
     readConfig(env, wanted, {
       databaseUrl: 'postgres://later',
-      keys: '[{"name":"later","signing_secret":"later","retired":true}]',
+      keys: '[{"name":"later","signing_secret":"later-with-other-keys","retired":true}]',
       secretKey: undefined,
     })
     local = await openLocal(env, { wanted, logger: bootLogger })

@@ -84,11 +84,11 @@ describe('the keys', () => {
   })
 
   it('points at the quarantine once a missing secret was added', async () => {
-    await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_new' })
+    await deliver(receiver.webhookUrl, okAudio().body, { secret: 'whsec_of_the_new_key' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length > 0)
     const page = await openPage(browser, at('/keys'))
     expect(await page.getByText('A secret was added since').count()).toBe(0)
-    receiver.setKeys(keysOf(liveKey, { name: 'new', signing_secret: 'whsec_new', retired: true }))
+    receiver.setKeys(keysOf(liveKey, { name: 'new', signing_secret: 'whsec_of_the_new_key', retired: true }))
     await page.reload()
     await page.getByText('A secret was added since: the newest that no secret matched is authentic now').getByRole('link').click()
     await page.getByRole('button', { name: 'Verify it' }).waitFor()

@@ -48,7 +48,10 @@ it.skipIf(process.platform !== 'linux')(
   { timeout: (strangerSeconds + 600) * 1000 },
   async () => {
     const { url, sql } = await withTestDatabase(preferredServer)
-    const keys = [liveKey, ...Array.from({ length: 9 }, (_, n) => ({ ...liveKey, name: `key ${n}`, signing_secret: `whsec_other_${n}` }))]
+    const keys = [
+      liveKey,
+      ...Array.from({ length: 9 }, (_, n) => ({ ...liveKey, name: `key ${n}`, signing_secret: `whsec_other_secret_${n}` })),
+    ]
     const receiver = await withReceiverProcess(url, { GENERATION_KEYS: JSON.stringify(keys) })
     const sender = withSender(receiver.url, lanes)
     const acknowledged: Outgoing[] = []

@@ -22,7 +22,7 @@ import { childEnv } from '../support/child-env.ts'
 const both: Program[] = ['receiver', 'provider']
 const nothing: LocalDefaults = { databaseUrl: undefined, keys: undefined, secretKey: undefined }
 const secretKey = randomBytes(32).toString('base64')
-const key = { name: 'live', api_key: 'service_live_hush', signing_secret: 'whsec_hush' }
+const key = { name: 'live', api_key: 'service_live_hush', signing_secret: 'whsec_hush_hush_hush' }
 const local: LocalDefaults = { databaseUrl: 'postgres://local/mediadock', keys: JSON.stringify([key]), secretKey }
 const production: ProcessEnvironment = {
   NODE_ENV: 'production',
@@ -86,7 +86,7 @@ describe('defaults', () => {
       keepAliveSeconds: 75,
     })
     expect(keys.all).toEqual([
-      { name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush', retired: false, environment: 'live' },
+      { name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush_hush_hush', retired: false, environment: 'live' },
     ])
     expect(readConfig({}, both, local)).toMatchObject({ production: false, logLevel: 'info' })
   })
@@ -460,15 +460,15 @@ describe('lists', () => {
 })
 
 describe('keys', () => {
-  const retired = { name: 'old', signing_secret: 'whsec_hush_old', retired: true }
+  const retired = { name: 'old', signing_secret: 'whsec_hush_old_secret', retired: true }
 
   it('may be several; a retired one needs no api_key, and then has no known environment', () => {
     const keys = parseKeys(
       JSON.stringify([
         key,
-        { ...key, name: 'sandbox', api_key: 'service_test_hush' },
+        { name: 'sandbox', api_key: 'service_test_hush', signing_secret: 'whsec_hush_of_sandbox' },
         retired,
-        { ...retired, name: 'older', api_key: 'service_test_x' },
+        { ...retired, name: 'older', api_key: 'service_test_x', signing_secret: 'whsec_hush_older_secret' },
       ]),
     )
     expect(keys.all.map(({ name, environment, retired: gone }) => [name, environment, gone])).toEqual([
@@ -478,7 +478,7 @@ describe('keys', () => {
       ['older', 'sandbox', true],
     ])
     expect(keys.secrets).toHaveLength(4)
-    expect(keys.byName.get('old')).toMatchObject({ signingSecret: 'whsec_hush_old', apiKey: undefined })
+    expect(keys.byName.get('old')).toMatchObject({ signingSecret: 'whsec_hush_old_secret', apiKey: undefined })
   })
 
   it.each([
@@ -488,6 +488,11 @@ describe('keys', () => {
     ['no name', JSON.stringify([{ ...key, name: undefined }]), '0.name'],
     ['an empty name', JSON.stringify([{ ...key, name: '' }]), '0.name'],
     ['no signing_secret', JSON.stringify([key, { ...key, name: 'b', signing_secret: undefined }]), '1.signing_secret'],
+    [
+      '15 bytes of signing_secret',
+      JSON.stringify([{ ...key, signing_secret: 'whsec_hush_15ch' }]),
+      '0.signing_secret: must have at least 16 bytes',
+    ],
     ['an empty signing_secret', JSON.stringify([{ ...key, signing_secret: '' }]), '0.signing_secret'],
     [
       'no api_key in a key that is not retired',
@@ -495,7 +500,12 @@ describe('keys', () => {
       'api_key may be left out only for a retired key',
     ],
     ['retired in words', JSON.stringify([{ ...key, retired: 'hush' }]), '0.retired'],
-    ['two of one name', JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_2' }]), 'two keys have the same name'],
+    [
+      'two of one signing_secret',
+      JSON.stringify([key, retired, { ...key, name: 'again' }]),
+      '2.signing_secret: is the same as that of entry 0: a delivery would not show which key signed it',
+    ],
+    ['two of one name', JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_second' }]), 'two keys have the same name'],
   ])('%s: refused by the place, without a value', (_what, text, place) => {
     const [problem = '', ...more] = problemsOf({ GENERATION_KEYS: text }, ['receiver'])
     expect(more).toEqual([])

@@ -7,7 +7,7 @@ import { programs, readConfig, settingNames } from '../../src/config/config.ts'
 const root = path.resolve(import.meta.dirname, '../..')
 const laptop = {
   databaseUrl: 'postgres://local/x',
-  keys: '[{"name":"x","signing_secret":"x","retired":true}]',
+  keys: '[{"name":"x","signing_secret":"whsec_of_this_test","retired":true}]',
   secretKey: 'A'.repeat(43) + '=',
 }
 

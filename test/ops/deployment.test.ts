@@ -59,7 +59,7 @@ describe('compose.yaml', () => {
       internal_token: 'x'.repeat(32),
       provider_console_token: 'y'.repeat(32),
       provider_secret_key: Buffer.alloc(32).toString('base64'),
-      generation_keys: '[{"name":"live","api_key":"service_live_x","signing_secret":"whsec_x"}]',
+      generation_keys: '[{"name":"live","api_key":"service_live_x","signing_secret":"whsec_of_this_test"}]',
     }
     for (const [secret, text] of Object.entries(contents)) await fs.writeFile(path.join(secrets, secret), `${text}\n`)
     const given = Object.entries(services[name]?.environment ?? {}).map(([setting, value]) => {

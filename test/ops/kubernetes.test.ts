@@ -78,7 +78,7 @@ it('a receiver starts with what the ConfigMap gives it, and has the time that it
   const contents: Record<string, string> = {
     'database-url': 'postgres://mediadock:secret@db/media',
     'internal-token': 'x'.repeat(32),
-    'generation-keys.json': '[{"name":"live","api_key":"service_live_x","signing_secret":"whsec_x"}]',
+    'generation-keys.json': '[{"name":"live","api_key":"service_live_x","signing_secret":"whsec_of_this_test"}]',
   }
   for (const [name, text] of Object.entries(contents)) await fs.writeFile(path.join(secrets, name), text)
   const env = Object.fromEntries(

@@ -1,11 +1,16 @@
 import { z } from 'zod'
 import type { Secret } from '../../wire/signature.ts'
 
+/** As the shortest secret that nobody guesses: 128 bits. */
+const minSecretBytes = 16
+
 const keySchema = z
   .object({
     name: z.string().min(1),
     api_key: z.string().min(1).optional(),
-    signing_secret: z.string().min(1),
+    signing_secret: z
+      .string()
+      .refine((secret) => Buffer.byteLength(secret) >= minSecretBytes, `must have at least ${minSecretBytes} bytes`),
     retired: z.boolean().default(false),
   })
   .refine((key) => key.retired || key.api_key !== undefined, 'api_key may be left out only for a retired key')
@@ -14,6 +19,13 @@ const keysSchema = z
   .array(keySchema)
   .min(1, 'at least one key is needed')
   .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
+  .superRefine((keys, { addIssue }) => {
+    for (const [at, { signing_secret }] of keys.entries()) {
+      const first = keys.findIndex((key) => key.signing_secret === signing_secret)
+      const message = `is the same as that of entry ${first}: a delivery would not show which key signed it`
+      if (first < at) addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
+    }
+  })
 
 export type Environment = 'live' | 'sandbox'
 

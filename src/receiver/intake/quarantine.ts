@@ -228,5 +228,13 @@ export function authenticate({ arrivedAt, webhookId, headers, body }: Kept, keys
   if (!verification.ok) return undefined
   const kept = { ...headers, 'x-service-signature': '[redacted]' }
   const environment = signedEnvironment(keys, verification.keyName)
-  return toDelivery({ id: deliveryId(webhookId, body), webhookId, body, headers: kept, receivedAt: arrivedAt, environment, ...verification })
+  return toDelivery({
+    id: deliveryId(webhookId, body),
+    webhookId,
+    body,
+    headers: kept,
+    receivedAt: arrivedAt,
+    environment,
+    ...verification,
+  })
 }

@@ -73,7 +73,11 @@ export async function land(
 }
 
 /** The short way (ordinary.ts): what it did not take has no outcome here. */
-async function landOrdinary(db: Database, landings: readonly Landing[], { now, environments, waitMs = lockWaitMs }: At): Promise<readonly Came[]> {
+async function landOrdinary(
+  db: Database,
+  landings: readonly Landing[],
+  { now, environments, waitMs = lockWaitMs }: At,
+): Promise<readonly Came[]> {
   const ordinary = landings.filter((landing) => mayBeOrdinary(landing, environments))
   if (ordinary.length === 0) return []
   const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`, waitMs)} select request_id, outcome from outcome where ${everyNotification}`

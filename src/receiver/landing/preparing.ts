@@ -36,12 +36,7 @@ export function landingOfWebhook(deps: PreparingDeps, delivery: Identified, noti
 }
 
 /** Asks the provider for what the webhook left out. A replay is none of its delivery's trace, which ended long ago. */
-export function fetchFor(
-  deps: PreparingDeps,
-  delivery: Identified,
-  { request_id }: Notification,
-  traced?: Traced,
-): Promise<Fetched> {
+export function fetchFor(deps: PreparingDeps, delivery: Identified, { request_id }: Notification, traced?: Traced): Promise<Fetched> {
   const { keyName } = delivery
   const environment = environmentOf(deps, delivery)
   return deps.fetch({ requestId: request_id, keyName, environment, purpose: 'landing', traced, signal: deps.cut })

@@ -20,7 +20,7 @@ import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
 
 type Respond = Parameters<ProviderStand['answer']>[0]
 
-const secondKey = { name: 'second', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_second' }
+const secondKey = { name: 'second', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_second_secret' }
 
 let database: TestDatabase
 let pool: Pool
@@ -369,7 +369,7 @@ describe('a key whose calls are spent', () => {
     stand.answer((id, req, res) =>
       [...refused].some((key) => req.headers.authorization === `Bearer ${key}`) ? json(res, 401, {}) : json(res, 200, imageResult(id)),
     )
-    const third = { name: 'third', api_key: 'service_live_dddddddddddddddd', signing_secret: 'whsec_third' }
+    const third = { name: 'third', api_key: 'service_live_dddddddddddddddd', signing_secret: 'whsec_third_secret' }
     const { ask } = receiver({ keys: [liveKey, secondKey, third], limit: 10 })
     // While the key was refused it turned out who knows its requests.
     expect(await ask()).toMatchObject({ keyName: 'second' })
@@ -397,7 +397,11 @@ describe('404', () => {
 
   it('is looked for with three others at a time, and with all of them in turn', async () => {
     stand.answer(status(404))
-    const many = Array.from({ length: 7 }, (_, at) => ({ name: `k${at}`, api_key: `service_live_${at}`, signing_secret: `whsec_${at}` }))
+    const many = Array.from({ length: 7 }, (_, at) => ({
+      name: `k${at}`,
+      api_key: `service_live_${at}`,
+      signing_secret: `whsec_secret_of_k${at}`,
+    }))
     const { ask } = receiver({ keys: [liveKey, ...many] })
     for (const turn of [1, 2, 3]) {
       expect(await ask(randomUUID(), 'live', turn)).toMatchObject({ answer: { kind: 'not_found' } })
@@ -415,7 +419,7 @@ describe('404', () => {
   })
 
   it('is not what a retired key waits for: the key that last knew a request of its stands in, until a 404', async () => {
-    const retired = { name: 'old', signing_secret: 'whsec_old', retired: true }
+    const retired = { name: 'old', signing_secret: 'whsec_old_secret', retired: true }
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask } = receiver({ keys: [retired, secondKey], limit: 10 })
     // Only the first of them is a try, of which there is one a minute.

@@ -7,9 +7,9 @@ import { keysOf } from '../../support/receiver.ts'
 import { deliver, okImage } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
-const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_team_a' }
-const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_team_b' }
-const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox' }
+const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_of_the_team_a' }
+const teamB = { name: 'team-b', api_key: 'service_live_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_of_the_team_b' }
+const sandbox = { name: 'sandbox', api_key: 'service_test_cccccccccccccccc', signing_secret: 'whsec_sandbox_secret' }
 const limit = 100
 
 describe.each(usualServers)('on %s: whoever holds the secret of one key', (server) => {

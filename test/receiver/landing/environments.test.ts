@@ -267,7 +267,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await eventually(async () => (await rowOf(requestId))?.['status'] === 'FAILED')
       expect(await rowOf(requestId)).toMatchObject({ sandbox: false, confirmed: false })
       const rows = await eventually(async () => {
-        const found = await database.sql`select key_name, environment, parked_reason from mediadock.deliveries d where request_id = ${requestId}
+        const found =
+          await database.sql`select key_name, environment, parked_reason from mediadock.deliveries d where request_id = ${requestId}
           and not exists (select from mediadock.inbox where delivery_id = d.id)`
         return found.length > 0 && found
       })
@@ -284,7 +285,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await send(body, webhookId, forger)).toEqual({ status: 'accepted' })
       await eventually(
         async () =>
-          (await database.sql`select from mediadock.deliveries where request_id = ${requestId} and parked_reason = 'key_mismatch'`).length > 0,
+          (await database.sql`select from mediadock.deliveries where request_id = ${requestId} and parked_reason = 'key_mismatch'`).length >
+          0,
       )
       expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
       await expectLanded(requestId)
@@ -321,7 +323,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     await verifyQuarantine({ ...receiver.deps, keys: () => keys })
     await eventually(
       async () =>
-        (await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId} and parked_reason = 'key_mismatch'`).length > 0,
+        (await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId} and parked_reason = 'key_mismatch'`).length >
+        0,
     )
     expect(await rowOf(requestId)).toMatchObject({ status: 'IN_QUEUE' })
   })

@@ -108,13 +108,15 @@ describe('quarantine', () => {
     const { body, requestId } = okAudio()
     const webhookId = randomUUID()
     for (let time = 0; time < 2; time += 1) {
-      expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_new', t: nowSeconds() - 290 })).status).toBe(401)
+      expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_of_the_new_key', t: nowSeconds() - 290 })).status).toBe(
+        401,
+      )
     }
     const forged = randomUUID()
     await deliver(receiver.webhookUrl, failed().body, { webhookId: forged, secret: 'whsec_nobody' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 3)
 
-    const keys = keysOf(liveKey, sandboxKey, { name: 'new', api_key: 'service_live_new', signing_secret: 'whsec_new' })
+    const keys = keysOf(liveKey, sandboxKey, { name: 'new', api_key: 'service_live_new', signing_secret: 'whsec_of_the_new_key' })
     // Long after: the window is judged against the arrival, not against now.
     const verified = await verifyQuarantine({ ...receiver.deps, keys: () => keys })
     expect(verified).toEqual({ checked: 3, accepted: 2, refused: 1 })

@@ -19,10 +19,10 @@ import { keysOf } from '../../../support/receiver.ts'
 import { allLanded, testLander } from '../../../support/work-once.ts'
 import type { KeyName } from './provider.ts'
 
-const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live' }
-const sandbox = { name: 'sandbox', api_key: 'service_test_sandbox', signing_secret: 'whsec_sandbox' }
+const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live_secret' }
+const sandbox = { name: 'sandbox', api_key: 'service_test_sandbox', signing_secret: 'whsec_sandbox_secret' }
 /** A key that the receiver learns of late: until then its webhooks are refused and go to the quarantine. */
-const late = { name: 'late', api_key: 'service_live_late', signing_secret: 'whsec_late' }
+const late = { name: 'late', api_key: 'service_live_late', signing_secret: 'whsec_late_secret' }
 
 export const secrets: Record<KeyName | 'forger', string> = {
   live: live.signing_secret,
