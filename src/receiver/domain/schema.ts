@@ -142,6 +142,8 @@ export const requests = mediadock.table(
     confirmedAt: instant('confirmed_at'),
     /** Polling: when next (null once nothing is left to ask), how often so far (it fences a claim like inbox.claims), and what came of it last. */
     nextPollAt: instant('next_poll_at'),
+    /** When to poll because a delivery contradicts the row, or is of another environment: beside the schedule, out of fewer calls. */
+    doubtPollAt: instant('doubt_poll_at'),
     polls: integer('polls').notNull().default(0),
     polledAt: instant('polled_at'),
     pollOutcome: text('poll_outcome', { enum: pollOutcomes }),
@@ -180,6 +182,10 @@ export const requests = mediadock.table(
     index('requests_idempotency_key')
       .on(table.idempotencyKey)
       .where(sql`idempotency_key is not null`),
+    // The few that a delivery made doubtful: claimDoubted() in poll-claims.ts.
+    index('requests_doubted')
+      .on(table.doubtPollAt)
+      .where(sql`doubt_poll_at is not null`),
     // The lists, newest first, and retention.
     index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
     // The latest results; readers that catch up by landed_at.

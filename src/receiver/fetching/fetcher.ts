@@ -19,7 +19,7 @@ export type ResultLookup = {
   environment?: Environment | undefined
   /** Only a webhook signed with a sandbox key names its environment. */
   doubted?: boolean
-  purpose: 'landing' | 'reconciling'
+  purpose: 'landing' | 'reconciling' | 'trying'
   /** The delivery that it is for, where its trace is to show it. */
   traced?: Traced | undefined
   /** Counts up with each poll of the request: which of the other keys are tried goes round by it. */
@@ -119,14 +119,15 @@ function candidates(
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own
   const first = usable.find((key) => key.name === keyName)
   const standIn = usable.find((key) => key.name === standIns.get(keyName ?? ''))
+  const ofNamed: Purpose = purpose === 'trying' ? 'trying' : 'completing'
   const known: Candidate[] = [first, standIn].flatMap((key) =>
-    key ? [{ key, by: 'completing', isOwn: true, isStandIn: key === standIn && key !== first }] : [],
+    key ? [{ key, by: ofNamed, isOwn: true, isStandIn: key === standIn && key !== first }] : [],
   )
-  const others = usable.filter((key) => key !== first && key !== standIn && (purpose === 'reconciling' || isOwn(key)))
+  const others = usable.filter((key) => key !== first && key !== standIn && (purpose !== 'landing' || isOwn(key)))
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn = others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Where nobody named a key, no key is another's.
-  const by: Purpose = keyName === undefined ? 'completing' : 'trying'
+  const by: Purpose = keyName === undefined ? ofNamed : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))
   return [...known, ...tries.toSorted((a, b) => Number(b.isOwn) - Number(a.isOwn))]
 }

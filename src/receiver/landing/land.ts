@@ -14,7 +14,7 @@ import { flags } from './statement/flags.ts'
 import { items, lockWaitMs } from './statement/items.ts'
 import { removeOverruledMedia, writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
-import { isAsLocked, outcomes, pollTheContradicted, writeRequests } from './statement/requests.ts'
+import { isAsLocked, outcomes, pollTheDoubted, writeRequests } from './statement/requests.ts'
 import { everyEnd, notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
@@ -134,7 +134,7 @@ function landing(landings: readonly Landing[], { now, environments, waitMs = loc
     writeMedia(),
     removeOverruledMedia(),
     outcomes(),
-    pollTheContradicted(at),
+    pollTheDoubted(at),
     settle(at, everyEnd),
     flags(environments),
     noteChanges(at),

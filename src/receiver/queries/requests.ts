@@ -109,7 +109,7 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
       ${list(r, 'model', 'key_name', 'sandbox', 'metadata')}, (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       ${r.media_complete}, first.media as first_media,
       ${list(r, 'cost', 'error_code', 'error_message', 'source', 'tracked_at', 'created_at', 'completed_at', 'landed_at')},
-      webhooks.webhook_at, webhooks.contradiction, ${list(r, 'confirmed_at', 'polls', 'next_poll_at')}, r.cut,
+      webhooks.webhook_at, webhooks.contradiction, ${list(r, 'confirmed_at', 'polls')}, least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at, r.cut,
       greatest(${r.polled_at}, polled.polled_at) as polled_at,
       case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.outcome else ${r.poll_outcome} end as poll_outcome,
       case when polled.polled_at > coalesce(${r.polled_at}, '-infinity') then polled.detail else ${r.poll_detail} end as poll_detail

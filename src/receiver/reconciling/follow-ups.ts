@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { claimScheduled } from './poll-claims.ts'
-import { beginPolls, newRun, type ReconcilerDeps } from './reconciler.ts'
+import { claimDoubted, claimScheduled } from './poll-claims.ts'
+import { beginPolls, newRun, type Begun, type ReconcilerDeps } from './reconciler.ts'
 
 export type FollowUps = {
   /** One look at what is due; answers whether there may be more at once. The polls themselves go on after it. */
@@ -23,18 +23,8 @@ const maxRestMs = 5000
  */
 export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const underWay = new Set<Promise<void>>()
-  const restsUntil = new Map<string, number>()
-
-  const resting = () => {
-    const now = deps.clock().getTime()
-    // A clock that was put back makes no rest longer.
-    for (const [line, until] of restsUntil) if (until <= now || until - now > maxRestMs) restsUntil.delete(line)
-    return new Set(restsUntil.keys())
-  }
-  const rest = (line: string, retryAt: Date | undefined) => {
-    const now = deps.clock().getTime()
-    restsUntil.set(line, Math.min(Math.max(retryAt?.getTime() ?? now, now + minRestMs), now + maxRestMs))
-  }
+  const scheduled = createRests(deps.clock)
+  const doubts = createRests(deps.clock)
   const follow = (poll: Promise<void>) => {
     const ended = poll
       .catch((error: unknown) => deps.logger.error({ err: error }, 'following a request up failed, it is polled again when its lease ends'))
@@ -51,11 +41,30 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
       }
       const limit = maxSideBySide - underWay.size
       if (limit <= 0) return { more: false }
-      const due = await claimScheduled(deps, { limit, resting: resting() })
-      const polls = await beginPolls(deps, due, { run: newRun(), onPostponed: rest })
+      const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
+      if (due.length < limit) due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
+      const onPostponed: Begun['onPostponed'] = (line, { retryAt, isDoubt }) => (isDoubt ? doubts : scheduled).rest(line, retryAt)
+      const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       polls.forEach(follow)
       return { more: due.length === limit }
     },
     settled: async () => void (await Promise.all(underWay)),
+  }
+}
+
+/** The lines that get no calls now. */
+function createRests(clock: () => Date) {
+  const restsUntil = new Map<string, number>()
+  return {
+    lines: () => {
+      const now = clock().getTime()
+      // A clock that was put back makes no rest longer.
+      for (const [line, until] of restsUntil) if (until <= now || until - now > maxRestMs) restsUntil.delete(line)
+      return new Set(restsUntil.keys())
+    },
+    rest: (line: string, retryAt: Date | undefined) => {
+      const now = clock().getTime()
+      restsUntil.set(line, Math.min(Math.max(retryAt?.getTime() ?? now, now + minRestMs), now + maxRestMs))
+    },
   }
 }

@@ -30,6 +30,8 @@ export type Due = {
   polls: number
   trackedAt: Date
   dueAt: string
+  /** Set for a poll that only a doubt asked for, with the time at which the request is polled without it, if there is one. */
+  besideSchedule?: { scheduledAt: string | null }
 }
 
 const leaseSeconds = 60
@@ -148,6 +150,24 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   )
 }
 
+/** Claims requests that a delivery raised doubt about, the oldest doubt first. `resting`: lines that give no more calls for doubt. */
+export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
+  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
+  return claim(
+    deps,
+    sql`
+    due as (
+      select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at, 1 as rank, 1 as turn, ${at} as recovered_at
+      from mediadock.requests
+      where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
+        and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+      order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
+    )`,
+    { isDoubt: true },
+  )
+}
+
 /**
  * Claims one request, whatever its schedule says. Whoever writes it at this moment is waited for, but not for
  * long; undefined when that was too long, or nobody tracks it.
@@ -181,23 +201,24 @@ function claimWhere(
 }
 
 /** Takes the rows of `due` for the length of a lease, in their order. What was held up is so no longer, whatever the clocks say. */
-async function claim({ db, clock }: ClaimDeps, due: SQL): Promise<Due[]> {
+async function claim({ db, clock }: ClaimDeps, due: SQL, { isDoubt = false } = {}): Promise<Due[]> {
   const now = sql`${clock().toISOString()}::timestamptz`
   const rows = await db.execute<
     RowOf<typeof schema.requests, 'request_id' | 'key_name' | 'sandbox' | 'polls' | 'tracked_at'> & {
       doubted: boolean
       due_at: string
+      scheduled_at: string | null
       rank: number
       turn: string
     }
   >(sql`
     with recursive ${due}
     update mediadock.requests r
-    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.polls} = ${r.polls} + 1,
+    set ${requests.next_poll_at} = ${now} + make_interval(secs => ${leaseSeconds}), ${requests.doubt_poll_at} = null, ${requests.polls} = ${r.polls} + 1,
       ${requests.polled_at} = greatest(${now}, due.recovered_at)
     from due where ${r.request_id} = due.request_id
     returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
-      ${r.polls}, ${r.tracked_at}, due.due_at, due.rank, due.turn`)
+      ${r.polls}, ${r.tracked_at}, due.due_at, due.rank, due.turn, ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
   // What an update gives back has no order.
   const inOrder = answered(rows, 'claiming requests to poll').toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
@@ -210,5 +231,6 @@ async function claim({ db, clock }: ClaimDeps, due: SQL): Promise<Due[]> {
     polls: row.polls,
     trackedAt: new Date(row.tracked_at),
     dueAt: row.due_at,
+    ...(isDoubt && { besideSchedule: { scheduledAt: row.scheduled_at } }),
   }))
 }

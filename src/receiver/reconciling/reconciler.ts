@@ -8,7 +8,7 @@ import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
 import { lockedAmong } from '../landing/locked.ts'
-import { claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
+import { claimDoubted, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 export type ReconcilerDeps = ClaimDeps & {
@@ -45,12 +45,17 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
   const run = newRun()
   // Keys that give no more calls now: what is theirs waits for the next run, and nobody else's does.
   const resting = new Set<string>()
+  const restingDoubts = new Set<string>()
   while (run.scanned < maxPolls && !signal?.aborted) {
     const wanted = { limit: claimRows, resting }
-    const due = [...(await claimOverdue(deps, wanted)), ...(await claimScheduled(deps, wanted))]
+    const due = [
+      ...(await claimOverdue(deps, wanted)),
+      ...(await claimScheduled(deps, wanted)),
+      ...(await claimDoubted(deps, { limit: claimRows, resting: restingDoubts })),
+    ]
     if (due.length === 0) break
     const failures: unknown[] = []
-    const polls = await beginPolls(deps, due, { run, onPostponed: (line) => resting.add(line) })
+    const polls = await beginPolls(deps, due, { run, onPostponed: (line, { isDoubt }) => (isDoubt ? restingDoubts : resting).add(line) })
     // Caught at once: one may fail while another is still waited for.
     await Promise.all(polls.map((polled) => polled.catch((error: unknown) => void failures.push(error))))
     if (failures.length > 0) throw failures[0]
@@ -60,8 +65,8 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
 
 export type Begun = {
   run: ReconcileRun
-  /** Gets the line of a request that got no call, and until when there is none for it. */
-  onPostponed: (line: string, retryAt: Date | undefined) => void
+  /** Gets the line of a request that got no call, and until when there is none for it, or for doubts of it. */
+  onPostponed: (line: string, postponed: { retryAt: Date | undefined; isDoubt: boolean }) => void
 }
 
 /**
@@ -75,7 +80,7 @@ export async function beginPolls(deps: ReconcilerDeps, due: readonly Due[], { ru
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end.kind === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), end.retryAt)
+      if (end.kind === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), { retryAt: end.retryAt, isDoubt: one.besideSchedule !== undefined })
     })
     // Whoever waits for it hears of it; until then others are still being decided on.
     polled.catch(() => {})
@@ -110,7 +115,7 @@ async function poll(deps: ReconcilerDeps, { one, run, onDecided }: DuePoll): Pro
     keyName: one.keyName,
     environment: one.environment,
     doubted: one.doubted,
-    purpose: 'reconciling',
+    purpose: one.besideSchedule ? 'trying' : 'reconciling',
     turn: one.polls,
     signal: deps.cut,
     ...(onDecided && { onDecided }),

@@ -4,7 +4,7 @@ import { usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { imageResult, json } from '../../support/provider-stand.ts'
 import { keysOf } from '../../support/receiver.ts'
-import { deliver, okImage } from '../../support/webhooks.ts'
+import { deliver, failed, nowSeconds, okImage } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 
 const teamA = { name: 'team-a', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_of_the_team_a' }
@@ -79,6 +79,48 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === landed.length)
     expect(await database.sql`select media_complete from mediadock.results where landed_at is not null and not media_complete`).toEqual([])
     expect(stand.calls).toHaveLength(8)
+  })
+
+  describe('a sandbox key, and signs for live requests that still run', () => {
+    const start = async (count: number) => {
+      const settings = { keys: keysOf(teamA, sandbox), fetchRatePerMinute: limit, stuckAfterSeconds: 600 }
+      const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
+      onTestFinished(stop)
+      stand.answer((id, _req, res) =>
+        json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }),
+      )
+      const requestIds = Array.from({ length: count }, () => randomUUID())
+      for (const id of requestIds) await database.sql`insert into mediadock.requests (request_id, key_name) values (${id}, 'team-a')`
+      const forgeEach = async (t = nowSeconds()) => {
+        for (const id of requestIds) await deliver(receiver.webhookUrl, failed(id).body, { secret: sandbox.signing_secret, t })
+        await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+        await receiver.deps.background.reconcileNow()
+      }
+      const schedule = () => database.sql`select distinct next_poll_at, doubt_poll_at is null as settled from mediadock.requests`
+      const callsOfA = () => stand.calls.filter(({ authorization }) => authorization === `Bearer ${teamA.api_key}`).length
+      return { receiver, forgeEach, schedule, callsOfA }
+    }
+
+    it('has them polled with a tenth of the calls of their key', async () => {
+      const { forgeEach, callsOfA } = await start(20)
+      await forgeEach()
+      await forgeEach()
+      expect(callsOfA()).toBe(limit / 10)
+    })
+
+    it('has one polled once a minute, and never by its schedule sooner', async () => {
+      const { receiver, forgeEach, schedule, callsOfA } = await start(1)
+      for (let n = 0; n < 5; n += 1) await forgeEach()
+      expect(callsOfA()).toBe(1)
+      const later = Date.now() + 61_000
+      receiver.setNow(new Date(later))
+      for (let n = 0; n < 3; n += 1) await forgeEach(Math.floor(later / 1000))
+      expect(callsOfA()).toBe(2)
+      receiver.setNow(new Date(later + 61_000))
+      await receiver.deps.background.reconcileNow()
+      expect(callsOfA()).toBe(3)
+      expect(await schedule()).toEqual([{ next_poll_at: null, settled: true }])
+    })
   })
 })
 

@@ -167,7 +167,7 @@ async function insertTracked(db: Database, requestId: string): Promise<void> {
 
 async function endsOf(requestIds: readonly string[]): Promise<Ended[]> {
   const rows = await database.sql<(Omit<Ended, 'notified'> & { request_id: string })[]>`
-    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, key_name, metadata, next_poll_at <= now() as polled_next,
+    select request_id, status, landed_at, confirmed_at is not null as confirmed, sandbox, key_name, metadata, least(next_poll_at, doubt_poll_at) <= now() as polled_next,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media,
       (select count(*)::int from mediadock.inbox i join mediadock.deliveries d on d.id = i.delivery_id where d.request_id = r.request_id) as pending,
       (select coalesce(jsonb_agg(flags order by received_at, key_name), '[]') from mediadock.deliveries d where d.request_id = r.request_id) as flags,

@@ -50,6 +50,7 @@ export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
         created_at = coalesce(excluded.created_at, ${r.created_at}), completed_at = coalesce(excluded.completed_at, ${r.completed_at}),
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
         sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
+        doubt_poll_at = case when excluded.confirmed_at is null then ${r.doubt_poll_at} end,
         landed_at = coalesce(${r.landed_at}, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, ${r.polled_at}),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else ${r.poll_outcome} end,
@@ -74,15 +75,20 @@ export function outcomes(): SQL {
     )`
 }
 
+/** One secret can sign any number of deliveries: however many raise doubt about a request, it is polled for them this often. */
+const doubtIntervalSeconds = 60
+
 /**
- * `due_to_poll`: two webhooks that contradict each other, or keys of two
+ * `doubted`: two webhooks that contradict each other, or keys of two
  * environments, make the reconciler ask at once, as the provider's own result
- * decides. Reads `outcome`.
+ * decides. Its schedule stays as it is. Reads `outcome`.
  */
-export function pollTheContradicted(at: SQL): SQL {
+export function pollTheDoubted(at: SQL): SQL {
   return sql`
-    due_to_poll as (
-      update mediadock.requests r set ${requests.next_poll_at} = ${at}
-      where ${r.request_id} = any(array(select request_id from outcome where outcome in ('contradiction', 'key_mismatch'))) and ${r.confirmed_at} is null
+    doubted as (
+      update mediadock.requests r
+      set ${requests.doubt_poll_at} = greatest(${at}, ${r.polled_at} + make_interval(secs => ${doubtIntervalSeconds}))
+      where ${r.request_id} = any(array(select request_id from outcome where outcome in ('contradiction', 'key_mismatch')))
+        and ${r.confirmed_at} is null and ${r.doubt_poll_at} is null
     )`
 }
