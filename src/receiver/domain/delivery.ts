@@ -61,6 +61,12 @@ export function toDelivery({ id, webhookId, keyName, environment, timestampSecon
 export const parkReasons = ['not_utf8', 'not_json', 'not_storable', 'unknown_shape', 'no_request_id', 'unknown_status'] as const
 export type ParkReason = (typeof parkReasons)[number]
 
+/**
+ * How many deliveries of one request are kept parked for their key. The secret of any key can sign any number of them for
+ * a request of the other environment; the oldest are kept, and no more than are judged again where the key is corrected.
+ */
+export const maxParkedForKey = 16
+
 export type Parsed = { ok: true; notification: Notification } | { ok: false; reason: ParkReason; requestId: string | undefined }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

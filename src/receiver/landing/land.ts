@@ -15,12 +15,12 @@ import { items, lockWaitMs } from './statement/items.ts'
 import { removeOverruledMedia, writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
 import { isAsLocked, outcomes, pollTheDoubted, writeRequests } from './statement/requests.ts'
-import { everyEnd, notifyReaders, settle } from './statement/settling.ts'
+import { discard, everyEnd, notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
 const r = columnsOf(schema.results, 'r')
 
-const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'raced'] as const
+const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'discarded', 'raced'] as const
 
 /**
  * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
@@ -28,6 +28,7 @@ const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_
  * - `no_effect`: it says what is known already
  * - `contradiction`: another terminal state stands; flagged, not applied
  * - `key_mismatch`: signed with a key of the other environment; parked
+ * - `discarded`: the same, where `maxParkedForKey` of the request are parked already; the delivery is deleted
  * - `raced`: the row appeared or landed in the same moment; nothing was written, try again
  */
 export type LandingOutcome = (typeof outcomeNames)[number]
@@ -136,6 +137,7 @@ function landing(landings: readonly Landing[], { now, environments, waitMs = loc
     outcomes(),
     pollTheDoubted(at),
     settle(at, everyEnd),
+    discard(),
     flags(environments),
     noteChanges(at),
     notifyReaders(),

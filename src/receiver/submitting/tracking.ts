@@ -1,5 +1,6 @@
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { maxParkedForKey } from '../domain/delivery.ts'
 import type { Environment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -10,9 +11,6 @@ const r = columnsOf(schema.requests, 'r')
 
 /** The environment of the key that a request was submitted with, where that is known, and the names of all keys of that environment. */
 export type TrackedBy = { environment: Environment | undefined; keyNames: readonly string[]; now: Date }
-
-/** Whatever waits parked beside one request; more of it can be replayed. */
-const maxRequeued = 16
 
 /**
  * What tracking does to a row of `requests as r` that is there already, since a
@@ -52,7 +50,7 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
           and (${deliveries.environment} = ${environment ?? null}
             -- Rows of releases that did not store it are judged by today's keys.
             or (${deliveries.environment} is null and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
-        order by ${deliveries.received_at} limit ${maxRequeued}
+        order by ${deliveries.received_at} limit ${maxParkedForKey}
       ) p
       where ${d.id} = p.id returning ${d.id}, ${d.status}, ${d.key_name}
     ),

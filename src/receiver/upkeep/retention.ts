@@ -17,6 +17,7 @@ const d = columnsOf(schema.deliveries, 'd')
 const bounds = columnsOf(feeding.feedBounds)
 const entries = columnsOf(feeding.feedEntries)
 const inbox = columnsOf(schema.inbox)
+const r = columnsOf(schema.requests, 'r')
 const quarantine = columnsOf(arriving.quarantine)
 
 export type RetentionDeps = {
@@ -36,7 +37,7 @@ const batchRows = 1000
 
 /**
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
- * attempts, those parked for what they are, the quarantine, the feed of changes, the notes on how
+ * attempts, those that no replay can land any more, the quarantine, the feed of changes, the notes on how
  * things went, and the arrival log by whole days. What is not processed, what is
  * parked and a replay may still land, and all results stay. Archived media go by a time of their own, with their files.
  */
@@ -91,15 +92,17 @@ async function inBatches(prune: () => Promise<number>, signal: AbortSignal): Pro
 }
 
 /**
- * Bodies that cannot be used go too: were they kept for ever, one signing
- * secret would be enough to fill the disk.
+ * Bodies that cannot be used go too, and deliveries that are parked for their key once the provider's result is known:
+ * were they kept for ever, one signing secret would be enough to fill the disk.
  */
 async function pruneDeliveries(db: Database, cutoff: Date): Promise<number> {
   const rows = await db.execute<{ n: number }>(sql`
     with old as (
       select ${d.id} from mediadock.deliveries d
       where ${d.received_at} < ${cutoff.toISOString()}::timestamptz
-        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[]))
+        and (${d.parked_reason} is null or ${d.parked_reason} = any(${sql.param([...parkReasons])}::text[])
+          or (${d.parked_reason} = 'key_mismatch' and exists (
+            select from mediadock.requests r where ${r.request_id} = ${d.request_id} and ${r.confirmed_at} is not null)))
         and not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${d.id})
       order by ${d.received_at} nulls first limit ${batchRows}
     ),

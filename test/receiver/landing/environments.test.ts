@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { deliveryId } from '../../../src/receiver/domain/delivery.ts'
 import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { type TestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -310,6 +311,26 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await Promise.all([send(body, webhookId, forger), send(body, webhookId, owner)])
       await expectLanded(requestId)
     })
+  })
+
+  it('fills no disk for one request: so many are kept parked for it, the oldest', async () => {
+    stand.answer((_id, _req, res) => notFound(res))
+    const requestId = randomUUID()
+    await track(requestId, 'live')
+    const ids: string[] = []
+    for (let n = 0; n < 19; n += 1) {
+      const webhookId = randomUUID()
+      const answer = await deliver(receiver.webhookUrl, failed(requestId).body, { webhookId, secret: sandboxKey.signing_secret })
+      expect(answer.json).toEqual({ status: 'accepted' })
+      ids.push(deliveryId(webhookId, failed(requestId).body))
+      await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+    }
+    const kept = await database.sql`select id, parked_reason from mediadock.deliveries where request_id = ${requestId} order by received_at`
+    expect(kept).toEqual(ids.slice(0, 16).map((id) => ({ id, parked_reason: 'key_mismatch' })))
+    expect(await database.sql`select from mediadock.attempts where delivery_id = any(${ids})`).toHaveLength(16)
+    // Its own webhook still lands.
+    await settle(okAudio(requestId).body, liveKey.signing_secret)
+    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false })
   })
 
   it('keeps its environment where it comes out of the quarantine', async () => {

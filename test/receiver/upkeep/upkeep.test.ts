@@ -213,4 +213,20 @@ describe('retention', () => {
     expect(await prune()).toMatchObject({ deliveries: Object.keys(unusable).length })
     expect(new Set((await ofThese()).map((row) => row['parked_reason']))).toEqual(new Set(['landing_failed', 'key_mismatch']))
   })
+
+  it("forgets what is parked for its key, once the provider's result is there and RETENTION_DAYS have passed", async () => {
+    const old = new Date(Date.now() - 40 * 86_400_000)
+    const { body, requestId } = failed()
+    const webhookId = randomUUID()
+    await database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, 'live')`
+    await deliver(receiver.webhookUrl, body, { webhookId, secret: sandboxKey.signing_secret })
+    const id = await idOf(webhookId)
+    await database.sql`update mediadock.deliveries set received_at = ${old} where id = ${id} and parked_reason = 'key_mismatch'`
+    const prune = () => pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    expect(await prune()).toMatchObject({ deliveries: 0 })
+    await receiver.deps.background.reconcileNow()
+    expect(await database.sql`select from mediadock.requests where request_id = ${requestId} and confirmed_at is not null`).toHaveLength(1)
+    expect(await prune()).toMatchObject({ deliveries: 1 })
+    expect(await database.sql`select from mediadock.deliveries where id = ${id}`).toEqual([])
+  })
 })

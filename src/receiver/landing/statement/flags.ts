@@ -22,7 +22,7 @@ export function flags(environments: Environments): SQL {
                      case when ${deliveries.key_name} = any(${live}) then 'live' when ${deliveries.key_name} = any(${sandbox}) then 'sandbox' end)`
   return sql`
     flag as (
-      select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome where delivery_id is not null and outcome <> 'raced'
+      select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome where delivery_id is not null and outcome not in ('raced', 'discarded')
       union all
       -- No flag: a replay that got through takes the delivery out of the parked ones.
       select delivery_id, null, false from outcome where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
@@ -40,7 +40,7 @@ export function flags(environments: Environments): SQL {
       -- deliveries. The times are subtracted so that the range of ids is what is searched by.
       select later.id, 'id_reused', false from outcome,
         lateral (select ${list(deliveries, 'id', 'webhook_id', 'received_at')} from mediadock.deliveries where ${deliveries.id} = outcome.delivery_id offset 0) later
-      where exists (
+      where outcome <> 'discarded' and exists (
         select from mediadock.deliveries earlier where ${earlier.id} between outcome.first_id and outcome.last_id
           and ${earlier.webhook_id} = later.webhook_id and ${earlier.id} <> later.id and ${earlier.received_at} - later.received_at <= interval '0' offset 0)
       union all
@@ -49,7 +49,7 @@ export function flags(environments: Environments): SQL {
         lateral (select ${deliveries.id}, case ${deliveries.status} when 'OK' then 'COMPLETED' else 'FAILED' end as delivered, ${deliveries.flags} from mediadock.deliveries
           where ${deliveries.request_id} = outcome.request_id and ${deliveries.status} is not null
             and (${deliveries.parked_reason} is null or (outcome.changes_environment and ${deliveries.parked_reason} = 'key_mismatch')) offset 0) d
-      where outcome not in ('raced', 'key_mismatch')
+      where outcome not in ('raced', 'key_mismatch', 'discarded')
         and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(${d.flags})))
     ),
     flagged as (

@@ -1,9 +1,11 @@
 import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
 import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
+import { maxParkedForKey } from '../../domain/delivery.ts'
 import * as schema from '../../domain/schema.ts'
 
 const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
+const d = columnsOf(schema.deliveries, 'd')
 
 /** What is written of a request, in the order in which it is selected. */
 const insertedRequest = list(
@@ -61,6 +63,13 @@ export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
     )`
 }
 
+/** Whether so many deliveries of the request of `verdict` are parked for their key that no more are kept. */
+const isFullOfParked = sql`(
+                    select count(*) >= ${maxParkedForKey} from (
+                      select from mediadock.deliveries d
+                      where ${d.request_id} = verdict.request_id and ${d.parked_reason} = 'key_mismatch' and ${d.id} <> verdict.delivery_id
+                      limit ${maxParkedForKey}) as parked)`
+
 /**
  * `outcome`: what came of each item (LandingOutcome), the state that stands now,
  * and whether the provider has confirmed it. Reads `verdict` and `written`.
@@ -68,7 +77,10 @@ export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
 export function outcomes(): SQL {
   return sql`
     outcome as (
-      select verdict.*, case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced' else verdict end as outcome,
+      select verdict.*,
+             case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced'
+                  when verdict = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
+                  else verdict end as outcome,
              coalesce(written.status, verdict.old_status) as final_status,
              old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
       from verdict left join written using (request_id)

@@ -41,8 +41,17 @@ export function settle(at: SQL, isKept: SQL): SQL {
           or (select ${d.parked_reason} from mediadock.deliveries d where ${d.id} = outcome.delivery_id limit 1) is not null
           then 'replayed to its end' else 'replay' end end
       from outcome
-      where delivery_id in (select delivery_id from settled where ${isKept}) or (delivery_id is not null and claims is null)
+      where (delivery_id in (select delivery_id from settled where ${isKept}) and outcome <> 'discarded') or (delivery_id is not null and claims is null)
       on conflict do nothing
+    )`
+}
+
+/** `discarded`: deletes the deliveries that are not kept; they have no row in `attempts`. Reads `outcome` and `settled`. */
+export function discard(): SQL {
+  return sql`
+    discarded as (
+      delete from mediadock.deliveries d using outcome
+      where ${d.id} = any(array[outcome.delivery_id]) and outcome = 'discarded' and ${d.id} in (select delivery_id from settled)
     )`
 }
 
