@@ -26,7 +26,8 @@ export async function reschedule(
   const now = clock()
   const again = outcome === 'lost' ? sql`'infinity'::timestamptz` : nextPollAfter({ ...one, rhythm }, now, Math.random)
   const at = one.besideSchedule
-    ? sql`case when ${requests.landed_at} is null then ${one.besideSchedule.scheduledAt}::timestamptz else ${again} end` : again
+    ? sql`case when ${requests.landed_at} is null then ${one.besideSchedule.scheduledAt}::timestamptz else ${again} end`
+    : again
   // Only where it may change: a reader's trigger on the status need not run for a poll.
   const started =
     status === 'IN_PROGRESS'

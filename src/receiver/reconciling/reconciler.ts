@@ -80,7 +80,8 @@ export async function beginPolls(deps: ReconcilerDeps, due: readonly Due[], { ru
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
-      if (end.kind === 'postponed') onPostponed(lineOf(deps.keys(), one.keyName), { retryAt: end.retryAt, isDoubt: one.besideSchedule !== undefined })
+      if (end.kind === 'postponed')
+        onPostponed(lineOf(deps.keys(), one.keyName), { retryAt: end.retryAt, isDoubt: one.besideSchedule !== undefined })
     })
     // Whoever waits for it hears of it; until then others are still being decided on.
     polled.catch(() => {})

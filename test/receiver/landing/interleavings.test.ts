@@ -378,6 +378,41 @@ tried('a key of the other environment: parked with its reason, whoever is first'
   },
 })
 
+tried('a key that is configured no longer, of the other environment or of an unknown one: parked as if it were still there', {
+  make: async (round) => {
+    const requestId = randomUUID()
+    await track(requestId)
+    const removed = { keyName: 'gone', ...(round % 2 === 0 && { signedBy: 'sandbox' as const }) }
+    return {
+      requestId,
+      acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), ...removed })],
+    }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      sandbox: false,
+      key_name: 'live',
+      pending: 0,
+      media: 1,
+      notified: ['COMPLETED false'],
+    })
+    expect(one.parked).toEqual([null, 'key_mismatch'])
+  },
+})
+
+tried('a key that is configured no longer and a live one, before anybody tracked: the live one stands', {
+  make: async () => {
+    const requestId = randomUUID()
+    const live = await webhook({ sample: okAudio(requestId) })
+    return { requestId, acts: [live, await webhook({ sample: failed(requestId), keyName: 'gone', signedBy: 'sandbox' })] }
+  },
+  end: (one) => {
+    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, polled_next: true })
+    expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
+  },
+})
+
 /** A webhook of each environment for one request, and the acts after them. */
 async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
   return [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })]

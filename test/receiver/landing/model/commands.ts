@@ -53,6 +53,8 @@ export type Command =
   | { do: 'everything at once' }
   | { do: 'replay'; delivery: number; dryRun: boolean }
   | { do: 'verify quarantine' }
+  /** An operator takes a key out of the keys; all of them are there again with the next verifying of the quarantine. */
+  | { do: 'remove key'; name: 'live' | 'sandbox' }
   | { do: 'wait'; seconds: number }
   | { do: 'clock jumps back'; seconds: number }
 
@@ -117,6 +119,10 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
     { weight: 2, arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }) },
     { weight: 1, arbitrary: fc.constant<Command>({ do: 'verify quarantine' }) },
+    {
+      weight: 1,
+      arbitrary: fc.record({ do: fc.constant('remove key' as const), name: fc.constantFrom('live' as const, 'sandbox' as const) }),
+    },
     {
       weight: 4,
       arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 5, 7, 20, 46, 62, 125, 310, 1200) }),

@@ -21,6 +21,9 @@ export function holdAlways(
     assert.deepEqual([row.webhook_id, row.sha], [webhookId, sha], 'what was acknowledged is not what is stored')
   }
   assert.equal(state.deliveries.length, acknowledged.size, 'a delivery is stored that was not acknowledged')
+  // Whose word a delivery is stays as it was when it was accepted, whatever became of the key since.
+  for (const { key_name: signer, environment } of state.deliveries)
+    assert.equal(environment, environments[signer], 'a delivery is of another environment than the key that signed it')
   for (const { delivery_id: id } of state.inbox) {
     const reason = state.deliveries.find((delivery) => delivery.id === id)?.parked_reason
     assert.ok(reason === null || reason === 'key_mismatch', `the inbox holds what is no delivery, or parked for ${reason}`)
@@ -179,5 +182,5 @@ function holdTruth(row: RequestRow, request: Request, state: Snapshot): void {
   assert.equal(Number(row.cost), truth.is === 'completed' ? 7 : 0, 'the provider took another price')
   assert.equal(row.media_complete, true)
   assert.equal(row.sandbox, environments[request.owner] === 'sandbox', 'confirmed as of the other environment')
-  assert.equal(row.next_poll_at, null, 'it is known and still polled')
+  assert.deepEqual([row.next_poll_at, row.doubt_poll_at], [null, null], 'it is known and still polled')
 }

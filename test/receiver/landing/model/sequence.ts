@@ -16,7 +16,7 @@ import { holdAlways, holdEnd, holdForward, holdQuota, holdNotices, type Acknowle
 import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
 import { forget, take, type Snapshot } from './snapshot.ts'
 import { stall, type Stalled } from './stall.ts'
-import { allKeys, fewKeys, secrets, type World } from './world.ts'
+import { allKeys, fewKeys, keysWithout, secrets, type World } from './world.ts'
 
 type Refused = { webhookId: string; body: Buffer; signer: KeyName | 'forger'; inWindow: boolean }
 
@@ -27,7 +27,7 @@ const shapes: readonly { kind: Kind; owner: KeyName }[] = [
   { kind: 'image', owner: 'late' },
 ]
 
-const outside: ReadonlySet<Command['do']> = new Set(['finish', 'falter', 'wait', 'clock jumps back'])
+const outside: ReadonlySet<Command['do']> = new Set(['finish', 'falter', 'remove key', 'wait', 'clock jumps back'])
 
 /** Runs one sequence against a fresh set of requests and holds every invariant after each command. */
 export async function runSequence(world: World, commands: readonly Command[]): Promise<void> {
@@ -183,6 +183,8 @@ function startSequence(world: World) {
         return replay(command.delivery, command.dryRun)
       case 'verify quarantine':
         return verify()
+      case 'remove key':
+        return world.use({ keys: keysWithout(receiver.keys(), command.name) })
       case 'wait':
         trueMs += command.seconds * 1000
         return undefined
@@ -206,11 +208,15 @@ function startSequence(world: World) {
     before = after
   }
 
-  const isQuiet = () => before.inbox.length === 0 && before.requests.every((row) => row.landed_at !== null && row.next_poll_at === null)
+  const isQuiet = () =>
+    before.inbox.length === 0 &&
+    before.requests.every((row) => row.landed_at !== null && row.next_poll_at === null && row.doubt_poll_at === null)
 
   /** A minute at least: by then there is a call again. */
   const secondsToNextPoll = () => {
-    const times = before.requests.map(({ next_poll_at: at }) => Date.parse(at ?? '')).filter(Number.isFinite)
+    const times = before.requests
+      .flatMap((row) => [row.next_poll_at, row.doubt_poll_at].map((at) => Date.parse(at ?? '')))
+      .filter(Number.isFinite)
     return times.length === 0 ? 61 : Math.max(61, Math.ceil((Math.min(...times) - now().getTime()) / 1000))
   }
 

@@ -15,6 +15,7 @@ export type RequestRow = {
   landed_at: string | null
   confirmed_at: string | null
   next_poll_at: string | null
+  doubt_poll_at: string | null
 }
 
 /** Everything that a sequence may have written, at one moment. */
@@ -27,6 +28,7 @@ export type Snapshot = {
     request_id: string | null
     status: string | null
     key_name: KeyName
+    environment: 'live' | 'sandbox' | 'unknown' | null
     sha: string
     flags: string[]
     parked_reason: string | null

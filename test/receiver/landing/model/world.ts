@@ -42,6 +42,12 @@ export type Setting = { keys: Keys; now: () => Date; providerFetch: typeof globa
 export const fewKeys = keysOf(live, sandbox)
 export const allKeys = keysOf(live, sandbox, late)
 
+/** The keys without one of them; the last one stays. */
+export function keysWithout({ all }: Keys, name: string): Keys {
+  const left = [live, sandbox, late].filter((key) => key.name !== name && all.some((known) => known.name === key.name))
+  return left.length === 0 ? keysOf(live) : keysOf(...left)
+}
+
 /** The receiver's parts on a real database and a real socket, driven by hand instead of by loops. */
 export async function createWorld(database: TestDatabase) {
   const pool = createPool({ url: database.url, max: 8 })
