@@ -19,11 +19,11 @@ const keysSchema = z
   .array(keySchema)
   .min(1, 'at least one key is needed')
   .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
-  .superRefine((keys, { addIssue }) => {
+  .superRefine((keys, context) => {
     for (const [at, { signing_secret }] of keys.entries()) {
       const first = keys.findIndex((key) => key.signing_secret === signing_secret)
       const message = `is the same as that of entry ${first}: a delivery would not show which key signed it`
-      if (first < at) addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
+      if (first < at) context.addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
     }
   })
 

@@ -81,7 +81,8 @@ const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords>
   },
   key_mismatch: {
     title: 'Key of the other environment',
-    means: 'Signed with a live key for a request that is tracked as sandbox, or the other way round. Its result is not applied.',
+    means:
+      'Signed with a live key for a request that is tracked as sandbox, or the other way round, or with a key of unknown environment. Its result is not applied.',
     todo: 'Correct the key name of the tracked request if it is wrong, then replay.',
   },
   landing_failed: {
