@@ -40,7 +40,7 @@ export type StoreOptions = {
 }
 
 /** The ids that were new, and those that are due again because another key signed them too. */
-export type Stored = { isNew: Set<string>; requeued: Set<string> }
+export type StoreAnswer = { isNew: Set<string>; requeued: Set<string> }
 
 /**
  * One statement: the deliveries, their place in the queue, and the promise that
@@ -51,7 +51,7 @@ export async function storeDeliveries(
   db: Database,
   rows: readonly Delivery[],
   { claimed = [], quarantineIds = [] }: StoreOptions = {},
-): Promise<Stored> {
+): Promise<StoreAnswer> {
   const released =
     quarantineIds.length === 0
       ? sql``
