@@ -14,7 +14,7 @@ import { flags } from './statement/flags.ts'
 import { items, lockWaitMs } from './statement/items.ts'
 import { removeOverruledMedia, writeMedia } from './statement/media.ts'
 import { mayBeOrdinary, ordinaryLandings } from './statement/ordinary.ts'
-import { isAsLocked, outcomes, pollTheDoubted, writeRequests } from './statement/requests.ts'
+import { doubtOfParked, isAsLocked, outcomes, pollTheDoubted, writeRequests } from './statement/requests.ts'
 import { discard, everyEnd, notifyReaders, settle } from './statement/settling.ts'
 import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
@@ -131,7 +131,7 @@ function landing(landings: readonly Landing[], { now, environments, waitMs = loc
     rowsAsTheyAre(environments),
     whatIsKnown(),
     verdicts(at),
-    writeRequests(at, isAsLocked),
+    writeRequests(at, { unlessChanged: isAsLocked, doubt: doubtOfParked(at) }),
     writeMedia(),
     removeOverruledMedia(),
     outcomes(),

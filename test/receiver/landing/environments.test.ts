@@ -313,6 +313,19 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     })
   })
 
+  it('is doubted again once the request has ended, where it still ran at the first poll', async () => {
+    stand.answer((id, _req, res) => json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }))
+    const requestId = randomUUID()
+    await track(requestId, 'live')
+    await settle(okAudio(requestId).body, sandboxKey.signing_secret)
+    await receiver.deps.background.reconcileNow()
+    await settle(failed(requestId).body, liveKey.signing_secret)
+    expect(await rowOf(requestId)).toMatchObject({ status: 'FAILED', confirmed: false })
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 3)))
+    await reconcile()
+    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', confirmed: true })
+  })
+
   it('fills no disk for one request: so many are kept parked for it, the oldest', async () => {
     stand.answer((_id, _req, res) => notFound(res))
     const requestId = randomUUID()

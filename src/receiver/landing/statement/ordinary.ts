@@ -6,7 +6,7 @@ import type { Landing } from '../landing.ts'
 import { noteChanges } from './changes.ts'
 import { items } from './items.ts'
 import { writeMedia } from './media.ts'
-import { writeRequests } from './requests.ts'
+import { doubtAsItIs, writeRequests } from './requests.ts'
 import { endAfterFailure, notifyReaders, settle } from './settling.ts'
 
 const d = columnsOf(schema.deliveries, 'd')
@@ -25,7 +25,7 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL, waitMs: 
   const parts = [
     items(landings, waitMs),
     ordinaryItems(at),
-    writeRequests(at, isAsSeen),
+    writeRequests(at, { unlessChanged: isAsSeen, doubt: doubtAsItIs }),
     ordinaryOutcomes(),
     // A request that has not ended has none that could be overruled.
     writeMedia(),

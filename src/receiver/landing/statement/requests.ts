@@ -7,6 +7,13 @@ const requests = columnsOf(schema.requests)
 const r = columnsOf(schema.requests, 'r')
 const d = columnsOf(schema.deliveries, 'd')
 
+/** One secret can sign any number of deliveries: however many raise doubt about a request, it is polled for them this often. */
+const doubtIntervalSeconds = 60
+
+function nextDoubt(at: SQL): SQL {
+  return sql`greatest(${at}, ${r.polled_at} + make_interval(secs => ${doubtIntervalSeconds}))`
+}
+
 /** What is written of a request, in the order in which it is selected. */
 const insertedRequest = list(
   requests,
@@ -30,6 +37,15 @@ const insertedRequest = list(
   'landed_at',
 )
 
+/** For the short way: no other delivery is of the request. */
+export const doubtAsItIs = sql`${r.doubt_poll_at}`
+
+/** For the long way: a delivery that is parked for its key was doubtful before the request landed, and still is. */
+export function doubtOfParked(at: SQL): SQL {
+  return sql`coalesce(${r.doubt_poll_at}, (
+          select ${nextDoubt(at)} from mediadock.deliveries d where ${d.request_id} = ${r.request_id} and ${d.parked_reason} = 'key_mismatch' limit 1))`
+}
+
 /** For the long way: the row was there when `before` locked it. */
 export const isAsLocked = sql`${r.request_id} in (select request_id from before) and ${r.confirmed_at} is null`
 
@@ -37,8 +53,9 @@ export const isAsLocked = sql`${r.request_id} in (select request_id from before)
  * `written`: the requests that landed or were confirmed, as they are now. Reads
  * `verdict`. A row that is there is only written over where `unlessChanged` holds:
  * what came up or changed since it was judged is not, and is missing here.
+ * `doubt`: when an unconfirmed one is polled for doubt.
  */
-export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
+export function writeRequests(at: SQL, { unlessChanged, doubt }: { unlessChanged: SQL; doubt: SQL }): SQL {
   return sql`
     written as (
       insert into mediadock.requests as r (${insertedRequest})
@@ -52,7 +69,7 @@ export function writeRequests(at: SQL, unlessChanged: SQL): SQL {
         created_at = coalesce(excluded.created_at, ${r.created_at}), completed_at = coalesce(excluded.completed_at, ${r.completed_at}),
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
         sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
-        doubt_poll_at = case when excluded.confirmed_at is null then ${r.doubt_poll_at} end,
+        doubt_poll_at = case when excluded.confirmed_at is null then ${doubt} end,
         landed_at = coalesce(${r.landed_at}, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, ${r.polled_at}),
         poll_outcome = case when excluded.confirmed_at is not null then 'result' else ${r.poll_outcome} end,
@@ -87,9 +104,6 @@ export function outcomes(): SQL {
     )`
 }
 
-/** One secret can sign any number of deliveries: however many raise doubt about a request, it is polled for them this often. */
-const doubtIntervalSeconds = 60
-
 /**
  * `doubted`: two webhooks that contradict each other, or keys of two
  * environments, make the reconciler ask at once, as the provider's own result
@@ -99,7 +113,7 @@ export function pollTheDoubted(at: SQL): SQL {
   return sql`
     doubted as (
       update mediadock.requests r
-      set ${requests.doubt_poll_at} = greatest(${at}, ${r.polled_at} + make_interval(secs => ${doubtIntervalSeconds}))
+      set ${requests.doubt_poll_at} = ${nextDoubt(at)}
       where ${r.request_id} = any(array(select request_id from outcome where outcome in ('contradiction', 'key_mismatch')))
         and ${r.confirmed_at} is null and ${r.doubt_poll_at} is null
     )`
