@@ -1,7 +1,6 @@
-/**
- * A change of a result, beside the row of `results` and the media as they were when it was read.
- * In words of its own: who imports it needs none of our packages. A test holds it against what the API gives.
- */
+// In words of its own: who imports it needs none of our packages. A test holds it against what the API gives.
+
+/** A change of a result, beside the row of `results` and the media as they were when it was read. */
 export type ReadableChange = {
   /** Its place in the feed. */
   position: number
@@ -34,8 +33,15 @@ export type RefusedSubmit = {
   media: ResultMedia[]
 }
 
-/** What the feed consists of; `status` tells one from the other. */
-export type ResultChange = ReadableChange | RefusedSubmit
+/** In the place of a change that cannot be written out: nothing stops the feed. */
+export type UnreadableChange = {
+  position: number
+  request_id: string | null
+  error: { code: 'unreadable'; message: string }
+}
+
+/** What the feed consists of; `status` tells one from the other, and an unreadable change has none. */
+export type ResultChange = ReadableChange | RefusedSubmit | UnreadableChange
 
 type ResultRow = {
   request_id: string

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from '../runtime/deadline.ts'
-import type { ChangePage, ChangeSource } from './change.ts'
+import type { ChangePage, ChangeSource, ResultChange } from './change.ts'
 import { ReadError } from './change.ts'
 
 /** A client of postgres.js, or a Pool or Client of pg. */
@@ -41,6 +41,12 @@ const statement = `
     where bytes_before < $3), '[]'))::text as page
   from head`
 
+/** The first change of the page alone, where its result cannot be written out. */
+const unreadable = `
+  with head as (select coalesce(max(position), 0) as head from mediadock.feed),
+  first as (select position, request_id from mediadock.feed where position > (select mediadock.still_kept($1)) order by position limit 1)
+  select jsonb_build_object('head', head, 'data', coalesce((select jsonb_agg(to_jsonb(first)) from first), '[]'))::text as page from head`
+
 /** Reads `mediadock.feed` by the driver that the caller has. */
 export function overSql(driver: SqlDriver): ChangeSource {
   return async (after, signal) => {
@@ -50,16 +56,31 @@ export function overSql(driver: SqlDriver): ChangeSource {
   }
 }
 
-async function read(driver: SqlDriver, after: number): Promise<ChangePage> {
-  const params = [after, pageRows, pageBytes]
+/** Fewer rows where one of them cannot be written out, until that one stands alone, with its error. */
+async function read(driver: SqlDriver, after: number, rows = pageRows): Promise<ChangePage> {
   try {
-    const rows = 'unsafe' in driver ? await driver.unsafe(statement, params) : (await driver.query(statement, params)).rows
-    const [row] = rows
-    if (row === undefined || !('page' in row)) throw new Error('Postgres gave no answer to the reading of mediadock.feed')
-    return JSON.parse(String(row.page))
+    return await ask(driver, statement, [after, rows, pageBytes])
   } catch (error) {
-    throw refusalOf(error, after) ?? error
+    const refusal = refusalOf(error, after)
+    if (refusal !== undefined || !isUnreadable(error)) throw refusal ?? error
+    if (rows > 1) return read(driver, after, Math.ceil(rows / 2))
+    const page: { data: Pick<ResultChange, 'position' | 'request_id'>[]; head: number } = await ask(driver, unreadable, [after])
+    const message = `the row of results cannot be written out (${error instanceof Error ? error.message : String(error)}): read its columns one by one in mediadock.results`
+    return { ...page, data: page.data.map((change) => ({ ...change, error: { code: 'unreadable', message } })) }
   }
+}
+
+async function ask(driver: SqlDriver, text: string, params: number[]) {
+  const rows = 'unsafe' in driver ? await driver.unsafe(text, params) : (await driver.query(text, params)).rows
+  const [row] = rows
+  if (row === undefined || !('page' in row)) throw new Error('Postgres gave no answer to the reading of mediadock.feed')
+  return JSON.parse(String(row.page))
+}
+
+/** Beyond a limit of Postgres (54), or of its memory for one value (XX); or no text that JavaScript takes. */
+function isUnreadable(error: unknown): boolean {
+  if (error instanceof SyntaxError || error instanceof RangeError) return true
+  return error instanceof Error && 'code' in error && /^(?:54|XX)/.test(String(error.code))
 }
 
 /** MD002: no longer kept; 42: a table or a right that is missing; 22: no position. */

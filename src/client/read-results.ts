@@ -1,10 +1,17 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { jitteredPauseMs } from '../wire/backoff.ts'
-import { ReadError, type ChangeSource, type ReadableChange, type RefusedSubmit, type ResultChange } from './change.ts'
+import {
+  ReadError,
+  type ChangeSource,
+  type ReadableChange,
+  type RefusedSubmit,
+  type ResultChange,
+  type UnreadableChange,
+} from './change.ts'
 import { overHttp, type OverHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
-export { ReadError, type ReadableChange, type RefusedSubmit, type ResultChange, type OverHttp, type SqlDriver }
+export { ReadError, type ReadableChange, type RefusedSubmit, type ResultChange, type UnreadableChange, type OverHttp, type SqlDriver }
 
 export type ReadOptions = {
   /** Where from: the internal listener, or Postgres by a driver of your own. */
@@ -48,7 +55,9 @@ export function readResults({ from, after = 0, signal = new AbortController().si
       lag.head = Math.max(lag.head, page.head)
       for (const change of page.data) {
         if (signal.aborted) return
-        lag.ms = Math.max(0, Date.now() - Date.parse(change.changed_at))
+        // A position is a time, in microseconds.
+        const changedAt = 'changed_at' in change ? Date.parse(change.changed_at) : change.position / 1000
+        lag.ms = Math.max(0, Date.now() - changedAt)
         lag.position = change.position
         yield change
       }

@@ -23,11 +23,12 @@ const allowed = [
 ]
 
 /** A service of somebody else's, checked by the compiler under `nodenext`. */
-const service = `import { readResults, type ResultChange } from 'mediadock/client'
+const service = `import { readResults, type ReadableChange } from 'mediadock/client'
 
 const [url = '', ...wanted] = process.argv.slice(2)
 for await (const change of readResults({ from: { url }, signal: AbortSignal.timeout(60_000) })) {
-  const { request_id, status, result, media }: ResultChange = change
+  if ('error' in change) throw new Error(change.error.message)
+  const { request_id, status, result, media }: ReadableChange = change
   // @ts-expect-error: the types are known, and there is no such member
   if (change.nothing !== undefined) throw new Error('there is')
   console.log(JSON.stringify({ request_id, status, error: result?.error_message, urls: media.map((item) => item.url) }))

@@ -48,6 +48,9 @@ export function asHttpError(error: unknown, logger: Logger): unknown {
 function refusedByPostgres(error: unknown, logger: Logger): unknown {
   const failure = explainPostgres(error)
   if (failure === undefined) return error
+  // check_violation: a limit of what callers may write (domain/limits.ts).
+  if (databaseCodeOf(error) === '23514')
+    return new HttpError(422, 'not_storable', `${failure.words}: shorten the names, or send less metadata, nested less deep`)
   logger.error({ err: error }, 'Postgres refused what the internal listener asked')
   return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
 }

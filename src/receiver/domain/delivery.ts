@@ -2,6 +2,7 @@ import { hash } from 'node:crypto'
 import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 import { notificationSchema, type Notification } from '../../wire/schemas.ts'
 import type { SignedEnvironment } from './keys.ts'
+import { maxNesting } from './limits.ts'
 
 /** An authentic delivery, ready to be made durable. */
 export type Delivery = {
@@ -114,8 +115,6 @@ export function claimedRequestId(body: Buffer): string | undefined {
 // Only an escape can bring in what Postgres does not store: the bytes were valid UTF-8 and valid JSON.
 const suspectEscape = /\\u(0000|d[89a-f])/i
 
-const maxDepth = 200
-
 /** Whether Postgres stores it as JSON: no NUL, no lone surrogate, in keys neither, and not nested without end. */
 export function isStorable(value: unknown): boolean {
   const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }]
@@ -123,7 +122,7 @@ export function isStorable(value: unknown): boolean {
     const { depth } = next
     if (typeof next.value === 'string' && (!next.value.isWellFormed() || next.value.includes('\0'))) return false
     if (typeof next.value !== 'object' || next.value === null) continue
-    if (depth === maxDepth) return false
+    if (depth === maxNesting) return false
     for (const [key, inner] of Object.entries(next.value)) open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
   }
   return true

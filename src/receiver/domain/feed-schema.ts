@@ -40,7 +40,15 @@ export const changes = mediadock.table(
     statuses: smallint('statuses').array().notNull(),
     mediaComplete: boolean('media_complete').array().notNull(),
   },
-  (table) => [primaryKey({ columns: [table.xid, table.id] })],
+  (table) => [
+    primaryKey({ columns: [table.xid, table.id] }),
+    // One row that cannot be taken apart would hold up the feed.
+    check(
+      'changes_aligned',
+      sql`cardinality(request_ids) = cardinality(statuses) and cardinality(request_ids) = cardinality(media_complete)
+        and array_position(request_ids, null) is null and array_position(statuses, null) is null and array_position(media_complete, null) is null`,
+    ),
+  ],
 )
 
 /** The changes of results, each once, in the order in which readers see them; read by others through the view `feed`. */

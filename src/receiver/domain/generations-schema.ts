@@ -1,5 +1,6 @@
-import { boolean, index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import { boolean, check, index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
+import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
 
 /**
  * Submits that came to us: written before the call, so that a crash at any
@@ -34,6 +35,10 @@ export const generations = mediadock.table(
     lastError: text('last_error'),
   },
   (table) => [
+    // As of requests, which take them over: a paid generation must not be refused there.
+    check('generations_lengths', areNames('model', 'key_name')),
+    check('generations_metadata_size', isMetadataSmall),
+    check('generations_metadata_depth', isMetadataShallow),
     index('generations_due')
       .on(table.nextAttemptAt)
       .where(sql`state = 'pending'`),

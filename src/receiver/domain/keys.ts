@@ -1,12 +1,13 @@
 import { z } from 'zod'
 import type { Secret } from '../../wire/signature.ts'
+import { maxNameCharacters } from './limits.ts'
 
 /** As the shortest secret that nobody guesses: 128 bits. */
 const minSecretBytes = 16
 
 const keySchema = z
   .object({
-    name: z.string().min(1),
+    name: z.string().min(1).max(maxNameCharacters),
     api_key: z.string().min(1).optional(),
     signing_secret: z
       .string()

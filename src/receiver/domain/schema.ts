@@ -15,6 +15,7 @@ import {
 } from '../../runtime/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
+import { areNames, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
 /**
@@ -46,6 +47,7 @@ export const deliveries = mediadock.table(
   },
   (table) => [
     check('deliveries_environment', sql`environment in ('live', 'sandbox', 'unknown')`),
+    check('deliveries_lengths', areNames('webhook_id', 'key_name')),
     // The lists, newest first, and retention. The key besides, so that those of a key that is seldom used are found without reading the others.
     index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
     // What else is of a request: landing looks for flags, pages show it.
@@ -150,7 +152,9 @@ export const requests = mediadock.table(
     pollDetail: text('poll_detail'),
   },
   (table) => [
-    check('requests_metadata_size', sql`pg_column_size(metadata) <= 8388608`), // more than lists and readers can hold
+    check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
+    check('requests_metadata_size', isMetadataSmall),
+    check('requests_metadata_depth', isMetadataShallow),
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // A COMPLETED one has media besides: a trigger holds that, see the migration.

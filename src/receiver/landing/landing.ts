@@ -1,6 +1,7 @@
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/keys.ts'
+import { cutTo, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 
 export type MediaItem = {
   kind: 'image' | 'video' | 'audio'
@@ -71,7 +72,7 @@ export function landingOfNotification(notification: Notification, origin: Origin
       media: [],
       mediaComplete: true,
       cost: 0,
-      error: notification.error,
+      error: bounded(notification.error),
       nextPollAt: undefined,
       flags: [],
     }
@@ -81,7 +82,7 @@ export function landingOfNotification(notification: Notification, origin: Origin
   return {
     ...common,
     status: 'COMPLETED',
-    model,
+    model: cutTo(model, maxNameCharacters),
     output,
     media,
     mediaComplete: false,
@@ -98,13 +99,13 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
   return {
     requestId: result.request_id,
     status: result.status,
-    model: result.model,
+    model: result.model === undefined ? undefined : cutTo(result.model, maxNameCharacters),
     output: result.status === 'COMPLETED' ? result.output : undefined,
     media,
     mediaComplete: true,
     // Whoever cancels pays nothing, and the result need not say so.
     cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
-    error: result.status === 'FAILED' ? result.error : undefined,
+    error: result.status === 'FAILED' ? bounded(result.error) : undefined,
     createdAt: result.created_at,
     completedAt: result.completed_at,
     source: origin.source,
@@ -115,6 +116,11 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
     flags: flagsOf(media, origin),
     delivery: origin.delivery,
   }
+}
+
+/** The provider's texts have no bound in the spec, and the columns do: a longer one is cut, so that its result lands. */
+function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
+  return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
 }
 
 /** A video as a webhook carries it, or whole. */

@@ -2,9 +2,10 @@ import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
-import { databaseErrorOf, one } from '../../runtime/postgres/errors.ts'
+import { databaseErrorOf, isUnreadable, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
@@ -51,7 +52,16 @@ const refusedSubmitSchema = z
   })
   .meta({ id: 'RefusedSubmit' })
 
-export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema])
+/** In the place of a change that cannot be written out: nothing stops the feed. */
+const unreadableChangeSchema = z
+  .object({
+    position: positionSchema,
+    request_id: z.guid().nullable(),
+    error: z.object({ code: z.literal('unreadable'), message: z.string() }),
+  })
+  .meta({ id: 'UnreadableChange', description: 'In the place of a change that cannot be written out: it has no status.' })
+
+export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unreadableChangeSchema])
 
 export const feedPageSchema = z
   .object({
@@ -89,11 +99,23 @@ type FeedRow = RowOf<typeof feeding.feed, (typeof itemColumns)[number]> & {
 /** What others put into a row. As text: on disk it is compressed. */
 const bytes = sql`(coalesce(octet_length(r.result::text), 0) + coalesce(octet_length(m.media::text), 0) + octet_length(concat(f.error_message, f.metadata)))`
 
+type Wanted = { after: number; limit: number }
+
 /**
- * The changes after a position, oldest first, with what became of their requests;
- * fewer than `limit` where there are no more, or no more fit into a page. Throws ExpiredPositionError.
+ * Reads the changes after a position, oldest first, with what became of their requests; fewer than `limit`
+ * where there are no more, where no more fit into a page, or where one of them cannot be written out: it stands
+ * alone on a page then, with its error. Throws ExpiredPositionError.
  */
-export async function readFeed(db: Database, { after, limit }: { after: number; limit: number }): Promise<FeedPage> {
+export async function readFeed(db: Database, { after, limit }: Wanted): Promise<FeedPage> {
+  try {
+    return await readChanges(db, { after, limit })
+  } catch (error) {
+    if (!isUnreadable(error)) throw error
+    return limit > 1 ? readFeed(db, { after, limit: Math.ceil(limit / 2) }) : readUnreadable(db, after, failureWords(error))
+  }
+}
+
+async function readChanges(db: Database, { after, limit }: Wanted): Promise<FeedPage> {
   const { head, rows } = await readWithin(db, async (tx) => {
     const found = await tx.execute<FeedRow>(sql`
       with page as (
@@ -121,7 +143,23 @@ export async function readFeed(db: Database, { after, limit }: { after: number; 
     throw expired(error) ?? error
   })
   const data = rows.map(toItem)
+  // Throws what its readers would be stopped by.
+  JSON.stringify(data)
   return { data, next_after: data.at(-1)?.position ?? after, head }
+}
+
+async function readUnreadable(db: Database, after: number, words: string): Promise<FeedPage> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<RowOf<typeof feeding.feed, 'position' | 'request_id'>>(sql`
+      select ${list(f, 'position', 'request_id')} from mediadock.feed f where ${f.position} > ${after}::bigint order by ${f.position} limit 1`),
+  )
+  const { position, request_id } = one(rows, 'reading the place of a change')
+  const message = `the row of results cannot be written out (${words}): read its columns one by one in mediadock.results`
+  return {
+    data: [{ position: Number(position), request_id, error: { code: 'unreadable', message } }],
+    next_after: Number(position),
+    head: await headOf(db),
+  }
 }
 
 /** The position of the newest change; 0 while there is none. */

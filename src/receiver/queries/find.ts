@@ -21,7 +21,7 @@ const requests = columnsOf(schema.requests)
 
 /** More than these are no answer to a search. */
 const shown = 20
-/** Metadata has no index, which each request would have to write: so many of the latest are looked through. */
+/** Metadata has no index, which each request would have to write: so many of the latest are looked through, down to the level that new ones have at most. */
 const metadataRows = 20_000
 const minIdCharacters = 4
 
@@ -110,7 +110,7 @@ async function idsByMetadata(db: Database, q: string): Promise<string[]> {
         select ${requests.request_id}, ${requests.metadata} from mediadock.requests
         order by ${requests.tracked_at} desc nulls last, ${requests.request_id} desc nulls last limit ${metadataRows}
       ) as latest
-      where metadata is not null and jsonb_path_exists(metadata, '$.** ? (@ == $text || @ == $number)', ${values}::jsonb) limit ${shown}`),
+      where metadata is not null and jsonb_path_exists(metadata, '$.**{0 to 200} ? (@ == $text || @ == $number)', ${values}::jsonb) limit ${shown}`),
   )
   return rows.map(({ request_id }) => request_id)
 }

@@ -97,16 +97,16 @@ export async function findRequest(tx: Executor, requestId: string, overdue: Stuc
 }
 
 /** What others put into a row. As text: on disk it is compressed. */
-const bytes = sql`(coalesce(octet_length(${r.metadata}::text), 0) + coalesce(octet_length(${r.error_message}), 0) + coalesce(octet_length(${r.model}), 0))`
+const bytes = sql`(coalesce(octet_length(r.readable::text), 0) + coalesce(octet_length(${r.error_message}), 0) + coalesce(octet_length(${r.model}), 0))`
 
 /** What stands beside a request is only looked up for the rows that are shown. */
 function selectRequests(which: SQL, overdue: StuckAfter): SQL {
   return sql`
-    with wanted as (select r.* from mediadock.requests r ${which}),
+    with wanted as (select r.*, mediadock.readable_metadata(${r.metadata}) as readable from mediadock.requests r ${which}),
     weighed as (select r.*, sum(${bytes}) over (${newestFirst}) - ${bytes} as bytes_before, count(*) over () as rows_wanted from wanted r),
     chosen as (select r.*, r.rows_wanted > count(*) over () as cut from weighed r where r.bytes_before < ${maxPageBytes}::int)
     select ${r.request_id} as id, ${r.request_id}, ${microsOf(order.at)} as micros, ${r.status}, ${isOverdue(overdue)} as overdue,
-      ${list(r, 'model', 'key_name', 'sandbox', 'metadata')}, (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
+      ${list(r, 'model', 'key_name', 'sandbox')}, r.readable as metadata, (select count(*)::int from mediadock.media m where ${m.request_id} = ${r.request_id}) as media_items,
       ${r.media_complete}, first.media as first_media,
       ${list(r, 'cost', 'error_code', 'error_message', 'source', 'tracked_at', 'created_at', 'completed_at', 'landed_at')},
       webhooks.webhook_at, webhooks.contradiction, ${list(r, 'confirmed_at', 'polls')}, least(${r.next_poll_at}, ${r.doubt_poll_at}) as next_poll_at, r.cut,

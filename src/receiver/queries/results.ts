@@ -36,27 +36,27 @@ export type ResultRow = z.infer<typeof resultRowSchema>
 
 export type StoredResult = RowOf<typeof schema.results, keyof ResultRow>
 
+const readable = [
+  'request_id',
+  'status',
+  'model',
+  'output',
+  'media_complete',
+  'cost',
+  'error_code',
+  'error_message',
+  'created_at',
+  'completed_at',
+  'landed_at',
+  'source',
+  'key_name',
+  'sandbox',
+  'idempotency_key',
+] as const
+
 /** All that a row has, in a statement that calls the view so. */
 export function resultColumns(alias: string): StringChunk {
-  return list(
-    columnsOf(schema.results, alias),
-    'request_id',
-    'status',
-    'model',
-    'output',
-    'media_complete',
-    'cost',
-    'error_code',
-    'error_message',
-    'created_at',
-    'completed_at',
-    'landed_at',
-    'source',
-    'key_name',
-    'sandbox',
-    'metadata',
-    'idempotency_key',
-  )
+  return list(columnsOf(schema.results, alias), ...readable, 'metadata')
 }
 
 /** The row of `results` of a request; undefined when it is not known. */
@@ -71,7 +71,8 @@ export async function findResultWithMedia(db: Database, requestId: string): Prom
 
 async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | undefined> {
   const [row] = await tx.execute<StoredResult>(sql`
-    select ${resultColumns('r')} from mediadock.results r where ${results.request_id} = ${requestId}::uuid`)
+    select ${list(results, ...readable)}, mediadock.readable_metadata(${results.metadata}) as metadata
+    from mediadock.results where ${results.request_id} = ${requestId}::uuid`)
   return row && toResultRow(row)
 }
 

@@ -86,6 +86,6 @@ export async function sendPage({ items, from, probes, sideBySide, mayBegin, post
 }
 
 /** What the changes of one submit, or of one request, have in common. */
-function subjectOf({ idempotency_key, request_id }: FeedItem): string {
-  return idempotency_key ?? request_id ?? ''
+function subjectOf(item: FeedItem): string {
+  return ('idempotency_key' in item ? item.idempotency_key : null) ?? item.request_id ?? ''
 }

@@ -40,7 +40,10 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
       try {
         ;({ more } = await takeTurn(deps, leased, holds))
       } catch (error) {
-        logger.error({ err: error, subscription: leased.name }, 'posting to a subscription broke off, it goes on when its lease ends')
+        logger.error(
+          { err: error, subscription: leased.name },
+          'posting to a subscription broke off, another turn begins when its lease ends',
+        )
       } finally {
         // What was given back may have been claimed here again already.
         if (underWay.get(leased.id) === work) underWay.delete(leased.id)

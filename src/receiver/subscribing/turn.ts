@@ -1,5 +1,7 @@
 import type { Logger } from '../../runtime/logger.ts'
+import { isOutage } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
+import { failureWords } from '../../runtime/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Pressure } from '../intake/pressure.ts'
 import { ExpiredPositionError, readFeed, type FeedItem, type FeedPage } from '../queries/feed.ts'
@@ -24,9 +26,28 @@ const pageItems = 100
 /** Then another may have the place. */
 const turnMs = 10_000
 const pauses = { baseMs: 1000, capMs: 300_000 }
+/** As much as a page shows of it. */
+const maxTroubleCharacters = 500
 
-/** Posts what has come for one subscription, for a while; answers whether there is more. It always gives the subscription back. */
+/**
+ * Posts what has come for one subscription, for a while; answers whether there is more. It always gives the
+ * subscription back. A turn that throws counts as its failure, unless Postgres itself is away.
+ */
 export async function takeTurn(deps: TurnDeps, leased: LeasedSubscription, holds: () => boolean): Promise<{ more: boolean }> {
+  try {
+    return await postOn(deps, leased, holds)
+  } catch (error) {
+    if (isOutage(error)) throw error
+    deps.logger.error({ err: error, subscription: leased.name }, 'posting to a subscription broke off')
+    await putOff(deps, leased, {
+      trouble: `posting broke off: ${failureWords(error).slice(0, maxTroubleCharacters)}`,
+      failures: leased.failures,
+    })
+    return { more: false }
+  }
+}
+
+async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => boolean): Promise<{ more: boolean }> {
   const { db } = deps
   const until = performance.now() + turnMs
   let at: Progress = leased

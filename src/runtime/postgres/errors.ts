@@ -22,6 +22,14 @@ export function isAboutTheData(error: unknown): boolean {
   return /^(?:22|23|54)/.test(refusalOf(error)?.code ?? '')
 }
 
+/**
+ * Whether what was read cannot be written out: beyond a limit of Postgres (54), of its memory for one value (XX), a
+ * value that it cannot convert (22), or more than JavaScript makes of it. Read without that row, the rest is there.
+ */
+export function isUnreadable(error: unknown): boolean {
+  return error instanceof RangeError || error instanceof SyntaxError || /^(?:22|54|XX)/.test(refusalOf(error)?.code ?? '')
+}
+
 /** Whether the statement was the one that had to give way (deadlock, serialization): the same again goes well. */
 export function hadToGiveWay(error: unknown): boolean {
   return /^40(?:001|P01)$/.test(refusalOf(error)?.code ?? '')

@@ -20,7 +20,6 @@ export type LockWait = {
 
 type Migration = ReturnType<typeof readMigrationFiles>[number]
 
-const advisoryLock = 7_120_241_121
 const readDeadlineMs = 10_000
 /** Far beyond any migration: an index of a large table takes its time. */
 const migrationDeadlineMs = 3_600_000
@@ -30,8 +29,8 @@ const quietMs = 1000
 
 /**
  * Brings one schema up to date. Each migration is a single `DO` statement with its
- * row in the history, under an advisory lock: replicas that start together apply
- * it once, a crash leaves nothing of it half done, and a transaction pooler in front is
+ * row in the history, under a lock of that table, which only roles that may write it can take: replicas that start
+ * together apply it once, a crash leaves nothing of it half done, and a transaction pooler in front is
  * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
  * dump runs, and tried again; an autovacuum, which may take hours, is made to give way. Indexes of large tables are not part of that statement: they are made
  * afterwards, while their tables are written to, and the catalog says whether they still have to be.
@@ -100,7 +99,6 @@ async function untilUnlocked({ schema, until, wait }: Patience, work: () => Prom
       await work()
       return
     } catch (error) {
-      // Of a table, or of the advisory lock.
       if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
       // Programs that start together wait for each other for a moment: nothing to speak of.
       if (performance.now() - began >= quietMs)
@@ -116,13 +114,15 @@ function statement(schema: string, { sql, hash, folderMillis }: Migration): stri
   const steps = sql.filter((step) => !/^\s*create schema if not exists/i.test(step))
   return `do $run$ begin
     perform set_config('lock_timeout', '200ms', true);
-    if not pg_try_advisory_xact_lock(${advisoryLock}) then
+    begin
+      if to_regnamespace('${schema}') is null then create schema ${schema}; end if;
+      if to_regclass('${schema}.migrations') is null then
+        create table ${schema}.migrations (id serial primary key, hash text not null, created_at bigint);
+      end if;
+    exception when unique_violation or duplicate_schema or duplicate_table then
       raise exception using errcode = 'lock_not_available', message = 'another mediadock is migrating';
-    end if;
-    if to_regnamespace('${schema}') is null then create schema ${schema}; end if;
-    if to_regclass('${schema}.migrations') is null then
-      create table ${schema}.migrations (id serial primary key, hash text not null, created_at bigint);
-    end if;
+    end;
+    lock table ${schema}.migrations in share row exclusive mode;
     if not exists (select from ${schema}.migrations where hash = '${hash}') then
       ${steps.flatMap(withoutAutovacuum).join('\n      ')}
       execute $migration$${steps.join(';\n')}$migration$;

@@ -1,0 +1,31 @@
+import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+
+// Limits of what others put into a row. CHECK constraints of the tables hold them, whoever writes.
+
+/** Of `model`, `key_name`, `error_code` and webhook ids. Indexes of names take 2,704 bytes at most. */
+export const maxNameCharacters = 255
+export const maxErrorMessageCharacters = 4000
+/** Lists and readers hold a few rows of this size in memory. */
+const maxMetadataBytes = 8 * 1024 * 1024
+/** Postgres and V8 write JSON by recursion: some 5,000 levels overflow their stacks. */
+export const maxNesting = 200
+
+/** The text, cut to so many characters where it is longer. It stays well-formed, as Postgres demands. */
+export function cutTo(text: string, maxCharacters: number): string {
+  return text.length <= maxCharacters ? text : `${text.slice(0, maxCharacters - 1).toWellFormed()}…`
+}
+
+/** Whether each of these columns has at most `maxNameCharacters`. */
+export function areNames(...columns: readonly string[]): SQL {
+  return sql.raw(columns.map((column) => `char_length(${column}) <= ${maxNameCharacters}`).join(' and '))
+}
+
+export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
+
+/** The size as stored is compared first: a number such as 1e100000 takes a few bytes there, and 100,001 as text. */
+export const isMetadataSmall = sql.raw(
+  `pg_column_size(metadata) <= ${maxMetadataBytes} and octet_length(metadata::text) <= ${maxMetadataBytes}`,
+)
+
+/** jsonpath goes down to that level and no further, so it is safe on any depth. */
+export const isMetadataShallow = sql.raw(`not jsonb_path_exists(metadata, '$.**{${maxNesting}}')`)

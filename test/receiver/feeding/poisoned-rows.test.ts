@@ -1,0 +1,191 @@
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import os from 'node:os'
+import path from 'node:path'
+import postgres from 'postgres'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { readResults } from '../../../src/client/read-results.ts'
+import { migrations } from '../../../src/receiver/domain/migrations.ts'
+import { migrate } from '../../../src/runtime/postgres/migrate.ts'
+import { type TestDatabase, testServers, withEmptyDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, okAudio } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+import { call } from '../api/calls.ts'
+import { startSubscriber } from '../subscribing/support/subscriber.ts'
+
+const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`
+/** Few bytes as Postgres keeps them, and 130 kB each as text. */
+const longNumbers = (count: number) => `[${'1e130000,'.repeat(count)}0]`
+const random = (length: number) =>
+  Array.from({ length: Math.ceil(length / 36) }, () => randomUUID())
+    .join('')
+    .slice(0, length)
+
+describe.each(testServers)('a row that cannot be written out (%s)', (server) => {
+  let database: TestDatabase
+  let receiver: TestReceiver
+  beforeAll(async () => {
+    const its = await withReceiver({ server })
+    ;({ database, receiver } = its)
+    return its.stop
+  })
+
+  it.each([
+    ['metadata nested 13,000 deep', { metadata: nested(13_000) }],
+    ['metadata nested 201 deep', { metadata: nested(201) }],
+    ['metadata whose text is longer than 8 MiB', { metadata: JSON.stringify('x'.repeat(8 * 1024 * 1024)) }],
+    ['metadata whose numbers are 13 MB as text', { metadata: longNumbers(100) }],
+    ['a model of 256 characters', { model: 'x'.repeat(256) }],
+    ['a key_name of 12,000 characters', { key_name: random(12_000) }],
+  ])('is refused: %s', async (_, row) => {
+    const { metadata, model, key_name }: { metadata?: string; model?: string; key_name?: string } = row
+    const written = database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
+      values (${randomUUID()}, ${model ?? null}, ${key_name ?? null}, ${metadata ?? null}::text::jsonb)`
+    await expect(written).rejects.toMatchObject({ code: '23514' })
+  })
+
+  it('is not one with the longest names and the deepest metadata that are allowed', async () => {
+    await database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
+      values (${randomUUID()}, ${'ü'.repeat(255)}, ${'😀'.repeat(255)}, ${nested(200)}::text::jsonb)`
+    const body = { request_id: randomUUID(), metadata: { a: JSON.parse(nested(195)) } }
+    expect((await call(receiver, 'POST /api/requests', { body })).status).toBe(201)
+  })
+
+  it('is refused by the API with what is wrong', async () => {
+    const raw = `{"request_id":"${randomUUID()}","metadata":{"n":[${'1e308,'.repeat(60_000)}1]}}`
+    const { status, json } = await call(receiver, 'POST /api/requests', { raw })
+    expect({ status, code: json.error.code }).toEqual({ status: 422, code: 'not_storable' })
+  })
+
+  it('lands with its texts cut where the provider sends longer ones', async () => {
+    const [long, audio] = [failed(), okAudio()]
+    const error = { code: 'c'.repeat(300), message: `${'m'.repeat(3998)}😀😀😀` }
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ ...JSON.parse(long.body.toString()), error })))
+    const { payload, ...rest } = JSON.parse(audio.body.toString())
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ ...rest, payload: { ...payload, model: 'a'.repeat(500) } })))
+    const rowOf = (id: string) =>
+      eventually(
+        async () => (await database.sql`select model, error_code, error_message from mediadock.results where request_id = ${id}`)[0],
+      )
+    expect(await rowOf(long.requestId)).toMatchObject({ error_code: `${'c'.repeat(254)}…`, error_message: `${'m'.repeat(3998)}\ufffd…` })
+    expect(await rowOf(audio.requestId)).toMatchObject({ model: `${'a'.repeat(254)}…` })
+  })
+
+  describe('of a time without limits', () => {
+    /** Between two others: one that Postgres cannot write, and one that JavaScript cannot. */
+    const bad: Record<string, string> = { [randomUUID()]: nested(13_000), [randomUUID()]: nested(8000) }
+    const good: string[] = [randomUUID(), randomUUID()]
+    const ids = [...good.slice(0, 1), ...Object.keys(bad), ...good.slice(1)]
+    const label = randomUUID()
+    let before = 0
+
+    beforeAll(async () => {
+      const { sql } = database
+      for (const name of ['size', 'depth']) await sql.unsafe(`alter table mediadock.requests drop constraint requests_metadata_${name}`)
+      await eventually(async () => (await sql`select from mediadock.feed`).length === 2)
+      before = Number((await sql`select max(position) as head from mediadock.feed`)[0]?.['head'])
+      for (const id of ids) {
+        await sql`insert into mediadock.requests (request_id, status, landed_at, source, metadata)
+          values (${id}, 'FAILED', now(), 'webhook', ${bad[id] ?? JSON.stringify({ label })}::text::jsonb)`
+      }
+      await sql`insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete)
+        select greatest(${before}::bigint, (extract(epoch from now()) * 1000000)::bigint) + n, now(), id, 2, true
+        from unnest(${ids}::uuid[]) with ordinality as r (id, n)`
+    })
+
+    const asExpected = ids.map((id) =>
+      good.includes(id)
+        ? { position: expect.any(Number), request_id: id, status: 'FAILED', result: { metadata: { label } } }
+        : {
+            position: expect.any(Number),
+            request_id: id,
+            error: { code: 'unreadable', message: expect.stringMatching(/cannot be written out .*: read/) },
+          },
+    )
+
+    it('is an error in its place of the feed, as JSON and as a stream', async () => {
+      const read: unknown[] = []
+      for (let after = before; read.length < ids.length;) {
+        const { status, json } = await call(receiver, `GET /api/feed?after=${after}`)
+        expect(status).toBe(200)
+        read.push(...json.data)
+        after = json.next_after
+      }
+      expect(read).toMatchObject(asExpected)
+      expect(Object.keys(read[1] ?? {})).toEqual(['position', 'request_id', 'error'])
+
+      const cut = new AbortController()
+      const stream = await fetch(new URL(`api/feed?after=${before}`, receiver.internalUrl), {
+        headers: { accept: 'text/event-stream' },
+        signal: cut.signal,
+      })
+      let text = ''
+      for await (const chunk of stream.body ?? []) {
+        text += Buffer.from(chunk).toString()
+        if (text.includes(good[1] ?? '')) break
+      }
+      cut.abort()
+      const events = [...text.matchAll(/^data: (.*)$/gm)].map(([, data = '']) => JSON.parse(data))
+      expect(events).toMatchObject(asExpected)
+    })
+
+    it.each(['over HTTP', 'by SQL'])('is an error that readResults gives, %s', async (how) => {
+      // Postgres overflows its stack at another depth than JavaScript.
+      const sql = postgres(database.url, { max: 1, onnotice: () => {}, connection: { max_stack_depth: 200 } })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      const read: unknown[] = []
+      const from = how === 'by SQL' ? { sql } : { url: receiver.internalUrl }
+      for await (const change of readResults({ from, after: before, signal: AbortSignal.timeout(20_000) })) {
+        if (read.push(change) === ids.length) break
+      }
+      expect(read).toMatchObject(asExpected)
+    })
+
+    it('is posted to subscriptions as its error, and what follows after it', async () => {
+      const subscriber = await startSubscriber()
+      await database.sql`insert into mediadock.subscriptions (name, url, secret, position) values ('it', ${subscriber.url}, 'whsec_of_the_subscription', ${before})`
+      onTestFinished(async () => void (await database.sql`delete from mediadock.subscriptions`))
+      await eventually(() => subscriber.posted.length === ids.length, 20_000)
+      expect(subscriber.posted.map(({ body }) => JSON.parse(body))).toMatchObject(asExpected)
+    })
+
+    it('stands in lists, in what is searched for, and on its own pages, with an error for its metadata', async () => {
+      const lists = ['GET /api/requests?limit=100', `GET /api/search?q=${label}`]
+      const [listed, found] = await Promise.all(lists.map((path) => call(receiver, path)))
+      expect(listed?.json.data.map(({ id }: { id: string }) => id)).toEqual(expect.arrayContaining(ids))
+      expect(found?.json.by_metadata.map(({ id }: { id: string }) => id).toSorted()).toEqual(good.toSorted())
+      for (const id of Object.keys(bad)) {
+        for (const operation of [`GET /api/requests/${id}`, `GET /api/results/${id}`]) {
+          expect(await call(receiver, operation)).toMatchObject({ status: 200, json: { metadata: { error: { code: 'unreadable' } } } })
+        }
+        expect((await call(receiver, `GET /requests/${id}`)).status).toBe(200)
+        expect((await call(receiver, `GET /search?q=${id}`)).status).toBe(200)
+      }
+    })
+  })
+})
+
+it('an upgrade cuts what is too long, and what is still worked on can be written again', async () => {
+  const url = await withEmptyDatabase()
+  const sql = postgres(url, { max: 1, onnotice: () => {} })
+  onTestFinished(() => sql.end({ timeout: 1 }))
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-limits-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+  await fs.cp(migrations.folder, folder, { recursive: true })
+  const journal = path.join(folder, 'meta/_journal.json')
+  const { entries, ...more }: { entries: { tag: string }[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
+  const limits = entries.findIndex(({ tag }) => tag.endsWith('_bound_rows'))
+  await fs.writeFile(journal, JSON.stringify({ ...more, entries: entries.slice(0, limits) }))
+  await migrate({ url, schema: 'mediadock', folder })
+  for (const metadata of [nested(13_000), longNumbers(10_000), '{"order": 1}']) {
+    await sql`insert into mediadock.requests (request_id, model, key_name, metadata)
+      values (${randomUUID()}, ${'x'.repeat(1_000_000)}, ${random(12_000)}, ${metadata}::text::jsonb)`
+  }
+  await migrate({ url, ...migrations })
+  await sql`update mediadock.requests set next_poll_at = now()`
+  const rows = await sql`select char_length(model) as model, char_length(key_name) as key, metadata from mediadock.requests`
+  expect(rows.map(({ metadata }) => metadata?.order ?? metadata?.error?.code).toSorted()).toEqual([1, 'unreadable', 'unreadable'])
+  expect(rows.map(({ model, key }) => [model, key])).toEqual(Array.from({ length: 3 }, () => [255, 255]))
+})
