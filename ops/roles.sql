@@ -33,11 +33,29 @@ end $$;
 create schema if not exists mediadock authorization mediadock_migrate;
 create schema if not exists provider authorization mediadock_provider_migrate;
 
+-- Databases that began before PostgreSQL 15 let every role create in `public`. Whoever may do that can write a function
+-- that runs with the rights of another role, where that one's search_path leads through `public`.
+revoke create on schema public from public;
+do $$
+begin
+  if has_schema_privilege('public', 'public', 'create') then
+    raise exception 'every role may still create objects in the schema public' using hint = 'Apply this file as a superuser, or as the owner of that schema.';
+  end if;
+end $$;
+alter role mediadock_migrate set search_path = pg_catalog, mediadock, pg_temp;
+alter role mediadock_run set search_path = pg_catalog, mediadock, pg_temp;
+alter role mediadock_read set search_path = pg_catalog, mediadock, pg_temp;
+alter role mediadock_provider_migrate set search_path = pg_catalog, provider, pg_temp;
+alter role mediadock_provider_run set search_path = pg_catalog, provider, pg_temp;
+
 -- Deadlines in the server. The programs ask for shorter ones when they connect; a pooler may not pass those on.
 alter role mediadock_run set statement_timeout = '60s';
 alter role mediadock_run set idle_in_transaction_session_timeout = '60s';
 alter role mediadock_provider_run set statement_timeout = '60s';
 alter role mediadock_provider_run set idle_in_transaction_session_timeout = '60s';
+-- A transaction of a reader that stays open keeps locks, and keeps deleted rows from being swept.
+alter role mediadock_read set statement_timeout = '60s';
+alter role mediadock_read set idle_in_transaction_session_timeout = '60s';
 -- No JIT, for the same reason: compiling a statement takes far longer than running it.
 alter role mediadock_run set jit = off;
 alter role mediadock_provider_run set jit = off;

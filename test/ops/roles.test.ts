@@ -54,7 +54,7 @@ async function migratedByRoles() {
   await migrate({ url: as('mediadock_provider_migrate'), ...migrationsOf.provider })
   await apply()
   await apply()
-  return { as, owner, url }
+  return { as, owner, url, apply }
 }
 
 /** As printed, into a database beside it; answers its URL. */
@@ -177,6 +177,54 @@ describeOnPackaged('ops/roles.sql', () => {
     const restored = postgres(await backUpAndRestore(url), { max: 1, onnotice: () => {} })
     onTestFinished(() => restored.end({ timeout: 1 }))
     expect(await owned(restored)).toEqual(await owned(owner))
+  })
+
+  it('lets no role but those that write stop the feed, the days of the log or a migration', { timeout: 60_000 }, async () => {
+    const { as } = await migratedByRoles()
+    const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) => postgres(as(role), { max: 1, onnotice: () => {} }))
+    if (!read || !run) throw new Error('no roles')
+    onTestFinished(async () => void (await Promise.all([read.end({ timeout: 1 }), run.end({ timeout: 1 })])))
+    // Any role may take these: earlier versions went by them.
+    await read`select pg_advisory_lock(n) from generate_series(7120241121, 7120241123) as n`
+    for (const statement of [
+      'select from mediadock.feed_bounds for update',
+      'do $$ begin lock table mediadock.migrations in share row exclusive mode; end $$',
+      'do $$ begin lock table mediadock.arrivals_other in share update exclusive mode; end $$',
+    ])
+      await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
+    await run`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), array[gen_random_uuid()], array[2::smallint], array[true])`
+    expect((await run`select sequenced from mediadock.sequence_changes(null, 10)`)[0]).toEqual({ sequenced: 1 })
+    expect((await run`select mediadock.make_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'made' })
+    expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+    await fs.mkdir(path.join(folder, 'meta'))
+    await fs.writeFile(path.join(folder, '0000_one.sql'), 'select 1')
+    const entries = [{ idx: 0, version: '7', when: 1, tag: '0000_one', breakpoints: true }]
+    await fs.writeFile(path.join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'postgresql', entries }))
+    expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
+  })
+
+  it('lets no role create in public, as databases of PostgreSQL 14 did, and looks for nothing there', { timeout: 60_000 }, async () => {
+    const { as, owner, apply } = await migratedByRoles()
+    await owner`grant create on schema public to public`
+    const trap = 'create function public.trap() returns int language sql as $$ select 1 $$'
+    const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
+    onTestFinished(() => read.end({ timeout: 1 }))
+    await read.unsafe(trap)
+    await apply()
+    await expect(read.unsafe(trap.replace('trap', 'other'))).rejects.toMatchObject(denied)
+    for (const role of roles) {
+      const sql = postgres(as(role), { max: 1, onnotice: () => {} })
+      onTestFinished(() => sql.end({ timeout: 1 }))
+      expect((await sql`show search_path`)[0], role).toEqual({
+        search_path: `pg_catalog, ${role.includes('provider') ? 'provider' : 'mediadock'}, pg_temp`,
+      })
+      await expect(sql`select trap()`, role).rejects.toMatchObject({ code: '42883' })
+    }
+    const [timeouts] =
+      await read`select current_setting('statement_timeout') as statement, current_setting('idle_in_transaction_session_timeout') as idle`
+    expect(timeouts).toEqual({ statement: '1min', idle: '1min' })
   })
 
   it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {

@@ -35,6 +35,8 @@ describe('statements that change the schema', () => {
     const changing = functions.filter(({ body }) => changes.test(body))
     expect(changing.map(({ name }) => String(name)).toSorted()).toEqual(['mediadock.drop_arrival_day', 'mediadock.make_arrival_day'])
     for (const { settings } of changing) expect(settings).toContain('lock_timeout=200ms')
+    for (const { name, settings } of functions)
+      expect({ name, settings }).toEqual({ name, settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']) })
     for (const { name, settings, forEveryone } of functions.filter(({ definer }) => definer)) {
       expect({ name, settings, forEveryone }).toEqual({
         name,
