@@ -10,8 +10,8 @@ CREATE FUNCTION "mediadock"."readable_metadata"(metadata jsonb) RETURNS jsonb LA
 BEGIN
   IF pg_column_size(metadata) <= 8388608 AND NOT jsonb_path_exists(metadata, '$.**{200}')
     AND NOT jsonb_path_exists(metadata, '$.**{0 to 200} ? (@.type() == "number" && (@ > 1e308 || @ < -1e308 || (@ > -1e-308 && @ < 1e-308 && @ != 0)))')
-    AND octet_length(metadata::text) <= 8388608 THEN RETURN metadata; END IF;
-  RETURN '{"error": {"code": "unreadable", "message": "this metadata was nested deeper than 200, longer than 8388608 bytes, or held a number that no double holds"}}';
+    AND octet_length(metadata::text) <= 1048576 THEN RETURN metadata; END IF;
+  RETURN '{"error": {"code": "unreadable", "message": "this metadata was nested deeper than 200, longer than 1048576 bytes, or held a number that no double holds"}}';
 END $$;
 --> statement-breakpoint
 UPDATE "mediadock"."requests" SET metadata = mediadock.readable_metadata(metadata)
@@ -28,7 +28,7 @@ ALTER TABLE "mediadock"."changes" ADD CONSTRAINT "changes_aligned" CHECK (cardin
 --> statement-breakpoint
 ALTER TABLE "mediadock"."generations" ADD CONSTRAINT "generations_lengths" CHECK (char_length(model) <= 255 and char_length(key_name) <= 255) NOT VALID;
 --> statement-breakpoint
-ALTER TABLE "mediadock"."generations" ADD CONSTRAINT "generations_metadata_size" CHECK (pg_column_size(metadata) <= 8388608 and octet_length(metadata::text) <= 8388608) NOT VALID;
+ALTER TABLE "mediadock"."generations" ADD CONSTRAINT "generations_metadata_size" CHECK (pg_column_size(metadata) <= 8388608 and octet_length(metadata::text) <= 1048576) NOT VALID;
 --> statement-breakpoint
 ALTER TABLE "mediadock"."generations" ADD CONSTRAINT "generations_metadata_depth" CHECK (not jsonb_path_exists(metadata, '$.**{200}')) NOT VALID;
 --> statement-breakpoint
@@ -38,7 +38,7 @@ ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_lengths" CHECK (char
 --> statement-breakpoint
 ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_metadata_depth" CHECK (not jsonb_path_exists(metadata, '$.**{200}')) NOT VALID;
 --> statement-breakpoint
-ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_metadata_size" CHECK (pg_column_size(metadata) <= 8388608 and octet_length(metadata::text) <= 8388608) NOT VALID;
+ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_metadata_size" CHECK (pg_column_size(metadata) <= 8388608 and octet_length(metadata::text) <= 1048576) NOT VALID;
 --> statement-breakpoint
 -- As before (0017_feed.sql), but for the lock: any role may take an advisory lock, and so could stop the feed. The row of
 -- feed_bounds is locked by those alone who may write it. A round that finds nothing takes no lock and writes nothing.

@@ -1,11 +1,12 @@
 import type { Counter } from 'prom-client'
+import { isAboutTheData } from './postgres/errors.ts'
 
 export type WriteBehindOptions<Row> = {
   write: (rows: readonly Row[]) => Promise<void>
   rowsPerWrite: number
   /** How many may wait. */
   maxRows: number
-  /** Counts what there was no room for. */
+  /** Counts what there was no room for, and what Postgres refuses. */
   dropped: Counter
   wake: () => void
 }
@@ -21,6 +22,19 @@ export type WriteBehind<Row> = {
 export function createWriteBehind<Row>({ write, rowsPerWrite, maxRows, dropped, wake }: WriteBehindOptions<Row>): WriteBehind<Row> {
   let rows: Row[] = []
 
+  /** A batch that Postgres refuses is halved until the row that is to blame stands alone, and is dropped. */
+  const writeApart = async (batch: readonly Row[]): Promise<void> => {
+    try {
+      await write(batch)
+    } catch (error) {
+      if (!isAboutTheData(error)) throw error
+      if (batch.length === 1) return dropped.inc()
+      const half = Math.ceil(batch.length / 2)
+      await writeApart(batch.slice(0, half))
+      await writeApart(batch.slice(half))
+    }
+  }
+
   return {
     add: (row) => {
       if (rows.length >= maxRows) return dropped.inc()
@@ -31,7 +45,7 @@ export function createWriteBehind<Row>({ write, rowsPerWrite, maxRows, dropped, 
       const batch = rows.slice(0, rowsPerWrite)
       if (batch.length === 0) return { written: 0, more: false }
       const more = rows.length > batch.length
-      await write(batch)
+      await writeApart(batch)
       // A round that was given up as too slow may have come to its end meanwhile.
       if (rows[0] === batch[0]) rows = rows.slice(batch.length)
       return { written: batch.length, more }

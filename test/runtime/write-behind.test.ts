@@ -1,6 +1,7 @@
 import { Counter } from 'prom-client'
 import { expect, it } from 'vitest'
 import { createWriteBehind } from '../../src/runtime/write-behind.ts'
+import { withTestDatabase } from '../support/database.ts'
 
 type Row = { n: number; folded: number }
 
@@ -54,4 +55,16 @@ it('loses nothing when a write that was given up comes to its end after all', as
   writes.forEach(({ end }) => end())
   await Promise.all(both)
   expect(rows.waiting()).toBe(1)
+})
+
+it('drops the row that Postgres refuses, counts it, and writes the others', async () => {
+  const { sql } = await withTestDatabase()
+  await sql`create table public.kept (n int check (n <> 3))`
+  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+  const write = async (batch: readonly number[]) => void (await sql`insert into public.kept select unnest(${[...batch]}::int[])`)
+  const rows = createWriteBehind<number>({ write, rowsPerWrite: 10, maxRows: 10, dropped, wake: () => {} })
+  for (const n of [1, 2, 3, 4, 5]) rows.add(n)
+  expect(await rows.writeSome()).toEqual({ written: 5, more: false })
+  expect((await sql`select n from public.kept order by n`).map(({ n }) => n)).toEqual([1, 2, 4, 5])
+  expect([rows.waiting(), (await dropped.get()).values[0]?.value]).toEqual([0, 1])
 })

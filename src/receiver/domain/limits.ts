@@ -5,8 +5,10 @@ import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
 /** Of `model`, `key_name`, `error_code` and webhook ids. Indexes of names take 2,704 bytes at most. */
 export const maxNameCharacters = 255
 export const maxErrorMessageCharacters = 4000
-/** Lists and readers hold a few rows of this size in memory. */
-const maxMetadataBytes = 8 * 1024 * 1024
+/** As text: the most that a body of our own API has, and far less than services take that are posted it. */
+const maxMetadataBytes = 1024 * 1024
+/** As stored: many small numbers take six times as much as their text. */
+const maxStoredMetadataBytes = 8 * 1024 * 1024
 /** Postgres and V8 write JSON by recursion: some 5,000 levels overflow their stacks. */
 export const maxNesting = 200
 
@@ -24,7 +26,7 @@ export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorM
 
 /** The size as stored is compared first: a number such as 1e100000 takes a few bytes there, and 100,001 as text. */
 export const isMetadataSmall = sql.raw(
-  `pg_column_size(metadata) <= ${maxMetadataBytes} and octet_length(metadata::text) <= ${maxMetadataBytes}`,
+  `pg_column_size(metadata) <= ${maxStoredMetadataBytes} and octet_length(metadata::text) <= ${maxMetadataBytes}`,
 )
 
 /** jsonpath goes down to that level and no further, so it is safe on any depth. */

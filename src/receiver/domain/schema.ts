@@ -18,10 +18,7 @@ import { bytea, instant, mediadock } from './base-schema.ts'
 import { areNames, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
-/**
- * The inbox's memory: one row per unique delivery, written before it is acknowledged and hardly ever
- * touched again. What is still to be done with it stands in `inbox`.
- */
+/** One row per unique delivery, written before it is acknowledged. What is still to be done with it stands in `inbox`. */
 export const deliveries = mediadock.table(
   'deliveries',
   {
@@ -116,10 +113,7 @@ export const requests = mediadock.table(
     status: text('status', { enum: requestStatuses }).notNull().default('IN_QUEUE'),
     model: text('model'),
     keyName: text('key_name'),
-    /**
-     * Who named the key: `tracked` whoever tracked it through us, null a service by its own INSERT,
-     * `landed` nobody: it is the key that signed the webhook, or that knew the result.
-     */
+    /** `tracked`: whoever tracked it through us named the key; null: a service's own INSERT; `landed`: the webhook or the result. */
     keySource: text('key_source', { enum: ['tracked', 'landed'] }),
     sandbox: boolean('sandbox'),
     /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { afterThisTurn } from '../../runtime/after-this-turn.ts'
 import { withDeadline } from '../../runtime/deadline.ts'
+import { isAboutTheRow } from '../../runtime/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding, heldOnce } from './holding.ts'
@@ -220,7 +221,14 @@ export function createLander(deps: LanderDeps): Lander {
           hold({ claimed: one, notification: parsed.notification }, claimedUntil)
         } else {
           parked += 1
-          await parkMisunderstood(deps, one, parsed.reason)
+          // Its own row is to blame where Postgres refuses that: its lease ends, and the others are held meanwhile.
+          await parkMisunderstood(deps, one, parsed.reason).catch((error: unknown) => {
+            if (!isAboutTheRow(error)) throw error
+            logger.error(
+              { err: error, delivery_id: one.deliveryId },
+              'a delivery could not be parked, it is tried again when its lease ends',
+            )
+          })
         }
       }
       return { claimed: claimed.length, parked, more: claimed.length === limit || bytes >= room.bytes }

@@ -7,6 +7,7 @@ import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { isHeldUp, isNeverPolled, isOfLine, mayWait, strangers } from './due.ts'
+import { claimedApart, type SetAside } from './set-aside.ts'
 
 const budget = columnsOf(fetching.callBudgets)
 const requests = columnsOf(schema.requests)
@@ -20,6 +21,7 @@ export type ClaimDeps = {
   stuckAfterSeconds: number
   /** Requests that somebody waits for at this moment: they come first. */
   awaited?: (() => readonly string[]) | undefined
+  setAside?: SetAside | undefined
 }
 
 export type Due = {
@@ -67,9 +69,9 @@ export async function claimScheduled(
   const lines = ['', ...deps.keys().all.map(({ name }) => name)].filter((line) => !resting.has(line))
   if (lines.length === 0) return []
   const awaited = sql`${sql.param([...(deps.awaited?.() ?? [])])}::uuid[]`
-  return claim(
+  return claimApart(
     deps,
-    sql`
+    (isTaken) => sql`
     line as (
       select l.key_name, case when l.key_name = '' then (select max(${budget.recovered_at}) from mediadock.call_budgets)
           else (select ${budget.recovered_at} from mediadock.call_budgets where call_budgets.${budget.key_name} = l.key_name limit 1) end as recovered_at
@@ -78,21 +80,22 @@ export async function claimScheduled(
     scheduled as (
       select line.key_name, of_line.*, t.may_wait from line cross join (values (false), (true)) as t (may_wait) cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at} and ${isTaken}
         order by ${requests.next_poll_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     held_up as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, least(${requests.next_poll_at}, ${at}) as due_at, ${mayWait} as may_wait from mediadock.requests
-        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)}
+        where ${isOfLine} and ${isHeldUp(sql`line.recovered_at`)} and ${isTaken}
         order by ${requests.polled_at} limit ${limit} for update skip locked
       ) as of_line
     ),
     awaited as (
       select line.key_name, of_line.* from line cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at} limit ${limit} for update skip locked
+        where ${requests.request_id} = any(${awaited}) and ${isOfLine} and ${requests.next_poll_at} <= ${at} and ${isTaken}
+        limit ${limit} for update skip locked
       ) as of_line
     ),
     found as (
@@ -120,21 +123,22 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
   const now = deps.clock()
   const at = sql`${now.toISOString()}::timestamptz`
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
-  return claim(
+  return claimApart(
     deps,
-    sql`
+    (isTaken) => sql`
     ${strangers(ours)},
     never_polled as (
       select ${requests.request_id}, ${requests.tracked_at} as due_at from mediadock.requests
       where ${isNeverPolled({ now, stuckAfterSeconds: deps.stuckAfterSeconds })}
         and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+        and ${isTaken}
       order by ${requests.tracked_at} limit ${limit} for update skip locked
     ),
     -- Chosen before they are locked: of each name as many may be due.
     oldest as materialized (
       select of_line.* from stranger as line cross join (values (false), (true)) as t (may_wait) cross join lateral (
         select ${requests.request_id}, ${requests.next_poll_at} as due_at from mediadock.requests
-        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at}
+        where ${isOfLine} and ${mayWait} = t.may_wait and ${requests.next_poll_at} <= ${at} and ${isTaken}
         order by ${requests.next_poll_at} limit ${limit}
       ) as of_line
       where '' <> all(${sql.param([...resting])}::text[]) order by of_line.due_at limit ${limit}
@@ -198,6 +202,25 @@ function claimWhere(
       for update of requests ${waitMs === undefined ? sql`skip locked` : sql``}
     )`,
   )
+}
+
+/** Claims `due`, which gets the condition that leaves out what is set aside; where Postgres refuses one row, all others. */
+function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL): Promise<Due[]> {
+  const at = sql`${deps.clock().toISOString()}::timestamptz`
+  const dueBut = (aside: readonly string[]) =>
+    due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param([...aside])}::uuid[])`)
+  return claimedApart(deps.setAside, {
+    claimBut: (aside) => claim(deps, dueBut(aside)),
+    idsBut: async (aside) => {
+      const rows = deps.db.execute<RowOf<typeof schema.requests, 'request_id'>>(
+        sql`with recursive ${dueBut(aside)} select request_id from due`,
+      )
+      return answered(await rows, 'looking for requests to poll').map(({ request_id }) => request_id)
+    },
+    // Another replica may have claimed it meanwhile.
+    claimOne: (id) =>
+      claimWhere(deps, sql`${requests.request_id} = ${id}::uuid and coalesce(${requests.next_poll_at} <= ${at}, true)`, { limit: 1 }),
+  })
 }
 
 /** Takes the rows of `due` for the length of a lease, in their order. What was held up is so no longer, whatever the clocks say. */

@@ -56,8 +56,14 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     if (due.length === 0) break
     const failures: unknown[] = []
     const polls = await beginPolls(deps, due, { run, onPostponed: (line, { isDoubt }) => (isDoubt ? restingDoubts : resting).add(line) })
+    const caught = (error: unknown) => {
+      if (!isAboutTheRow(error)) return void failures.push(error)
+      // Its own row is to blame, and no other waits for it.
+      run.failed += 1
+      return deps.logger.error({ err: error }, 'what a poll came to could not be written, the request is polled again when its lease ends')
+    }
     // Caught at once: one may fail while another is still waited for.
-    await Promise.all(polls.map((polled) => polled.catch((error: unknown) => void failures.push(error))))
+    await Promise.all(polls.map((polled) => polled.catch(caught)))
     if (failures.length > 0) throw failures[0]
   }
   return run

@@ -1,4 +1,5 @@
 import { errorEnvelopeSchema, submittedSchema, type ErrorEnvelope, type Submitted } from '../../wire/schemas.ts'
+import { isStorable } from '../domain/delivery.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 import { describeFailure, rateOf, readBounded, retryAfterOf, type RateAnswer } from '../fetching/provider-client.ts'
 
@@ -50,6 +51,15 @@ export function createSubmitClient({
   }
 }
 
+/** What Postgres refused to write would be asked for again and again. */
+const unstorable: ErrorEnvelope = {
+  error: {
+    type: 'invalid_request_error',
+    code: 'unreadable_answer',
+    message: 'the provider refused this with a text that cannot be stored',
+  },
+}
+
 function classify(response: Response, body: string | undefined, now: Date): SubmitOutcome {
   const json = parseJson(body)
   if (response.status === 200) {
@@ -66,7 +76,7 @@ function classify(response: Response, body: string | undefined, now: Date): Subm
     return {
       kind: response.status === 401 || response.status === 403 ? 'unauthorized' : 'refused',
       status: response.status,
-      envelope: envelope.data,
+      envelope: isStorable(envelope.data) ? envelope.data : unstorable,
     }
   return { kind: 'unreachable', detail: `answered ${response.status}` }
 }

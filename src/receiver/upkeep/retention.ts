@@ -1,7 +1,7 @@
 import type { Logger } from '../../runtime/logger.ts'
 import { columnsOf } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
+import { answered, isAboutTheRow, one } from '../../runtime/postgres/errors.ts'
 import type { Database } from '../../runtime/postgres/postgres.ts'
 import { expireMedia } from '../archiving/expiry.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
@@ -45,18 +45,36 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   const now = deps.clock()
   const cutoff = keptFrom(now, deps.retentionDays)
   const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0, archived: 0 }
-  const days = await dropDaysBefore(deps.db, cutoff, signal)
-  pruned.partitions = days.dropped
-  if (days.left > 0) deps.logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
-  await inBatches(() => pruneCatchAll(deps.db, cutoff), signal)
-  pruned.deliveries = await inBatches(() => pruneDeliveries(deps.db, cutoff), signal)
-  pruned.quarantined = await inBatches(() => pruneQuarantine(deps.db, cutoff), signal)
-  pruned.changes = await inBatches(() => pruneFeed(deps.db, cutoff), signal)
-  for (const table of notes) pruned.notes += await inBatches(() => pruneNotes(deps.db, table, cutoff), signal)
-  if (deps.archiveRetentionDays !== undefined)
-    pruned.archived = await expireMedia(deps.db, { cutoff: keptFrom(now, deps.archiveRetentionDays), now }, signal)
+  const { db, archiveRetentionDays } = deps
+  const refused: unknown[] = []
+  /** What Postgres refuses to delete, for a foreign key of somebody's perhaps, keeps nothing else from being pruned. */
+  const apart = async (prune: () => Promise<number>): Promise<number> => {
+    try {
+      return await prune()
+    } catch (error) {
+      if (!isAboutTheRow(error)) throw error
+      refused.push(error)
+      return 0
+    }
+  }
+  const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
+  pruned.partitions = await apart(() => dropDays(deps, cutoff, signal))
+  await all(() => pruneCatchAll(db, cutoff))
+  pruned.deliveries = await all(() => pruneDeliveries(db, cutoff))
+  pruned.quarantined = await all(() => pruneQuarantine(db, cutoff))
+  pruned.changes = await all(() => pruneFeed(db, cutoff))
+  for (const table of notes) pruned.notes += await all(() => pruneNotes(db, table, cutoff))
+  if (archiveRetentionDays !== undefined)
+    pruned.archived = await apart(() => expireMedia(db, { cutoff: keptFrom(now, archiveRetentionDays), now }, signal))
   if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
+  if (refused.length > 0) throw refused[0]
   return pruned
+}
+
+async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: AbortSignal): Promise<number> {
+  const days = await dropDaysBefore(db, cutoff, signal)
+  if (days.left > 0) logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
+  return days.dropped
 }
 
 /** From then on it is worth a line. */

@@ -35,8 +35,8 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
   it.each([
     ['metadata nested 13,000 deep', { metadata: nested(13_000) }],
     ['metadata nested 201 deep', { metadata: nested(201) }],
-    ['metadata whose text is longer than 8 MiB', { metadata: JSON.stringify('x'.repeat(8 * 1024 * 1024)) }],
-    ['metadata whose numbers are 13 MB as text', { metadata: longNumbers(100) }],
+    ['metadata whose text is longer than 1 MiB', { metadata: JSON.stringify('x'.repeat(1024 * 1024)) }],
+    ['metadata whose numbers are 1.3 MB as text', { metadata: longNumbers(10) }],
     ['a model of 256 characters', { model: 'x'.repeat(256) }],
     ['a key_name of 12,000 characters', { key_name: random(12_000) }],
   ])('is refused: %s', async (_, row) => {
@@ -186,6 +186,10 @@ it('an upgrade cuts what is too long, and what is still worked on can be written
   await migrate({ url, ...migrations })
   await sql`update mediadock.requests set next_poll_at = now()`
   const rows = await sql`select char_length(model) as model, char_length(key_name) as key, metadata from mediadock.requests`
-  expect(rows.map(({ metadata }) => metadata?.order ?? metadata?.error?.code).toSorted()).toEqual([1, 'unreadable', 'unreadable'])
+  expect(rows.map(({ metadata }) => String(metadata?.order ?? metadata?.error?.code)).toSorted((a, b) => a.localeCompare(b))).toEqual([
+    '1',
+    'unreadable',
+    'unreadable',
+  ])
   expect(rows.map(({ model, key }) => [model, key])).toEqual(Array.from({ length: 3 }, () => [255, 255]))
 })

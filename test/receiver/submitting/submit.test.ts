@@ -385,6 +385,12 @@ describe('submitting', () => {
     expect(await receiver.deps.submitter.find(idempotency_key)).toMatchObject({ state: 'submitted' })
   })
 
+  it('refused with a text that Postgres does not store ends as refused, and is not sent again', async () => {
+    respond = (_one, res) => json(res, 400, { error: { type: 'x', code: 'nul', message: 'a \0 in it' } })
+    const { status, body } = await submit()
+    expect({ status, body }).toMatchObject({ status: 400, body: { error: { code: 'unreadable_answer' } } })
+  })
+
   it('in doubt is said again as it was, whatever the webhook URL is by now', async () => {
     respond = (_one, res) => res.socket?.destroy()
     const { idempotency_key: key } = Object((await submit()).body)

@@ -165,6 +165,19 @@ describe('retention', () => {
     expect(await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`).toHaveLength(0)
   })
 
+  it('forgets all else where somebody has a reference to what is to go, and fails', async () => {
+    await database.sql`insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) values (1, now(), ${randomUUID()}, 2, true)`
+    await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
+      values ('11111111-0000-4000-8000-000000000000', 'referred to', 'live', now(), now() - interval '40 days', '{}', '')`
+    await database.sql`create table public.theirs as select id from mediadock.deliveries where webhook_id = 'referred to'`
+    await database.sql`alter table public.theirs add foreign key (id) references mediadock.deliveries`
+    const failed = pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
+    await expect(failed).rejects.toMatchObject({ cause: { code: '23503' } })
+    expect(await database.sql`select from mediadock.feed_entries where position = 1`).toHaveLength(0)
+    await database.sql`drop table public.theirs`
+    await database.sql`delete from mediadock.deliveries where webhook_id = 'referred to'`
+  })
+
   it('forgets nothing because the clock of a host has run ahead', async () => {
     await deliver(receiver.webhookUrl, failed().body)
     const days = (ahead: number) => ({ ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + ahead * 86_400_000) })

@@ -1,0 +1,60 @@
+import type { Logger } from '../../runtime/logger.ts'
+import { isAboutTheRow } from '../../runtime/postgres/errors.ts'
+
+/** Requests that Postgres refuses to give to a poll: they are left out of claims for a while, so that all others are polled. */
+export type SetAside = {
+  ids: () => readonly string[]
+  add: (requestId: string, error: unknown) => void
+}
+
+/** A trigger or constraint that somebody has corrected is noticed after this. */
+const restMs = 300_000
+const maxIds = 10_000
+
+/** Keeps them in memory: what cannot be written cannot be marked. */
+export function createSetAside({ clock, logger }: { clock: () => Date; logger: Logger }): SetAside {
+  const untilMs = new Map<string, number>()
+  return {
+    ids: () => {
+      const now = clock().getTime()
+      for (const [id, until] of untilMs) if (until <= now || until - now > restMs) untilMs.delete(id)
+      return [...untilMs.keys()]
+    },
+    add: (requestId, error) => {
+      if (untilMs.size < maxIds) untilMs.set(requestId, clock().getTime() + restMs)
+      logger.error({ err: error, request_id: requestId }, 'Postgres refuses to claim a request for polling: it is left out for 5 minutes')
+    },
+  }
+}
+
+/** So many times in a row a claim may meet nothing but refused rows. */
+const maxRefusedClaims = 8
+
+type Claiming<Due> = {
+  claimBut: (aside: readonly string[]) => Promise<Due[]>
+  /** What that would claim. */
+  idsBut: (aside: readonly string[]) => Promise<string[]>
+  claimOne: (id: string) => Promise<Due[]>
+}
+
+/** Claims all but what is set aside. Where Postgres refuses that for one row, claims one by one and sets aside what it refuses alone. */
+export async function claimedApart<Due>(setAside: SetAside | undefined, { claimBut, idsBut, claimOne }: Claiming<Due>): Promise<Due[]> {
+  for (let refused = 0; ; refused += 1) {
+    const aside = setAside?.ids() ?? []
+    try {
+      return await claimBut(aside)
+    } catch (error) {
+      if (!isAboutTheRow(error) || setAside === undefined || refused === maxRefusedClaims) throw error
+    }
+    const claimed: Due[] = []
+    for (const id of await idsBut(aside)) {
+      try {
+        claimed.push(...(await claimOne(id)))
+      } catch (error) {
+        if (!isAboutTheRow(error)) throw error
+        setAside.add(id, error)
+      }
+    }
+    if (claimed.length > 0) return claimed
+  }
+}
