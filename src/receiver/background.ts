@@ -2,7 +2,7 @@ import cron from 'node-cron'
 import { createGuessLimit, type GuessLimit } from '../pages/guess-limit.ts'
 import { cronLogger } from '../runtime/cron-logger.ts'
 import { withDeadline } from '../runtime/deadline.ts'
-import { startLoop, type Loop } from '../runtime/loop.ts'
+import { createStreak, startLoop, type FailingRole, type Loop } from '../runtime/loop.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
 import { comparedMs, type SharedClock } from '../runtime/postgres/shared-clock.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
@@ -21,6 +21,7 @@ import type { Awaited } from './reconciling/awaited.ts'
 import { createFollowUps } from './reconciling/follow-ups.ts'
 import * as reconciler from './reconciling/reconciler.ts'
 import { runReported } from './reconciling/reported-run.ts'
+import { createSetAside } from './reconciling/set-aside.ts'
 import { silentAfterSeconds } from './reconciling/silence.ts'
 import type { ReceiverSettings } from './settings.ts'
 import type { Submitter } from './submitting/submit.ts'
@@ -60,6 +61,8 @@ export type Background = {
   guesses: GuessLimit
   /** When the next run begins on this replica. */
   nextRunAt: () => Date | undefined
+  /** The roles of this process whose last rounds have failed. */
+  failingRoles: () => FailingRole[]
   /** Whether its roles have begun: Postgres was reached, with the schema up to date. */
   isPrepared: () => boolean
   /** After the signal: lets every round end, and writes what the logs still hold. It ends soon after so long, whatever Postgres does. */
@@ -113,7 +116,8 @@ export function startBackground(deps: BackgroundDeps): Background {
   const guesses = createGuessLimit(clock)
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const common = { after, logger, signal }
-  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids }
+  const setAside = createSetAside({ clock, logger })
+  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids, setAside }
   const followUps = createFollowUps(reconcilerDeps)
 
   const subscribing = startSubscribing({ settings, landing, pressure, onPosted: deps.onPosted, after, signal })
@@ -168,9 +172,13 @@ export function startBackground(deps: BackgroundDeps): Background {
     clock: startLoop({ name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs, ...common }),
     archive: archiving.loop,
     subscriptions: subscribing.loop,
-    ...startOnCallRoles({ settings, landing, guesses, fetch: deps.fetch, after, signal }),
+    ...startOnCallRoles({ settings, landing, guesses, fetch: deps.fetch, failingRoles: () => failingRoles(), after, signal }),
     minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
   }
+
+  const retention = createStreak('retention')
+  const failingRoles = () => [...Object.values(loops), retention].flatMap(({ failing }) => failing() ?? [])
+  metrics.watchRoles(failingRoles)
 
   const reconcile = (trigger: 'cron' | 'manual') => runReported({ ...reconcilerDeps, runs: metrics.reconcileRuns }, trigger, signal)
   let isPrepared = false
@@ -187,24 +195,24 @@ export function startBackground(deps: BackgroundDeps): Background {
     }))
   let running: Promise<void> = Promise.resolve()
   const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true, logger: cronLogger(logger) })
-  const tasks = [ticks]
   const prune = async () => {
     if (!isPrepared) return
     const { retentionDays, mediaArchive, mediaArchiveRetentionDays } = settings
-    const archiveRetentionDays = mediaArchive && mediaArchiveRetentionDays
-    await pruneByBothClocks({ db, retentionDays, archiveRetentionDays, clock, logger }, signal).catch((error: unknown) =>
-      logger.error({ err: error }, 'pruning failed, the next run tries again'),
-    )
+    const kept = { retentionDays, archiveRetentionDays: mediaArchive && mediaArchiveRetentionDays }
+    await pruneByBothClocks({ db, ...kept, clock, logger }, signal).then(retention.succeeded, (error: unknown) => {
+      retention.failed(error)
+      logger.error({ err: error }, 'pruning failed, the next run tries again')
+    })
   }
   let pruning: Promise<void> = Promise.resolve()
-  tasks.push(cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true, logger: cronLogger(logger) }))
+  const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true, logger: cronLogger(logger) })
   const begin = async () => {
     await after
     isPrepared = true
     await noteStart(db, clock())
   }
   begin().catch((error: unknown) => logger.error({ err: error }, 'this start will not be marked on the charts'))
-  signal.addEventListener('abort', () => tasks.forEach((task) => void task.stop()), { once: true })
+  signal.addEventListener('abort', () => [ticks, prunes].forEach((task) => void task.stop()), { once: true })
 
   const drain = async () => {
     await Promise.all([...Object.values(loops).map(({ done }) => done), running, pruning, manual?.catch(() => {})])
@@ -228,6 +236,7 @@ export function startBackground(deps: BackgroundDeps): Background {
     reconcileOne: (requestId) => reconciler.reconcileOne(reconcilerDeps, requestId),
     silentAfterSeconds: silentAfterSeconds(settings.reconcileCron),
     guesses,
+    failingRoles,
     nextRunAt: () => ticks.getNextRun() ?? undefined,
     isPrepared: () => isPrepared,
     // A Postgres that says nothing would hold it for as long as it does: what is held is another's when its lease ends.

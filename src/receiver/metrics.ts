@@ -1,8 +1,10 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import { withDeadline } from '../runtime/deadline.ts'
 import type { Logger } from '../runtime/logger.ts'
+import type { FailingRole } from '../runtime/loop.ts'
 import { type Database } from '../runtime/postgres/postgres.ts'
 import { countWaitingCopies } from './archiving/copies.ts'
+import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/depth.ts'
 import { countOverdue } from './reconciling/due.ts'
@@ -66,6 +68,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS',
     ({ overdue }) => overdue,
   )
+  gauge(
+    'mediadock_feed_unsequenced_seconds',
+    'How long the oldest change has waited for its position in the feed; 0 while none waits',
+    ({ unsequenced }) => unsequenced,
+  )
   gauge('mediadock_deliveries_parked', 'Deliveries that are kept and were not understood or not landed', ({ parked }) => parked)
   gauge(
     'mediadock_archive_waiting',
@@ -98,6 +105,18 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   })
 
   const metrics = {
+    /** Its series begin with the first failure of their role. */
+    watchRoles: (failingRoles: () => readonly FailingRole[]) =>
+      void new Gauge({
+        name: 'mediadock_role_failures',
+        help: 'How often in a row the rounds of a background role of this process have failed',
+        labelNames: ['role'],
+        registers,
+        collect() {
+          this.reset()
+          for (const { role, failures } of failingRoles()) this.set({ role }, failures)
+        },
+      }),
     arrivals: counter('mediadock_arrivals_total', 'HTTP arrivals by outcome', ['outcome', 'reason']),
     ackSeconds: new Histogram({
       name: 'mediadock_ack_seconds',
@@ -157,6 +176,7 @@ async function readPostgres({ db, clock, fetchRatePerMinute, stuckAfterSeconds }
   const now = clock()
   return {
     ...(await depth(db, now)),
+    unsequenced: await unsequencedSeconds(db, now),
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),
     parked: await countParked(db),
     lastRunAt: await lastRunEndedAt(db),

@@ -3,7 +3,12 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from './deadline.ts'
 import type { Logger } from './logger.ts'
 
+/** What a role has failed at since its last round that went well. */
+export type FailingRole = { role: string; failures: number; seconds: number; error: unknown }
+
 export type Loop = {
+  /** How often in a row its last rounds have failed; undefined where the last one went well. */
+  failing: () => FailingRole | undefined
   /** Runs the next round now instead of at the end of the pause. */
   wake: () => void
   /** Settles when the signal has aborted and the round in progress has ended. */
@@ -63,19 +68,20 @@ export function startLoop({ name, runOnce, idleMs, gather, roundDeadlineMs = 30_
     if (burst < 0) await delay(-burst * gather.ms, undefined, { signal }).catch(() => {})
   }
 
+  const streak = createStreak(name)
+
   const run = async () => {
     if (after) await Promise.race([after, aborted(signal)])
-    let failures = 0
     while (!signal.aborted) {
       woken = false
       try {
         const { more } = await withDeadline(runOnce(), roundDeadlineMs, `a round of ${name}`)
-        failures = 0
+        streak.succeeded()
         if (more) continue
         await gathered()
         await sleep(jittered(idleMs))
       } catch (error) {
-        failures += 1
+        const failures = streak.failed(error)
         const pauseMs = jittered(Math.min(250 * 2 ** failures, failurePauseMaxMs))
         logger.error({ err: error, loop: name, failures, retry_in_ms: pauseMs }, 'background round failed, will retry')
         woken = false
@@ -83,7 +89,23 @@ export function startLoop({ name, runOnce, idleMs, gather, roundDeadlineMs = 30_
       }
     }
   }
-  return { wake, done: run() }
+  return { wake, failing: streak.failing, done: run() }
+}
+
+/** Counts how often a role has failed in a row. */
+export function createStreak(role: string) {
+  let failing: { failures: number; sinceMs: number; error: unknown } | undefined
+  return {
+    failed: (error: unknown): number => {
+      failing = { failures: (failing?.failures ?? 0) + 1, sinceMs: failing?.sinceMs ?? performance.now(), error }
+      return failing.failures
+    },
+    succeeded: () => {
+      failing = undefined
+    },
+    failing: (): FailingRole | undefined =>
+      failing && { role, failures: failing.failures, seconds: (performance.now() - failing.sinceMs) / 1000, error: failing.error },
+  }
 }
 
 function aborted(signal: AbortSignal): Promise<unknown> {

@@ -35,6 +35,21 @@ describe('a loop', () => {
     await eventually(() => rounds === 100, 1000)
   })
 
+  it('counts how often in a row it has failed, until a round goes well', async () => {
+    let fails = true
+    let rounds = 0
+    const { failing } = start(async () => {
+      rounds += 1
+      if (fails) throw new Error(`round ${rounds}`)
+      return { more: false }
+    }, 20)
+    expect(failing()).toBeUndefined()
+    await eventually(() => failing()?.failures === 3, 10_000)
+    expect(failing()).toMatchObject({ role: 'test', seconds: expect.any(Number), error: { message: 'round 3' } })
+    fails = false
+    await eventually(() => failing() === undefined, 10_000)
+  })
+
   it('runs again by itself after the pause', async () => {
     let rounds = 0
     start(async () => ({ more: ++rounds < 0 }), 20)

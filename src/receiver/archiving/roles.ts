@@ -22,7 +22,8 @@ const pollMs = 1000
 export function startArchiving({ settings, landing, pressure, onCopied, after, signal }: ArchivingDeps): Archiving {
   const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
   const { db, clock, logger, mediaHosts } = landing
-  if (mediaArchive === undefined) return { loop: { wake: () => {}, done: Promise.resolve() }, settled: async () => {} }
+  if (mediaArchive === undefined)
+    return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, settled: async () => {} }
   const archiver = createArchiver({
     db,
     clock,

@@ -1,4 +1,5 @@
 import type { Limited } from '../../pages/guess-limit.ts'
+import type { FailingRole } from '../../runtime/loop.ts'
 import type { ArchiveState } from '../queries/archive.ts'
 import type { Cause } from '../queries/causes.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
@@ -12,6 +13,7 @@ import { archiveProblems } from './archive-problems.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
 import { severities, type Problem } from './problem.ts'
+import { feedProblem, roleProblem } from './role-problems.ts'
 import { subscriptionProblems } from './subscription-problems.ts'
 import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
@@ -31,6 +33,9 @@ export type Numbers = {
   inbox: { pending: number; oldestSeconds: number; trouble?: string | undefined }
   /** What was parked in the last hour. */
   parked: readonly Cause[]
+  /** How long the oldest change has waited for its position in the feed; 0 while none waits. */
+  unsequencedSeconds: number
+  failingRoles: readonly FailingRole[]
   overdue: number
   reconciler: Pick<ReconcilerState, 'silent' | 'silent_after_seconds' | 'last_run' | 'backlog'>
   keys: readonly KeyState[]
@@ -56,10 +61,12 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...numbers.recent.failing.flatMap((failing) => failingProblem(failing, numbers)),
     ...slowness(numbers),
     ...inboxProblem(numbers),
+    ...feedProblem(numbers.unsequencedSeconds),
     ...giveUpProblems(numbers),
     ...reconcilerProblem(numbers),
     ...providerProblem(numbers),
     ...numbers.keys.flatMap((key) => keyProblems(key, numbers.now)),
+    ...numbers.failingRoles.flatMap(roleProblem),
     ...overdueProblem(numbers),
     ...contradictionProblems(numbers),
     ...archiveProblems(numbers.archive, numbers.now),

@@ -1,6 +1,8 @@
 import { z } from 'zod'
 import type { Limited } from '../../pages/guess-limit.ts'
+import type { FailingRole } from '../../runtime/loop.ts'
 import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import { unsequencedSeconds } from '../feeding/unsequenced.ts'
 import { depth } from '../landing/depth.ts'
 import { readArchiveState } from '../queries/archive.ts'
 import { parkedCauses } from '../queries/causes.ts'
@@ -32,6 +34,8 @@ export type ProblemsOptions = ReconcilerOptions &
     archives?: boolean | undefined
     /** The addresses whose wrong tokens this process answers 429. */
     limited?: readonly Limited[]
+    /** Of this process; those of others stand among the issues. */
+    failingRoles?: readonly FailingRole[]
   }
 
 /** What is wrong now, the worst first. */
@@ -55,6 +59,8 @@ export async function readNumbers(tx: Executor, options: ProblemsOptions): Promi
     recent: { minutes: recent.minutes, arrivals: recent.arrivals, ackP95Ms: recent.ack_p95_ms, failing },
     inbox: await depth(tx, now),
     parked: await parkedCauses(tx, new Date(now.getTime() - 3_600_000)),
+    unsequencedSeconds: await unsequencedSeconds(tx, now),
+    failingRoles: options.failingRoles ?? [],
     overdue: await countOverdue(tx, { now, stuckAfterSeconds }),
     reconciler: await reconcilerState(tx, options),
     keys: await keyStates(tx, options),

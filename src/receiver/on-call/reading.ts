@@ -1,10 +1,11 @@
 import type { GuessLimit } from '../../pages/guess-limit.ts'
+import type { FailingRole } from '../../runtime/loop.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { ReceiverSettings } from '../settings.ts'
 
 type Known = {
   settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive'>
-  background: { silentAfterSeconds: number | undefined; guesses: GuessLimit }
+  background: { silentAfterSeconds: number | undefined; guesses: GuessLimit; failingRoles: () => readonly FailingRole[] }
   keys: () => Keys
   clock: () => Date
   startedAt: Date
@@ -18,6 +19,7 @@ export function readingOptions({ settings, background, keys, clock, startedAt }:
     stuckAfterSeconds,
     fetchRatePerMinute,
     silentAfterSeconds: background.silentAfterSeconds,
+    failingRoles: background.failingRoles(),
     startedAt,
     keys: keys(),
     limited: background.guesses.limited(),

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { GuessLimit } from '../../pages/guess-limit.ts'
-import { startLoop, type Loop } from '../../runtime/loop.ts'
+import { startLoop, type FailingRole, type Loop } from '../../runtime/loop.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
@@ -17,6 +17,8 @@ export type OnCallRolesDeps = {
   guesses: GuessLimit
   /** How what is wrong is told outside. */
   fetch: typeof globalThis.fetch
+  /** The roles of this process whose last rounds have failed. */
+  failingRoles: () => FailingRole[]
   after: Promise<void>
   signal: AbortSignal
 }
@@ -29,14 +31,15 @@ const firstIssuesMs = 3000
 const replayDeadlineMs = 60_000
 
 /** The roles that work for the on-call: replays that the console began, what is wrong as issues, and telling of them. */
-export function startOnCallRoles({ settings, landing, guesses, fetch, after, signal }: OnCallRolesDeps): Record<OnCallRole, Loop> {
+export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
+  const { settings, landing, guesses, fetch, failingRoles, after, signal } = deps
   const { db, clock, logger, keys } = landing
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
   const alerting = { db, clock, logger, fetch, url: settings.alertWebhookUrl, from, signal }
   const known = {
     settings,
-    background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses },
+    background: { silentAfterSeconds: silentAfterSeconds(settings.reconcileCron), guesses, failingRoles },
     keys,
     clock,
     startedAt: clock(),

@@ -7,6 +7,8 @@ import { readProblems, type ProblemsOptions } from './read-problems.ts'
 
 /** Shorter than this is a restart, or a failover. */
 const awayAfterMs = 30_000
+/** A role's round ends within 30 s, and the next one begins 12.5 s later at most. */
+const settledAfterMs = 45_000
 
 export type WatchDeps = AlertDeps & {
   /** What the readers go by, now. */
@@ -24,9 +26,15 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
   const tells = url !== undefined
   let awaySince: Date | undefined
   let isTold = false
+  let failedAt: Date | undefined
+  /** Roles that failed with Postgres have had no other round yet. */
+  const readAgain = (now: Date): ProblemsOptions => {
+    const isBack = failedAt === undefined || now.getTime() - failedAt.getTime() > settledAfterMs
+    return { ...read(), ...(!isBack && { failingRoles: [] }) }
+  }
   return async () => {
     try {
-      const problems = await readProblems(db, read())
+      const problems = await readProblems(db, readAgain(clock()))
       const now = clock()
       if (awaySince !== undefined && now.getTime() - awaySince.getTime() >= awayAfterMs)
         await noteOutage(db, { since: awaySince, now, tells: tells && isTold })
@@ -38,6 +46,7 @@ export function createWatch(deps: WatchDeps): () => Promise<{ more: boolean }> {
       return { more: false }
     } catch (error) {
       // A server that is frozen answers nothing, too.
+      failedAt = clock()
       if (isOutage(error) || error instanceof QueryTimeoutError) {
         awaySince ??= clock()
         if (!isTold && clock().getTime() - awaySince.getTime() >= awayAfterMs) {

@@ -10,6 +10,8 @@ const calm: Numbers = {
   recent: { minutes: 5, arrivals: 100, failing: [], ackP95Ms: 12 },
   inbox: { pending: 0, oldestSeconds: 0 },
   parked: [],
+  unsequencedSeconds: 0,
+  failingRoles: [],
   overdue: 0,
   reconciler: {
     silent: false,
@@ -103,6 +105,27 @@ const cases: Case[] = [
       count: 2,
       affected: ['203.0.113.9', '203.0.113.10'],
       text: 'Too many wrong tokens came from 203.0.113.9 and 1 other address: wrong ones are answered 429 until 03:00:40, right ones are accepted. Look for a caller with an old token.',
+    },
+  ],
+  [
+    'a change that has waited for its position for longer than a minute',
+    { unsequencedSeconds: 61 },
+    {
+      severity: 'critical',
+      cause: 'feed_stalled',
+      href: '/subscriptions',
+      text: 'The feed stands still: the oldest change has waited 61 s for its position. Readers and subscriptions get nothing new until then.',
+    },
+  ],
+  [
+    'a role that fails for the third time in a row',
+    { failingRoles: [{ role: 'archive', failures: 3, seconds: 4, error: new Error('the disk is full') }] },
+    {
+      severity: 'warning',
+      cause: 'role_failing:archive',
+      href: '/',
+      affected: ['archive'],
+      text: 'The background role archive of a receiver has failed 3 times in a row, for 4 s: the disk is full. It is retried; the log of that receiver has each failure.',
     },
   ],
   [
@@ -493,6 +516,12 @@ describe('what is wrong, in words', () => {
     ],
     ['a webhook that will still be sent for a long while', { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] }],
     ['an archive that copies', { archive: { ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' } }],
+    ['a change that has just come', { unsequencedSeconds: 60 }],
+    ['a role that failed twice', { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] }],
+    [
+      'a role that lost its connection to Postgres',
+      { failingRoles: [{ role: 'archive', failures: 9, seconds: 60, error: Object.assign(new Error('x'), { code: 'ECONNREFUSED' }) }] },
+    ],
     ['a retired key that has no calls', { keys: [{ ...key, retired: true, quota_left: 0 }] }],
   ])('nothing for %s', (_what, numbers) => {
     expect(problemsOf({ ...calm, ...numbers })).toEqual([])

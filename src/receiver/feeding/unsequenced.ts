@@ -1,0 +1,16 @@
+import { columnsOf } from '../../runtime/postgres/columns.ts'
+import { sql } from '../../runtime/postgres/drizzle.ts'
+import { answered } from '../../runtime/postgres/errors.ts'
+import type { Executor } from '../../runtime/postgres/postgres.ts'
+import type { RowOf } from '../../runtime/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+
+const changes = columnsOf(feeding.changes)
+
+/** How long the oldest change has waited for its position in the feed; 0 while none waits. The first of the index is the oldest, or nearly. */
+export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
+  const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`
+    select ${changes.changed_at} from mediadock.changes order by ${changes.xid}, ${changes.id} limit 1`)
+  const [oldest] = answered(rows, 'looking for the oldest change without a position')
+  return oldest === undefined ? 0 : Math.max(0, (now.getTime() - new Date(oldest.changed_at).getTime()) / 1000)
+}
