@@ -27,7 +27,7 @@ const service = `import { readResults, type ReadableChange } from 'mediadock/cli
 
 const [url = '', ...wanted] = process.argv.slice(2)
 for await (const change of readResults({ from: { url }, signal: AbortSignal.timeout(60_000) })) {
-  if ('error' in change) throw new Error(change.error.message)
+  if (!('status' in change) || change.status === 'REFUSED') throw new Error(String(change.error?.message))
   const { request_id, status, result, media }: ReadableChange = change
   // @ts-expect-error: the types are known, and there is no such member
   if (change.nothing !== undefined) throw new Error('there is')
