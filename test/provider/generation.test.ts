@@ -47,6 +47,11 @@ describe('a live generation', () => {
 
     const status = await provider.call('GET', `/v1/requests/${id}/status?logs=1`, { key: key.api_key })
     expect(status.body).toMatchObject({ status: 'COMPLETED', queue_position: null, progress: 100 })
+    expect(status.body.logs).not.toEqual([])
+    for (const query of ['', '?logs=0', '?logs=yes', '?logs=1&logs=1']) {
+      const unasked = await provider.call('GET', `/v1/requests/${id}/status${query}`, { key: key.api_key })
+      expect(unasked.body, query).toMatchObject({ status: 'COMPLETED', logs: [] })
+    }
     const account = await provider.call('GET', '/v1/account', { key: key.api_key })
     expect(account.body).toEqual({ account_id: 'studio', balance: { credits: 96 }, usage_30d: { requests: 1, credits_spent: 4 } })
 

@@ -10,7 +10,7 @@ export const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'au
 export const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
 
 export const logsQuerySchema = z.object({
-  logs: z.enum(['1', 'true']).optional().meta({ description: 'Asks for the execution logs; without it `logs` is an empty array.' }),
+  logs: z.string().optional().meta({ description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.', example: '1' }),
 })
 
 export const modelPathSchema = z.object({ model: z.string().meta({ description: 'Exact slug from the catalog.' }) })

@@ -89,12 +89,13 @@ type Walked = { n: null; environment: Environment; turns: number[]; seqs: number
 async function read(db: Database, questions: readonly StatusQuestion[], walked: readonly Environment[]) {
   const readAtMs = performance.now()
   const column = (pick: (question: StatusQuestion) => string) => sql.param(questions.map(pick))
+  // The driver sends every text in a boolean[] as false, so `with_logs` is compared as text.
   const found: SQL = sql`
-    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')}, case when a.with_logs then ${r.logs} else '{}' end as logs,
+    select a.n::int, ${list(r, 'id', 'environment', 'status', 'progress')}, case when a.with_logs = 'true' then ${r.logs} else '{}' end as logs,
       ${r.turn}, ${r.seq}, null::json as turns, null::json as seqs
     from unnest(
       ${column(({ requestId }) => requestId)}::uuid[], ${column(({ accountId }) => accountId)}::text[],
-      ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::boolean[]
+      ${column(({ environment }) => environment)}::text[], ${column(({ withLogs }) => String(withLogs))}::text[]
     ) with ordinality as a (id, account_id, environment, with_logs, n)
     join provider.requests r on ${r.id} = a.id and ${r.account_id} = a.account_id and ${r.environment} = a.environment`
   // One walk for both lists: an aggregate takes its rows in the order in which they come.
