@@ -93,7 +93,7 @@ export const errorEnvelopeSchema = z.object({
 })
 export type ErrorEnvelope = z.infer<typeof errorEnvelopeSchema>
 
-export const submitBodySchema = z.object({
+export const submitBodySchema = z.strictObject({
   input: z.record(z.string(), z.unknown()),
   webhook_url: z.string().optional(),
 })

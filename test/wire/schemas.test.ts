@@ -140,6 +140,7 @@ const examples: Record<string, Examples> = {
       'an input that is no object': { input: 'x' },
       'a list': { input: [] },
       'a webhook_url that is no string': { input: {}, webhook_url: 1 },
+      'a member of another name': { input: {}, webhookUrl: 'https://example.com/hook' },
     },
   },
   errorEnvelopeSchema: {

@@ -7,22 +7,31 @@ import { weighJson } from './json-weight.ts'
 const readJsonBody = createJsonReader(weighJson)
 
 /**
- * The JSON body of a request, as `schema` says. What is not JSON or has the
- * wrong outline is 400 invalid_body, over 1 MiB 413 (CONTRACT, body not JSON).
+ * Reads the JSON body of a submit or an estimate, as `schema` has it. A body of
+ * another outline is 400 invalid_body (CONTRACT, body not JSON).
  */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
   const body = await readJsonBody(req, res)
-  checkOutline(body)
   const parsed = schema.safeParse(body)
-  if (parsed.success) return parsed.data
-  const [issue] = parsed.error.issues
-  const member = issue?.path.join('.') ?? ''
-  if (member === 'webhook_url') throw new HttpError(400, 'webhook_url_invalid', 'webhook_url must be a string')
-  throw invalidBody(member === '' ? 'the body must be a JSON object' : `${member}: ${issue?.message ?? 'is invalid'}`)
+  if (!parsed.success) throw refusal(parsed.error.issues[0])
+  refuseProto(body)
+  return parsed.data
 }
 
-/** `__proto__` is refused here, since zod would drop it silently. How deep and how many it can be, weighJson has bounded. */
-function checkOutline(body: unknown): void {
+const shownMemberLength = 80
+
+/** In our own words: those of the validator name its types, not JSON's. */
+function refusal(issue: z.core.$ZodIssue | undefined): HttpError {
+  const [member] = issue?.path ?? []
+  if (member === 'webhook_url') return new HttpError(400, 'webhook_url_invalid', 'webhook_url must be a string')
+  if (member === 'input') return invalidBody('input is required, and must be a JSON object')
+  if (issue?.code !== 'unrecognized_keys') return invalidBody('the body must be a JSON object')
+  const unknown = issue.keys[0]?.slice(0, shownMemberLength).toWellFormed()
+  return invalidBody(`${unknown} is not a member of this body: it takes input and webhook_url`)
+}
+
+/** Refuses `__proto__` inside the input, which zod would drop silently. weighJson has bounded the depth and the number of members. */
+function refuseProto(body: unknown): void {
   let level: unknown[] = [body]
   while (level.length > 0) {
     const next: unknown[] = []

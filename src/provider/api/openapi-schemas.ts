@@ -3,7 +3,9 @@ import { catalogEntrySchema, submitBodySchema } from '../../wire/schemas.ts'
 
 /** What the API takes in and gives out that the receiver has no need to know. */
 
-export const estimateBodySchema = submitBodySchema.pick({ input: true })
+export const estimateBodySchema = submitBodySchema.extend({
+  webhook_url: z.unknown().optional().meta({ description: 'Ignored: the body of a submit can be estimated as it is.' }),
+})
 export const estimateSchema = z.object({ credits: z.number().nonnegative() })
 
 export const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'audio']).optional() })

@@ -100,7 +100,7 @@ const errors = {
   409: 'idempotency_key_reuse, landing_refused, name_taken, too_many_subscriptions',
   410: 'position_expired: changes after that position are no longer kept; read the results anew and go on without `after`',
   413: 'payload_too_large: the body has more than 1 MiB',
-  415: 'unsupported_encoding',
+  415: 'unsupported_media_type: the body is not application/json in UTF-8',
   422: 'not_storable or unknown_key',
   503: 'query_timeout: narrow the query; too_many_waiting, request_locked or unavailable: try again after Retry-After seconds',
 } as const
@@ -113,7 +113,7 @@ const errorExamples: Record<keyof typeof errors, [code: string, message: string]
   409: ['idempotency_key_reuse', 'this idempotency_key was used for another generation'],
   410: ['position_expired', 'changes after position 1769826000000000 are no longer kept: the feed goes back to 1772418000000000'],
   413: ['payload_too_large', 'the body must have at most 1048576 bytes'],
-  415: ['unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br'],
+  415: ['unsupported_media_type', 'the body must be application/json in UTF-8, plain or compressed with gzip, deflate or br'],
   422: ['unknown_key', 'there is no usable key of that key_name'],
   503: ['unavailable', 'Postgres cannot be reached'],
 }

@@ -36,13 +36,13 @@ export function sendError(res: Response, error: HttpError): void {
 }
 
 export const notFound: RequestHandler = (req) => {
-  throw new HttpError(404, 'not_found', `there is nothing at ${req.method} ${req.path}`)
+  throw new HttpError(404, 'not_found', `there is nothing at ${req.method} ${req.originalUrl.split('?', 1)[0]}`)
 }
 
 /** For the paths of a router: any other method than these gets 405 with `Allow`. */
 export function methodNotAllowed(...allowed: string[]): RequestHandler {
   return (req) => {
-    const message = `${req.method} is not possible here, use ${allowed.join(' or ')}`
+    const message = `${req.method} is not possible here, use ${allowed.join(', ')}`
     throw new HttpError(405, 'method_not_allowed', message, { headers: { allow: allowed.join(', ') } })
   }
 }

@@ -125,6 +125,11 @@ describe('the envelope', () => {
     if (status === 405) expect(answer.headers.get('allow')).toMatch(/GET|POST/)
   })
 
+  it.each(['/v1', '/v1/nothing', '/v1/models/', '/v1/models/%ff', '/media/nothing'])('names the whole path of %s', async (path) => {
+    const { body } = await provider.call('GET', `${path}?type=image`, { key: key.api_key })
+    expect(body.error.message).toBe(`there is nothing at GET ${path}`)
+  })
+
   it('asks for a key before it tells which paths there are', async () => {
     for (const path of ['/v1/nothing', '/v1/models/%ff']) expect((await provider.call('GET', path)).status).toBe(401)
     expect((await provider.call('DELETE', '/v1/models')).status).toBe(401)
