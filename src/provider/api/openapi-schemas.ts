@@ -12,7 +12,10 @@ export const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'au
 export const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
 
 export const logsQuerySchema = z.object({
-  logs: z.string().optional().meta({ description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.', example: '1' }),
+  logs: z
+    .string()
+    .optional()
+    .meta({ description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.', example: '1' }),
 })
 
 export const modelPathSchema = z.object({ model: z.string().meta({ description: 'Exact slug from the catalog.' }) })

@@ -1,10 +1,9 @@
 import type { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
-import { errorBody, HttpError } from '../../runtime/http/http.ts'
+import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../pages/error-answers.ts'
 import { version } from '../../runtime/release.ts'
 import {
   accountSchema,
-  errorEnvelopeSchema,
   modelSchema,
   notificationSchema,
   resultSchema,
@@ -17,49 +16,77 @@ import * as schemas from './openapi-schemas.ts'
 
 /** Every code of the spec's Errors, with CONTRACT's where the spec is silent. */
 const errors = {
-  400: 'invalid_body, invalid_query, webhook_url_invalid or idempotency_key_invalid',
-  401: 'invalid_api_key: the key is missing, wrong or revoked',
-  402: 'insufficient_credits: the balance is too low',
-  403: 'insufficient_scope: the key lacks the scope generate',
-  404: 'not_found, or model_not_found at submit',
-  409: 'idempotency_key_reuse, request_in_progress or not_cancelable',
-  413: 'payload_too_large: the body has more than 1 MiB',
-  415: 'unsupported_encoding: the body is compressed or encoded in a way that is not supported',
-  422: 'model_input_invalid: the input does not fit the input_schema of the model, or a link in it may never be fetched',
-  429: 'rate_limit_exceeded: wait for Retry-After seconds',
-  503: 'unavailable: try again after Retry-After seconds',
-} as const
+  ...anyCallErrors,
+  ...jsonBodyErrors,
+  invalid_body: { status: 400, when: 'the body has another shape', message: 'input is required, and must be a JSON object' },
+  webhook_url_invalid: { status: 400, when: 'webhook_url cannot be called', message: 'webhook_url must be an https URL' },
+  idempotency_key_invalid: { status: 400, when: 'the Idempotency-Key is malformed', message: 'the Idempotency-Key must be a UUID v4' },
+  invalid_query: { status: 400, when: 'a parameter has an unknown value', message: 'type must be image, video or audio' },
+  invalid_api_key: { status: 401, when: 'the key is missing, wrong or revoked', message: 'the API key is missing, wrong or revoked' },
+  insufficient_credits: {
+    status: 402,
+    when: 'the balance is too low',
+    message: 'the balance is too low for 8 credits',
+    type: 'billing_error',
+  },
+  insufficient_scope: {
+    status: 403,
+    when: 'the key lacks the scope generate',
+    message: 'this API key does not have the scope generate',
+  },
+  not_found: { status: 404, when: 'unknown for this key', message: 'there is no model aurora for this key' },
+  model_not_found: {
+    status: 404,
+    when: 'the model is not active in this environment',
+    message: 'the model aurora is not active in this environment',
+  },
+  idempotency_key_reuse: {
+    status: 409,
+    when: 'the Idempotency-Key came with other parameters before',
+    message: 'this Idempotency-Key was used with other parameters',
+  },
+  request_in_progress: {
+    status: 409,
+    when: 'the first request with this Idempotency-Key is still being processed',
+    message: 'the first request with this Idempotency-Key is still being processed',
+  },
+  not_cancelable: {
+    status: 409,
+    when: 'the request is not IN_QUEUE',
+    message: 'only a request that is IN_QUEUE can be canceled',
+  },
+  model_input_invalid: { status: 422, when: 'the input does not fit the input_schema of the model', message: 'input.prompt is required' },
+  rate_limit_exceeded: {
+    status: 429,
+    when: 'wait for Retry-After seconds',
+    message: 'more than 120 requests in a minute, try again in 12 s',
+  },
+  unavailable: { status: 503, when: 'try again after Retry-After seconds', message: 'the service cannot be reached at this moment' },
+} as const satisfies Record<string, ErrorAnswer>
 
-type Status = keyof typeof errors
+type Code = keyof typeof errors
 
-/** One of each, as it is answered. */
-const errorExamples: Record<Status, HttpError> = {
-  400: new HttpError(400, 'webhook_url_invalid', 'webhook_url must be an https URL'),
-  401: new HttpError(401, 'invalid_api_key', 'the API key is missing, wrong or revoked'),
-  402: new HttpError(402, 'insufficient_credits', 'the balance is too low for 8 credits', { type: 'billing_error' }),
-  403: new HttpError(403, 'insufficient_scope', 'this API key does not have the scope generate'),
-  404: new HttpError(404, 'model_not_found', 'the model aurora is not active in this environment'),
-  409: new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters'),
-  413: new HttpError(413, 'payload_too_large', 'the body must have at most 1048576 bytes'),
-  415: new HttpError(415, 'unsupported_encoding', 'the body must be UTF-8, plain or compressed with gzip, deflate or br'),
-  422: new HttpError(422, 'model_input_invalid', 'input.prompt is required'),
-  429: new HttpError(429, 'rate_limit_exceeded', 'more than 120 requests in a minute, try again in 12 s'),
-  503: new HttpError(503, 'unavailable', 'the service cannot be reached at this moment'),
-}
+const always = [
+  'invalid_api_key',
+  'request_timeout',
+  'rate_limit_exceeded',
+  'headers_too_large',
+  'internal_error',
+  'unavailable',
+] as const satisfies Code[]
+const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type', 'model_input_invalid'] as const satisfies Code[]
+/** Answers that were given before the call was counted, or without knowing its count. */
+const uncounted = new Set(['401', '408', '431', '500', '503'])
 
 type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }
 
-function responses(successes: readonly Success[], ...also: Status[]): ZodOpenApiResponsesObject {
+function responses(successes: readonly Success[], ...also: Code[]): ZodOpenApiResponsesObject {
   const all: ZodOpenApiResponsesObject = {}
   for (const { status = 200, description, schema, example } of successes) {
     all[`${status}`] = { description, headers: schemas.rateHeadersSchema, content: { 'application/json': { schema, example } } }
   }
-  for (const status of [401, 429, 503, ...also] as const) {
-    all[`${status}`] = {
-      description: errors[status],
-      ...(status !== 401 && status !== 503 && { headers: schemas.rateHeadersSchema }),
-      content: { 'application/json': { schema: errorEnvelopeSchema, example: errorBody(errorExamples[status]) } },
-    }
+  for (const [status, answer] of Object.entries(errorResponses(errors, [...always, ...also]))) {
+    all[status as `${4 | 5}${string}`] = { ...answer, ...(!uncounted.has(status) && { headers: schemas.rateHeadersSchema }) }
   }
   return all
 }
@@ -79,14 +106,14 @@ const submit: ZodOpenApiOperationObject = {
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(
     [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema, example: examples.submitted }],
-    400,
-    402,
-    403,
-    404,
-    409,
-    413,
-    415,
-    422,
+    ...readsBody,
+    'webhook_url_invalid',
+    'idempotency_key_invalid',
+    'insufficient_credits',
+    'insufficient_scope',
+    'model_not_found',
+    'idempotency_key_reuse',
+    'request_in_progress',
   ),
 }
 
@@ -98,11 +125,8 @@ const estimate: ZodOpenApiOperationObject = {
   requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
   responses: responses(
     [{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema, example: examples.estimate }],
-    400,
-    404,
-    413,
-    415,
-    422,
+    ...readsBody,
+    'not_found',
   ),
 }
 
@@ -111,7 +135,10 @@ const catalog: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'The catalog of this environment',
   requestParams: { query: schemas.catalogQuerySchema },
-  responses: responses([{ description: 'Models that this key can use', schema: schemas.catalogSchema, example: examples.listed }], 400),
+  responses: responses(
+    [{ description: 'Models that this key can use', schema: schemas.catalogSchema, example: examples.listed }],
+    'invalid_query',
+  ),
 }
 
 const model: ZodOpenApiOperationObject = {
@@ -119,7 +146,7 @@ const model: ZodOpenApiOperationObject = {
   tags: ['Models'],
   summary: 'One model with its input schema',
   requestParams: { path: schemas.modelPathSchema },
-  responses: responses([{ description: 'The model', schema: modelSchema, example: examples.described }], 404),
+  responses: responses([{ description: 'The model', schema: modelSchema, example: examples.described }], 'not_found'),
 }
 
 const lookup = { path: schemas.requestPathSchema, query: schemas.logsQuerySchema }
@@ -129,7 +156,7 @@ const status: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'State, queue position and progress',
   requestParams: lookup,
-  responses: responses([{ description: 'The status', schema: statusBodySchema, example: examples.status }], 404),
+  responses: responses([{ description: 'The status', schema: statusBodySchema, example: examples.status }], 'not_found'),
 }
 
 const result: ZodOpenApiOperationObject = {
@@ -142,7 +169,7 @@ const result: ZodOpenApiOperationObject = {
       { description: 'Terminal: COMPLETED, FAILED or CANCELED', schema: resultSchema, example: examples.result },
       { status: 202, description: 'Not terminal yet: poll again', schema: statusBodySchema, example: examples.status },
     ],
-    404,
+    'not_found',
   ),
 }
 
@@ -152,7 +179,12 @@ const cancel: ZodOpenApiOperationObject = {
   summary: 'Cancel a generation that is IN_QUEUE',
   description: 'Needs the scope generate. Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; until then always 404.',
   requestParams: { path: schemas.requestPathSchema },
-  responses: responses([{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }], 403, 404, 409),
+  responses: responses(
+    [{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }],
+    'insufficient_scope',
+    'not_found',
+    'not_cancelable',
+  ),
 }
 
 const account: ZodOpenApiOperationObject = {
@@ -170,7 +202,8 @@ export function openApiDocument(baseUrl: string) {
       info: {
         title: 'Asynchronous Generation Queue API',
         version,
-        description: 'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end.',
+        description:
+          'Submit a generation of images, video or audio; poll its status or get a signed webhook at its end. Errors of HTTP itself (400 bad_request, 405 method_not_allowed, 417 expectation_failed) come in the same envelope.',
       },
       tags: [
         { name: 'Generations', description: 'From the submit to the result.' },

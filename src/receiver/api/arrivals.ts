@@ -16,7 +16,7 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, background } = deps
   const tail = createArrivalTail(deps)
-  const listed = responses({ 200: { description: 'One page', schema: pageSchema(arrivalSchema) } }, 400)
+  const listed = responses({ 200: { description: 'One page', schema: pageSchema(arrivalSchema) } }, 'invalid_filter', 'too_many_waiting')
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
@@ -46,7 +46,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listQuarantine',
       summary: 'Refused arrivals that can be verified again, newest first',
       requestParams: { query: quarantineListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } }, 400),
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } }, 'invalid_filter'),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(quarantineListSchema, req.query)

@@ -11,7 +11,7 @@ import { decodeCursor, pageSchema } from '../queries/page.ts'
 import { filtersAsTarget, type Detail } from '../upkeep/audit.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { gone, idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { gone, idPathSchema, jsonBody, readsBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 import { sendList } from './send-list.ts'
 
 /** One call replays so many; `next_cursor` goes on, so that no call takes hours. */
@@ -50,7 +50,7 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listDeliveries',
       summary: 'Accepted deliveries, newest first',
       requestParams: { query: deliveryListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(deliverySchema) } }, 400),
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(deliverySchema) } }, 'invalid_filter'),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(deliveryListSchema, req.query)
@@ -64,7 +64,7 @@ export function deliveryOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'showDelivery',
       summary: 'One delivery with headers, raw body, verification and attempts',
       requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'The delivery', schema: deliveryDetailSchema } }, 404),
+      responses: responses({ 200: { description: 'The delivery', schema: deliveryDetailSchema } }, 'not_found'),
     },
     answer: async (req, res) => {
       const delivery = await findDelivery(db, uuidParam(req, 'id'))
@@ -85,7 +85,7 @@ function replayOne(deps: ReceiverDeps): Operation {
       summary: 'Process a delivery again',
       requestParams: { path: idPathSchema },
       requestBody: jsonBody(replayBodySchema, { required: false }),
-      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, 400, 404, 409, 413, 415),
+      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, ...readsBody, 'not_found', 'landing_refused'),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
@@ -120,7 +120,11 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       summary: 'Process many deliveries again',
       description: `Answers the count first, then replays the newest ${maxReplays} of them.`,
       requestBody: jsonBody(replayManyBodySchema),
-      responses: responses({ 200: { description: 'How many, and what changed', schema: replayManySchema } }, 400, 413, 415),
+      responses: responses(
+        { 200: { description: 'How many, and what changed', schema: replayManySchema } },
+        ...readsBody,
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => {
       const body = await readBody(req, res, replayManyBodySchema)

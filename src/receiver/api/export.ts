@@ -113,7 +113,10 @@ export function exportOperations(deps: ReceiverDeps): Operation[] {
         description:
           format === 'csv' ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.' : 'One JSON object a line.',
         requestParams: { query: exportable[what].filters },
-        responses: { ...responses({}, 400), 200: { description: 'The file', content: { [formats[format]]: { schema: z.string() } } } },
+        responses: {
+          ...responses({}, 'invalid_filter', 'too_many_waiting'),
+          200: { description: 'The file', content: { [formats[format]]: { schema: z.string() } } },
+        },
       },
       answer: (req, res) => sendExport(deps, exported, { req, res, query: req.query }),
     }

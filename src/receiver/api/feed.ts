@@ -30,7 +30,12 @@ const querySchema = z.strictObject({
 export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[] {
   const { logger, signal } = deps
   const stream = createFeedStream({ watch, logger, signal })
-  const document = responses({ 200: { description: 'One page', schema: feedPageSchema } }, 400, 410)
+  const document = responses(
+    { 200: { description: 'One page', schema: feedPageSchema } },
+    'invalid_filter',
+    'position_expired',
+    'too_many_waiting',
+  )
   return [
     {
       method: 'get',

@@ -9,7 +9,7 @@ import { generationBodySchema, type ShownGeneration } from '../submitting/submit
 import { readBody } from './body.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { createGenerationWaiters, type GenerationWaiters } from './generation-waiters.ts'
-import { abortOf, gone, jsonBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import { abortOf, gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait for the end.')
 
@@ -59,7 +59,14 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       requestParams: { header: z.object({ 'idempotency-key': idempotencyKeySchema.optional() }) },
       requestBody: jsonBody(generationBodySchema),
       responses: {
-        ...responses({ 202: { description: 'Submitted, or on its way', schema: generationSchema } }, 400, 409, 413, 415, 422),
+        ...responses(
+          { 202: { description: 'Submitted, or on its way', schema: generationSchema } },
+          ...readsBody,
+          'invalid_idempotency_key',
+          'idempotency_key_reuse',
+          'not_storable',
+          'unknown_key',
+        ),
         '4XX': { description: "The provider's own refusal" },
       },
     },
@@ -78,7 +85,7 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       description:
         'With its result and media. With `wait`, answers as soon as the result is complete, or the submit refused or expired, and after that many seconds with the generation as it is.',
       requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
-      responses: responses({ 200: { description: 'The generation', schema: endedGenerationSchema } }, 400, 404),
+      responses: responses({ 200: { description: 'The generation', schema: endedGenerationSchema } }, 'invalid_filter', 'not_found', 'too_many_waiting'),
     },
     answer: async (req, res) => {
       const { wait = 0 } = parseFilters(waitSchema, req.query)

@@ -7,7 +7,7 @@ import { issueListSchema, issueSchema, listIssues } from '../queries/issues.ts'
 import { pageSchema } from '../queries/page.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { jsonBody, responses, unknown, type Operation } from './operation.ts'
+import { jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const maxMinutes = 7 * 24 * 60
 const muteSchema = z.strictObject({
@@ -26,7 +26,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listIssues',
       summary: 'What is wrong, and what was, the latest first',
       requestParams: { query: issueListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(issueSchema) } }, 400),
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(issueSchema) } }, 'invalid_filter'),
     },
     answer: async (req, res) => res.json(await listIssues(db, parseFilters(issueListSchema, req.query), clock())),
   }
@@ -38,7 +38,7 @@ export function issueOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Say that somebody knows of it: nobody is told until then, unless it becomes worse',
       requestParams: { path: issueIdSchema },
       requestBody: jsonBody(muteSchema),
-      responses: responses({ 200: { description: 'Until when', schema: mutedSchema } }, 400, 404, 413, 415),
+      responses: responses({ 200: { description: 'Until when', schema: mutedSchema } }, ...readsBody, 'not_found'),
     },
     answer: async (req, res) => {
       const parsed = issueIdSchema.safeParse(req.params)

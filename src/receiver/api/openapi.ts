@@ -1,4 +1,4 @@
-import type { z } from 'zod'
+import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
 import { version } from '../../runtime/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
@@ -40,12 +40,19 @@ export function openApiDocument(operations: readonly Operation[]) {
         securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, where one is set' } },
       },
     },
-    { override: describeRequestId },
+    { override: describeTransform },
   )
 }
 
-/** A transform has no JSON schema; ours only put a uuid into lower case. */
-function describeRequestId({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
-  if (zodSchema._zod.def.type !== 'pipe' || zodSchema._zod.def.in._zod.def.type !== 'string' || jsonSchema.type !== undefined) return
-  jsonSchema.type = 'string'
+/**
+ * A transform has no JSON schema of its own. Ours begin with a string: what a
+ * schema's `override` says of it, or that it is one, replaces what was found.
+ */
+function describeTransform({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+  const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
+  const isDescribed = typeof described === 'object' && described !== null && 'type' in described
+  const isString = zodSchema._zod.def.type === 'pipe' && zodSchema._zod.def.in._zod.def.type === 'string' && jsonSchema.type === undefined
+  if (!isDescribed && !isString) return
+  for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
+  if (isString) jsonSchema.type = 'string'
 }

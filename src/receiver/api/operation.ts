@@ -1,11 +1,11 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
-import { errorBody, HttpError } from '../../runtime/http/http.ts'
+import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../pages/error-answers.ts'
+import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
 import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
 import { explainPostgres } from '../../runtime/postgres/words.ts'
-import { errorEnvelopeSchema } from '../../wire/schemas.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
@@ -94,48 +94,107 @@ export const waitSchemaFor = (description: string) =>
   })
 
 const errors = {
-  400: 'invalid_filter, which names the parameter, invalid_body or invalid_idempotency_key',
-  401: 'unauthorized: a token is set and was not sent',
-  404: 'not_found',
-  409: 'idempotency_key_reuse, landing_refused, name_taken, too_many_subscriptions',
-  410: 'position_expired: changes after that position are no longer kept; read the results anew and go on without `after`',
-  413: 'payload_too_large: the body has more than 1 MiB',
-  415: 'unsupported_media_type: the body is not application/json in UTF-8',
-  422: 'not_storable or unknown_key',
-  503: 'query_timeout: narrow the query; too_many_waiting, request_locked or unavailable: try again after Retry-After seconds',
-} as const
+  ...anyCallErrors,
+  ...jsonBodyErrors,
+  invalid_filter: {
+    status: 400,
+    when: 'a parameter is unknown or malformed; the message names it',
+    message: 'state: must be one of pending, processed, parked',
+  },
+  invalid_body: { status: 400, when: 'the body has another shape', message: 'the body must be a JSON object' },
+  invalid_idempotency_key: {
+    status: 400,
+    when: 'the Idempotency-Key is malformed, or differs from the one in the body',
+    message: 'the header Idempotency-Key must be a uuid of version 4, given once',
+  },
+  unauthorized: {
+    status: 401,
+    when: 'a token is set and was not sent',
+    message: 'send Authorization: Bearer with the token of this listener',
+  },
+  host_not_allowed: {
+    status: 403,
+    when: 'no token is set and Host is not loopback',
+    message: 'without a token this listener answers only to 127.0.0.1 and localhost',
+  },
+  cross_origin: { status: 403, when: 'a page of another origin calls', message: 'this console answers and acts only for itself' },
+  not_found: { status: 404, when: 'unknown here', message: 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000' },
+  idempotency_key_reuse: {
+    status: 409,
+    when: 'the key was used for another generation',
+    message: 'this idempotency_key was used for another generation',
+  },
+  landing_refused: {
+    status: 409,
+    when: 'Postgres refuses what the delivery would write',
+    message: 'Postgres refuses what this delivery would write: a trigger raised an error',
+  },
+  name_taken: { status: 409, when: 'another subscription has the name', message: 'there is a subscription orders already' },
+  too_many_subscriptions: {
+    status: 409,
+    when: 'one must be removed first',
+    message: 'there are 50 subscriptions already: remove one that is not needed',
+  },
+  position_expired: {
+    status: 410,
+    when: 'changes after that position are no longer kept: read the results anew and go on without `after`',
+    message: 'changes after position 1769826000000000 are no longer kept: the feed goes back to 1772418000000000',
+  },
+  not_storable: {
+    status: 422,
+    when: 'Postgres cannot store the body',
+    message: 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
+  },
+  unknown_key: { status: 422, when: 'no usable key has that key_name', message: 'there is no usable key of that key_name' },
+  too_many_attempts: {
+    status: 429,
+    when: 'too many wrong tokens came from this address: try again after Retry-After seconds',
+    message: 'too many wrong tokens came from this address: try again in 60 s',
+  },
+  unavailable: { status: 503, when: 'try again after Retry-After seconds', message: 'Postgres cannot be reached' },
+  query_timeout: { status: 503, when: 'narrow the query', message: 'the query took too long: narrow it' },
+  request_locked: {
+    status: 503,
+    when: 'another transaction holds the request: try again after Retry-After seconds',
+    message: 'another transaction holds this request: try again when it has ended',
+  },
+  too_many_waiting: {
+    status: 503,
+    when: 'too many calls wait already: try again after Retry-After seconds',
+    message: '1000 calls wait for results already',
+  },
+} as const satisfies Record<string, ErrorAnswer>
 
-/** One of each, as it is answered. */
-const errorExamples: Record<keyof typeof errors, [code: string, message: string]> = {
-  400: ['invalid_filter', 'state: must be one of pending, processed, parked'],
-  401: ['unauthorized', 'send Authorization: Bearer with the token of this listener'],
-  404: ['not_found', 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000'],
-  409: ['idempotency_key_reuse', 'this idempotency_key was used for another generation'],
-  410: ['position_expired', 'changes after position 1769826000000000 are no longer kept: the feed goes back to 1772418000000000'],
-  413: ['payload_too_large', 'the body must have at most 1048576 bytes'],
-  415: ['unsupported_media_type', 'the body must be application/json in UTF-8, plain or compressed with gzip, deflate or br'],
-  422: ['unknown_key', 'there is no usable key of that key_name'],
-  503: ['unavailable', 'Postgres cannot be reached'],
-}
+type Code = keyof typeof errors
+
+const always = [
+  'unauthorized',
+  'host_not_allowed',
+  'cross_origin',
+  'request_timeout',
+  'too_many_attempts',
+  'headers_too_large',
+  'internal_error',
+  'unavailable',
+  'query_timeout',
+] as const satisfies Code[]
+/** The errors of a call that reads a JSON body. */
+export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type'] as const satisfies Code[]
 
 const successes = [200, 201, 202] as const
 type Content = { description: string; schema: z.ZodType }
 
-/** The responses of an operation: what it answers, and the errors it can end with besides 401 and 503. */
+/** The responses of an operation: what it answers, and the errors it can end with besides those of every call. */
 export function responses(
   answers: Partial<Record<(typeof successes)[number], Content>>,
-  ...also: (keyof typeof errors)[]
+  ...also: readonly Code[]
 ): ZodOpenApiResponsesObject {
   const all: ZodOpenApiResponsesObject = {}
   for (const status of successes) {
     const answer = answers[status]
     if (answer) all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
   }
-  for (const status of [401, 503, ...also] as const) {
-    const example = errorBody(new HttpError(status, ...errorExamples[status]))
-    all[`${status}`] = { description: errors[status], content: { 'application/json': { schema: errorEnvelopeSchema, example } } }
-  }
-  return all
+  return { ...all, ...errorResponses(errors, [...always, ...also]) }
 }
 
 export function jsonBody(schema: z.ZodType, { required = true } = {}) {

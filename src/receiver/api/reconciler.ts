@@ -43,7 +43,7 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listReconcileRuns',
       summary: 'Runs of the reconciler, newest first',
       requestParams: { query: runListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } }, 400),
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } }, 'invalid_filter'),
     },
     answer: async (req, res) => res.json(await listReconcileRuns(db, parseFilters(runListSchema, req.query))),
   }

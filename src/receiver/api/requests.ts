@@ -10,7 +10,7 @@ import { readRequest, requestDetailSchema } from '../queries/request-detail.ts'
 import { findRequest, listRequests, requestSchema } from '../queries/requests.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { idPathSchema, jsonBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
+import { idPathSchema, jsonBody, readsBody, responses, unknown, uuidParam, type Operation } from './operation.ts'
 import { sendList } from './send-list.ts'
 import { trackBodySchema, trackRequest } from './track.ts'
 
@@ -47,10 +47,8 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
             schema: requestSchema,
           },
         },
-        400,
-        413,
-        415,
-        422,
+        ...readsBody,
+        'not_storable',
       ),
     },
     answer: async (req, res) => {
@@ -71,7 +69,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listRequests',
       summary: 'What is tracked, newest first',
       requestParams: { query: requestListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 400),
+      responses: responses({ 200: { description: 'One page', schema: pageSchema(requestSchema) } }, 'invalid_filter'),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(requestListSchema, req.query)
@@ -85,7 +83,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'showRequest',
       summary: 'One request with its deliveries, arrivals, polls and media as one timeline',
       requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'The request', schema: requestDetailSchema } }, 404),
+      responses: responses({ 200: { description: 'The request', schema: requestDetailSchema } }, 'not_found'),
     },
     answer: async (req, res) => {
       const request = await readRequest(db, uuidParam(req, 'id'), overdue())
@@ -100,7 +98,7 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'reconcileRequest',
       summary: 'Poll the provider for its result now',
       requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'What came of it', schema: reconciledSchema } }, 404),
+      responses: responses({ 200: { description: 'What came of it', schema: reconciledSchema } }, 'not_found', 'request_locked'),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')

@@ -21,7 +21,12 @@ export function resultOperations(deps: ReceiverDeps): Operation[] {
         summary: 'The row of results',
         description: 'With `wait`, answers as soon as it is terminal, and after that many seconds with the row as it is.',
         requestParams: { path: z.object({ request_id: z.guid() }), query: querySchema },
-        responses: responses({ 200: { description: 'The row', schema: resultRowSchema } }, 400, 404),
+        responses: responses(
+          { 200: { description: 'The row', schema: resultRowSchema } },
+          'invalid_filter',
+          'not_found',
+          'too_many_waiting',
+        ),
       },
       answer: async (req, res) => {
         const { wait = 0 } = parseFilters(querySchema, req.query)

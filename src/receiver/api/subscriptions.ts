@@ -16,7 +16,7 @@ import {
 } from '../subscribing/acts.ts'
 import { auditedCall } from './audited-call.ts'
 import { readBody } from './body.ts'
-import { gone, jsonBody, responses, unknown, type Operation } from './operation.ts'
+import { gone, jsonBody, readsBody, responses, unknown, type Operation } from './operation.ts'
 
 const secretSchema = z.string().meta({ description: 'Signs each post; it is not shown again.' })
 const addedSchema = z
@@ -50,7 +50,13 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       summary: 'Have each change posted to a URL',
       description: 'Signed as the provider signs its webhooks. The answer has the secret, which is not shown again.',
       requestBody: jsonBody(newSubscriptionSchema),
-      responses: responses({ 201: { description: 'It is there', schema: addedSchema } }, 400, 409, 410, 413, 415),
+      responses: responses(
+        { 201: { description: 'It is there', schema: addedSchema } },
+        ...readsBody,
+        'name_taken',
+        'too_many_subscriptions',
+        'position_expired',
+      ),
     },
     answer: async (req, res) => {
       const wanted = await readBody(req, res, newSubscriptionSchema)
@@ -125,7 +131,12 @@ function act<B extends z.ZodType, T extends Record<string, unknown>>(
       ...about,
       requestParams: { path: z.object({ name: subscriptionNameSchema }) },
       requestBody: jsonBody(body, { required: false }),
-      responses: responses({ 200: { description: 'It is done', schema } }, 400, 404, 410, 413, 415),
+      responses: responses(
+        { 200: { description: 'It is done', schema } },
+        ...readsBody,
+        'not_found',
+        ...(word === 'resume' ? (['position_expired'] as const) : []),
+      ),
     },
     answer: async (req, res) => {
       const name = subscriptionNameSchema.safeParse(req.params['name'])

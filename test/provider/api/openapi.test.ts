@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { openApiDocument } from '../../../src/provider/api/openapi.ts'
-import { expectErrorExamples } from '../../support/error-examples.ts'
+import { codesAt, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
 
 type Content = { 'application/json': { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
 type Call = { tags?: string[]; summary?: string; requestBody?: { content: Content }; responses: Record<string, { content?: Content }> }
@@ -31,7 +31,17 @@ it.each(calls)('%s has examples of what is sent and answered, as its schemas all
   }
 })
 
+it('is valid OpenAPI 3.1', () => expectValidOpenApi(document))
+
 it('shows each error in its envelope', () => expectErrorExamples(document))
+
+it('names for each call the codes that it can give, and no others', () => {
+  expect(codesAt(document, '409')).toEqual({
+    'post /v1/models/{model}': ['idempotency_key_reuse', 'request_in_progress'],
+    'post /v1/requests/{request_id}/cancel': ['not_cancelable'],
+  })
+  expect(Object.keys(codesAt(document, '431'))).toHaveLength(8)
+})
 
 it('is as docs/api/provider.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
   await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/provider.json')

@@ -26,7 +26,7 @@ const rawSubmit = (rawBody: string | Uint8Array, headers: Record<string, string>
   provider.call('POST', '/v1/models/aurora-image', { key, rawBody, headers })
 
 describe('a body that is no submit', () => {
-  it.each([
+  it.each<[name: string, body: string, headers?: Record<string, string>]>([
     ['no JSON', '{"input":'],
     ['empty', ''],
     ['a JSON string', '"input"'],

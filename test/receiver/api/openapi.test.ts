@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { examples } from '../../../src/receiver/api/examples/examples.ts'
-import { expectErrorExamples } from '../../support/error-examples.ts'
+import { codesAt, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
@@ -47,7 +47,20 @@ it('names nobody in its examples, and tells no secret', () => {
   expect(text.match(/whsec_(?!it_is_shown_here_and_nowhere_else")[^"]*|v1=[0-9a-f]+/g)).toBeNull()
 })
 
+it('is valid OpenAPI 3.1', () => expectValidOpenApi(document))
+
 it('shows each error in its envelope', () => expectErrorExamples(document))
+
+it('names for each call the codes that it can give, and no others', () => {
+  expect(codesAt(document, '409')).toEqual({
+    'post /api/generations': ['idempotency_key_reuse'],
+    'post /api/subscriptions': ['name_taken', 'too_many_subscriptions'],
+    'post /api/deliveries/{id}/replay': ['landing_refused'],
+  })
+  expect(Object.keys(codesAt(document, '431'))).toHaveLength(
+    Object.values<object>(document.paths).flatMap((methods) => Object.keys(methods)).length,
+  )
+})
 
 it('is as docs/api/receiver.json has it: a change of the API is seen by whoever makes it (vitest -u writes it)', async () => {
   await expect(`${JSON.stringify(document, undefined, 2)}\n`).toMatchFileSnapshot('../../../docs/api/receiver.json')

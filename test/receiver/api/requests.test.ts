@@ -87,7 +87,10 @@ describe('POST /api/requests', () => {
       json: { error: { code: 'payload_too_large' } },
     })
     const plain = { raw: `{"request_id":"${request_id}"}`, headers: { 'content-type': 'text/plain' } }
-    expect(await call(receiver, 'POST /api/requests', plain)).toMatchObject({ status: 415, json: { error: { code: 'unsupported_media_type' } } })
+    expect(await call(receiver, 'POST /api/requests', plain)).toMatchObject({
+      status: 415,
+      json: { error: { code: 'unsupported_media_type' } },
+    })
     expect(await database.sql`select from mediadock.requests where request_id = ${request_id}`).toHaveLength(0)
   })
 })
