@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
 import { parseArgs } from 'node:util'
 import { ConfigError } from '../config/config-error.ts'
 import { isProduction } from '../config/config.ts'
@@ -6,7 +7,7 @@ import { readLocalSecrets } from '../laptop/local.ts'
 import { readKeys } from '../receiver/settings.ts'
 import { type ProcessEnvironment, settingsReader } from '../runtime/settings.ts'
 import { sign } from '../wire/signature.ts'
-import { UsageError, type Command } from './usage.ts'
+import { printable, UsageError, type Command } from './usage.ts'
 
 const deadlineMs = 15_000
 
@@ -28,20 +29,28 @@ const samples: Record<string, Sample> = {
   stale: { body: ok({ images: [{ url: image }] }, 'sample-image'), ageSeconds: 301, expected: 401 },
 }
 
-const options = { url: { type: 'string' }, secret: { type: 'string' }, 'request-id': { type: 'string' } } as const
+const options = {
+  url: { type: 'string' },
+  'secret-file': { type: 'string' },
+  secret: { type: 'string' },
+  'request-id': { type: 'string' },
+} as const
 
 export const triggerCommand: Command = {
   help: `
 mediadock trigger <${Object.keys(samples).join('|')}>
-                  [--url URL] [--secret SECRET] [--request-id UUID]
+                  [--url URL] [--secret-file FILE | --secret SECRET] [--request-id UUID]
 
-Sends what the provider would send, and prints the answer. Without --url to the
-local receiver, without --secret signed with its first configured key. Exit 0 when
-the answer is the one that such a delivery should get.
+Sends what the provider would send, and prints the answer. Without --url it goes to
+the local receiver. The signing secret is the content of --secret-file, else of the
+variable TRIGGER_SECRET, else of the first key that the receiver is configured with.
+--secret SECRET works too, but other users of the machine can read it in the list of
+processes. Exit 0 when the answer is the one that such a delivery should get.
 
   mediadock trigger ok
   mediadock trigger error --request-id 2f0d6c1e-0000-4000-8000-000000000001
   mediadock trigger bad-signature --url https://hooks.example.com/webhooks
+  mediadock trigger ok --url https://hooks.example.com/webhooks --secret-file secret.txt
 `,
   options,
   words: Object.keys(samples),
@@ -51,7 +60,7 @@ the answer is the one that such a delivery should get.
     const sample = samples[kind]
     if (!sample || more.length > 0) throw new UsageError(`trigger takes one of ${Object.keys(samples).join(', ')}`)
     const url = values.url ?? `http://127.0.0.1:${env['PORT'] || '3000'}/webhooks`
-    const secret = values.secret ?? (await firstSecret(env))
+    const secret = await secretOf(values, env)
     return send(sample, { url, secret, requestId: values['request-id'] ?? randomUUID() })
   },
 }
@@ -77,21 +86,38 @@ async function send(
       },
       body: bytes,
     })
-    process.stdout.write(`${response.status} ${(await response.text()).slice(0, 500)}\n`)
+    process.stdout.write(`${response.status} ${oneLine(await response.text())}\n`)
     asExpected &&= response.status === expected
   }
   process.stdout.write(`request_id ${to.requestId}\nwebhook_id ${webhookId}\n`)
   return asExpected ? 0 : 1
 }
 
+const shownLength = 500
+
+/** A foreign answer as one line of text in which nothing steers the terminal. */
+function oneLine(answer: string): string {
+  return printable(answer.slice(0, shownLength).replaceAll(/\s+/g, ' '))
+}
+
+type SecretOptions = { secret?: string; 'secret-file'?: string }
+
+async function secretOf({ secret, 'secret-file': file }: SecretOptions, env: ProcessEnvironment): Promise<string> {
+  if (secret !== undefined && file !== undefined) throw new UsageError('--secret and --secret-file are both given: leave one out')
+  const given = file === undefined ? (secret ?? (env['TRIGGER_SECRET'] || undefined)) : (await fs.readFile(file, 'utf8')).trim()
+  if (given === '') throw new UsageError(file === undefined ? '--secret is empty' : '--secret-file names an empty file')
+  return given ?? firstSecret(env)
+}
+
 /** Of the keys as the receiver reads them, or those of this laptop. */
 async function firstSecret(env: ProcessEnvironment): Promise<string> {
   const file = env['GENERATION_KEYS_FILE'] || undefined
   const local = isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
-  if (!file && !env['GENERATION_KEYS'] && !local) throw new UsageError('give --secret, or set GENERATION_KEYS or GENERATION_KEYS_FILE')
+  if (!file && !env['GENERATION_KEYS'] && !local)
+    throw new UsageError('no secret is given: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE')
   const reader = settingsReader(env)
   const [key] = readKeys(reader, file, local).all
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)
-  if (!key) throw new UsageError('the keys that are configured are none: give --secret')
+  if (!key) throw new UsageError('no keys are configured: use --secret-file, or set TRIGGER_SECRET')
   return key.signingSecret
 }

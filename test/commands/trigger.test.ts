@@ -4,6 +4,7 @@ import path from 'node:path'
 import { beforeAll, expect, it, onTestFinished, vi } from 'vitest'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
+import { startProviderStand } from '../support/provider-stand.ts'
 import { liveKey, sandboxKey, type TestReceiver } from '../support/receiver.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 import { mediadock, mediadockHere } from './mediadock.ts'
@@ -53,8 +54,34 @@ it('an answer that such a delivery should not get is exit 1, and what is written
   expect(await trigger({}, 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('trigger takes one of ok, error') })
   expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('give --secret'),
+    stderr: expect.stringContaining('use --secret-file'),
   })
+})
+
+it('is signed with the secret in a file or in TRIGGER_SECRET, neither of which other users can read', async () => {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-secret-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true }))
+  const file = path.join(folder, 'secret.txt')
+  await fs.writeFile(file, `${sandboxKey.signing_secret}\n`)
+  expect(await trigger({ TRIGGER_SECRET: 'whsec_nobody' }, 'ok', '--secret-file', file)).toMatchObject({ code: 0, stderr: '' })
+  expect(await trigger({ GENERATION_KEYS: '', TRIGGER_SECRET: sandboxKey.signing_secret }, 'ok')).toMatchObject({ code: 0, stderr: '' })
+  expect((await trigger({ TRIGGER_SECRET: 'whsec_nobody' }, 'ok')).code).toBe(1)
+  expect(await trigger({}, 'ok', '--secret', 'x', '--secret-file', file)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('both'),
+  })
+  await fs.writeFile(file, '\n')
+  expect(await trigger({}, 'ok', '--secret-file', file)).toMatchObject({ code: 2, stderr: expect.stringContaining('empty file') })
+})
+
+it('prints a foreign answer as one line in which nothing steers the terminal', async () => {
+  const stand = await startProviderStand()
+  onTestFinished(stand.close)
+  stand.answer((_id, _req, res) => void res.end('\u001b]0;owned\u0007\nrequest_id forged\u202e\u0085'))
+  const { stdout } = await mediadockHere({}, 'trigger', 'ok', '--url', `${stand.url}/webhooks`)
+  const [line, second] = stdout.split('\n')
+  expect(line).toBe('200 ·]0;owned· request_id forged··')
+  expect(second).toMatch(/^request_id [0-9a-f-]{36}$/)
 })
 
 it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads it', async () => {
