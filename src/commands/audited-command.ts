@@ -1,5 +1,6 @@
 import os from 'node:os'
-import { audited, type AuditedAction, type Detail } from '../receiver/upkeep/audit.ts'
+import type { AuditDeps, AuditedAction, Detail } from '../pages/audit.ts'
+import { audited } from '../receiver/upkeep/audit.ts'
 import type { Database } from '../runtime/postgres/postgres.ts'
 
 type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
@@ -10,10 +11,11 @@ type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
 
 /** Does what a command is for, and writes down who did it. */
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
-  // One line as all errors have it: the work itself is done.
-  const logger = { error: (_fields: object, message: string) => void process.stderr.write(`mediadock: ${message}\n`) }
-  return audited({ db, logger, clock: () => new Date() }, { via: 'cli', actor: actorHere(), ...action }, work)
+  return audited({ db, logger: stderrLogger, clock: () => new Date() }, { via: 'cli', actor: actorHere(), ...action }, work)
 }
+
+/** One line as all errors have it: the work itself is done. */
+export const stderrLogger: AuditDeps['logger'] = { error: (_fields, message) => void process.stderr.write(`mediadock: ${message}\n`) }
 
 /** Who it is on the command line. */
 export function actorHere(): string {

@@ -4,6 +4,7 @@ import { readLocalSecrets } from '../laptop/local.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
 import type { ProcessEnvironment } from '../runtime/settings.ts'
+import { actorHere, stderrLogger } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
 import { printJson, required, UsageError, type Command } from './usage.ts'
@@ -116,7 +117,8 @@ async function withProvider(
   work: (deps: CommandDeps) => Promise<number>,
 ): Promise<number> {
   return withDatabase(env, 'provider', async (databaseUrl) => {
-    const { deps, close } = provider.openProvider({ databaseUrl, ...(secretKey && { secretKey }) })
+    const by = { via: 'cli', actor: actorHere() } as const
+    const { deps, close } = provider.openProvider({ databaseUrl, by, logger: stderrLogger, ...(secretKey && { secretKey }) })
     try {
       return await work(deps)
     } catch (error) {

@@ -77,6 +77,7 @@ export function readProviderSettings(
     cancelEndpoint: withDefault('PROVIDER_CANCEL_ENDPOINT', setting.onOff, false),
     migrateOnStart: withDefault('MIGRATE_ON_START', setting.bool, true),
     trustProxy: withDefault('TRUST_PROXY', setting.trustProxy, 'loopback'),
+    internalTrustProxy: withDefault('INTERNAL_TRUST_PROXY', setting.trustProxy, 'loopback'),
     ...setting.readConnectionSettings(reader),
   }
 }

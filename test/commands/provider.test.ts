@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import os from 'node:os'
 import { expect, it } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { mediadock, mediadockHere, type Ended } from './mediadock.ts'
@@ -53,6 +54,12 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
     balance: 12.5,
   })
   expect((await sql`select available::float8 from provider.accounts where id = 'acme'`)[0]).toEqual({ available: 12.5 })
+  expect((await sql`select via, actor, action, detail from provider.audit where target = 'acme' order by id desc limit 1`)[0]).toEqual({
+    via: 'cli',
+    actor: `${os.userInfo().username}@${os.hostname()}`,
+    action: 'credits_grant',
+    detail: { credits: '12.5', balance: 12.5 },
+  })
 
   const model = async () =>
     JSON.parse(await provider('models', 'list', '--json')).find(({ slug }: { slug: string }) => slug === 'aurora-image')

@@ -2,6 +2,7 @@ import { Router, type Request, type Response } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
 import { actorOf } from '../../pages/access.ts'
+import type { Detail } from '../../pages/audit.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { fieldsOf, readForm } from '../../pages/form.ts'
 import { gone, unknown } from '../../receiver/api/operation.ts'
@@ -18,7 +19,7 @@ import {
   testSubscription,
   type SubscriptionTest,
 } from '../../receiver/subscribing/acts.ts'
-import { audited, type Detail } from '../../receiver/upkeep/audit.ts'
+import { audited } from '../../receiver/upkeep/audit.ts'
 import { card, confirmation, notice, problem } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'

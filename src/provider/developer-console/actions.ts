@@ -1,5 +1,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express'
 import { z } from 'zod'
+import { actorOf } from '../../pages/access.ts'
+import type { AuditedAction, Detail } from '../../pages/audit.ts'
 import { readForm } from '../../pages/form.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import type { Logger } from '../../runtime/logger.ts'
@@ -7,11 +9,13 @@ import { requestIdSchema } from '../../wire/schemas.ts'
 import { type CreatedKey, scopes } from '../accounts/keys.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments } from '../domain/schema.ts'
+import { audited } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
 import type { ProviderSettings } from '../settings.ts'
 import type { SubmitDeps } from '../submit/submit.ts'
 
-export type ConsoleDeps = commands.CommandDeps &
+/** Without `by`: what changes something takes it from actingIn(), or does not compile. */
+export type ConsoleDeps = Omit<commands.CommandDeps, 'by'> &
   SubmitDeps & {
     settings: ProviderSettings
     logger: Logger
@@ -32,40 +36,54 @@ const ofAccountSchema = z.object({ account: z.string() })
 const creditsSchema = z.object({ id: requestIdSchema.optional(), credits: z.string().trim() })
 const switchSchema = z.object({ slug: z.string(), environment: z.enum(environments), enabled: z.enum(['true', 'false']) })
 
+/** With whoever is signed in as the one that the audit names. */
+export function actingIn(deps: ConsoleDeps, req: Request): ConsoleDeps & commands.CommandDeps {
+  return { ...deps, by: { via: 'console', actor: actorOf(req) } }
+}
+
+/** Does what only the console can do, and records who did it. */
+export function auditedHere<T>(
+  deps: ConsoleDeps,
+  req: Request,
+  { work, ...action }: Pick<AuditedAction, 'action' | 'target'> & { detailOf: (result: T) => Detail | undefined; work: () => Promise<T> },
+): Promise<T> {
+  return audited(deps, { ...actingIn(deps, req).by, ...action }, work)
+}
+
 /** What the pages' forms do: the same functions as the command line, then back to the page. */
 export function accountActions(deps: ConsoleDeps, showKey: (req: Request, res: Response, key: CreatedKey) => void): Router {
   const router = Router()
   router.post('/keys', readForm, async (req, res) => {
     const wanted = form(req, newKeySchema)
     if (wanted.scopes.length === 0) throw new HttpError(400, 'invalid_form', 'choose at least one scope')
-    showKey(req, res, await commands.createKey(deps, wanted))
+    showKey(req, res, await commands.createKey(actingIn(deps, req), wanted))
   })
   router.post('/keys/:id/revoke', readForm, async (req, res) => {
     const { account } = form(req, ofAccountSchema)
-    await commands.revokeKey(deps, idOf(req))
+    await commands.revokeKey(actingIn(deps, req), idOf(req))
     res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
   })
   router.post('/keys/:id/faults', readForm, async (req, res) => {
-    await commands.setFaults(deps, idOf(req), faultsOf(req))
+    await commands.setFaults(actingIn(deps, req), idOf(req), faultsOf(req))
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
   router.post('/keys/:id/faults/clear', async (req, res) => {
-    await commands.clearFaults(deps, idOf(req))
+    await commands.clearFaults(actingIn(deps, req), idOf(req))
     res.redirect(303, `/keys/${idOf(req)}/faults`)
   })
   router.post('/accounts/:account/credits', readForm, async (req, res) => {
     const { id, credits } = form(req, creditsSchema)
     const account = String(req.params['account'])
-    await commands.grantCredits(deps, { account, credits, id })
+    await commands.grantCredits(actingIn(deps, req), { account, credits, id })
     res.redirect(303, `/accounts/${encodeURIComponent(account)}`)
   })
   router.post('/requests/:id/cancel', async (req, res) => {
-    await commands.cancelRequest(deps, idOf(req))
+    await commands.cancelRequest(actingIn(deps, req), idOf(req))
     res.redirect(303, `/requests/${idOf(req)}`)
   })
   router.post('/models', readForm, async (req, res) => {
     const { slug, environment, enabled } = form(req, switchSchema)
-    await commands.setModelEnabled(deps, { slug, environment, enabled: enabled === 'true' })
+    await commands.setModelEnabled(actingIn(deps, req), { slug, environment, enabled: enabled === 'true' })
     res.redirect(303, '/models')
   })
   return router

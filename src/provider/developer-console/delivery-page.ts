@@ -3,9 +3,8 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import { type Markup, sendPage } from '../../pages/console-page.ts'
 import { HttpError } from '../../runtime/http/http.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
 import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
-import { idOf } from './actions.ts'
+import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
 import { attemptTimeline } from './attempt-chart.ts'
 import { outcomeOf } from './attempt-words.ts'
 import { standingBadge } from './delivery-table.ts'
@@ -17,7 +16,8 @@ const maxPolls = 900
 const hurriedPolls = 10
 
 /** One delivery, which is looked at again and again until it has ended. */
-export function showDeliveries(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
+export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db, clock } = deps
   const view = async (id: string) => {
     const detail = await showDelivery(db, id)
     if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
@@ -33,7 +33,8 @@ export function showDeliveries(app: Express, { db, clock }: { db: Database; cloc
   })
   app.post('/deliveries/:id/resend', async (req, res) => {
     const id = idOf(req)
-    if (!(await resendDelivery(db, id, clock())))
+    const work = () => resendDelivery(db, id, clock())
+    if (!(await auditedHere(deps, req, { action: 'resend', target: id, detailOf: (isDue) => (isDue ? {} : undefined), work })))
       throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, or on its way at this moment')
     res.redirect(303, `/deliveries/${id}`)
   })

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import type { Express, Request, Response } from 'express'
-import { actorOf } from '../../pages/access.ts'
 import { fieldsOf, formReader } from '../../pages/form.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
@@ -12,7 +11,7 @@ import * as commands from '../operating/commands.ts'
 import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
 import { submit } from '../submit/submit.ts'
-import type { ConsoleDeps } from './actions.ts'
+import { auditedHere, type ConsoleDeps } from './actions.ts'
 import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf } from './input-form.ts'
 import { type Filled, modelPage, type ModelView } from './model-page.ts'
 import type { Show } from './parts.ts'
@@ -28,7 +27,7 @@ type Outcome = Pick<ModelView, 'problems' | 'problem'> & { credits?: number }
 
 /** A page for each model, and what its form does: the same functions as the API's submit and estimate. */
 export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
-  const { db, logger } = deps
+  const { db } = deps
 
   const answer = async (req: Request, res: Response, model: CatalogModel, filled: Filled, { problems, problem, credits }: Outcome) => {
     const wanted = requestIdSchema.safeParse(filled.keyId).data
@@ -62,12 +61,14 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
     const outcome = await attempt(deps, model, filled, async (caller) => {
       const body = { input: inputOf(model, filled.texts), ...(filled.webhookUrl !== '' && { webhook_url: filled.webhookUrl }) }
       const idempotencyKey = readIdempotencyKey(filled.idempotencyKey)
-      const submitted = await submit(deps, { caller, slug: model.slug, body, idempotencyKey })
-      logger.info(
-        { actor: actorOf(req), request_id: submitted.request_id, key_id: caller.keyId, model: model.slug },
-        'submitted from the developer console',
-      )
-      return submitted.request_id
+      const { accountId: target, keyId: key_id } = caller
+      const { request_id: id } = await auditedHere(deps, req, {
+        action: 'generate',
+        target,
+        detailOf: ({ request_id, cost }) => ({ request_id, model: model.slug, key_id, cost }),
+        work: () => submit(deps, { caller, slug: model.slug, body, idempotencyKey }),
+      })
+      return id
     })
     if (outcome.kind === 'done') return res.redirect(303, `/requests/${outcome.value}`)
     const next = outcome.isUsedUp ? { ...filled, idempotencyKey: randomUUID() } : filled

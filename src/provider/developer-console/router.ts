@@ -9,11 +9,13 @@ import { requestLogger } from '../../runtime/http/request-log.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { environments } from '../domain/schema.ts'
 import { sessions } from '../domain/sessions-schema.ts'
+import { listAudit } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
 import { searchDeliveries } from '../webhooks/delivery-search.ts'
 import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
 import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
 import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
+import { auditPage } from './audit-page.ts'
 import { showDeliveryList } from './deliveries-page.ts'
 import { showDeliveries } from './delivery-page.ts'
 import { showModels } from './model-routes.ts'
@@ -35,13 +37,14 @@ const pages = {
   '/usage': 'Usage',
   '/models': 'Models',
   '/ledger': 'Ledger',
+  '/audit': 'Audit',
 }
 
 /** The developer console, on a listener of its own (spec, API key; CONTRACT, sign-in of both consoles). */
 export function createConsole(deps: ConsoleDeps): Express {
   const { settings, clock, logger } = deps
   const app = express()
-  app.disable('x-powered-by').disable('etag').set('trust proxy', settings.trustProxy).set('query parser', 'simple')
+  app.disable('x-powered-by').disable('etag').set('trust proxy', settings.internalTrustProxy).set('query parser', 'simple')
   app.use(requestLogger(logger))
   app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
   app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets')] }))
@@ -133,6 +136,12 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const model = (await commands.listModels(deps)).find(({ slug }) => slug === wanted.data?.slug)
     if (!wanted.success || model === undefined) throw new HttpError(404, 'not_found', 'there is no such model')
     show(req, res, 'Switch off', switchOffPage(model, wanted.data.environment))
+  })
+  app.get('/audit', async (req, res) => {
+    const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
+    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const rows = await listAudit(db, { target, before, limit: rowsShown })
+    show(req, res, 'Audit', auditPage({ rows, target, olderThan: rows.length === rowsShown ? rows.at(-1)?.id : undefined }))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))

@@ -1,14 +1,13 @@
 import { randomUUID } from 'node:crypto'
 import type { Express, Request, Response } from 'express'
 import { html } from 'hono/html'
-import { actorOf } from '../../pages/access.ts'
 import type { Markup } from '../../pages/console-page.ts'
 import { fieldsOf, readForm } from '../../pages/form.ts'
 import { HttpError } from '../../runtime/http/http.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import { insertTest, lastWebhookUrl, listSigningKeys, type SigningKey, testBody, testsPerMinute } from '../webhooks/test-webhook.ts'
 import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
-import { type ConsoleDeps, refuseNulIn } from './actions.ts'
+import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
 import type { Show } from './parts.ts'
 
 const keysShown = 200
@@ -19,7 +18,7 @@ type TestProblem = { field: 'key' | 'url' | undefined; text: string }
 
 /** "Send a test": one webhook from this form, signed like any other, and the page that shows what came back. */
 export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
-  const { db, clock, logger, settings, resolve, onDue } = deps
+  const { db, clock, settings, resolve, onDue } = deps
 
   const answer = async (req: Request, res: Response, { id, key: wanted, url: given }: TestForm, problem?: TestProblem) => {
     const account = typeof req.query['account'] === 'string' ? req.query['account'] : undefined
@@ -49,7 +48,12 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
       if (!(error instanceof HttpError) || error.status >= 500) throw error
       return answer(req, res.status(error.status), form, { field: 'url', text: error.message })
     }
-    const outcome = await insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }, clock())
+    const outcome = await auditedHere(deps, req, {
+      action: 'test_webhook',
+      target: keyId.data,
+      detailOf: (end) => (end === 'there' ? { delivery_id: testId.data, host: new URL(checked).host } : undefined),
+      work: () => insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }, clock()),
+    })
     switch (outcome) {
       case 'unknown key':
         return answer(req, res.status(422), form, unknown)
@@ -69,7 +73,6 @@ export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
           text: `Nothing was sent: an account may send ${testsPerMinute} tests in a minute. Try again in a minute.`,
         })
       case 'there':
-        logger.info({ actor: actorOf(req), delivery_id: testId.data, key_id: keyId.data }, 'test webhook wanted in the developer console')
         onDue()
         return res.redirect(303, `/deliveries/${testId.data}`)
       default:

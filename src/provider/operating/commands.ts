@@ -3,7 +3,7 @@
  * Plain functions that answer plain data; what cannot be done throws a CommandError
  * whose message fits on one line.
  *
- *   openProvider({ databaseUrl, secretKey? })  → { deps, close }   a small pool, for the command line
+ *   openProvider({ databaseUrl, secretKey?, by?, logger? })  → { deps, close }   a small pool, for the command line
  *   createKey(deps, { account, name, environment, scopes? })       → { id, account, name, environment, scopes, api_key, signing_secret }
  *   listKeys(deps, { account?, before?, limit? }) → KeyListing[]   newest first, after the key `before`, keysAPage unless said
  *   readKey(deps, id)                          → KeyListing, or undefined
@@ -16,9 +16,11 @@
  *   clearFaults(deps, keyId)                   → { id, faults: null }
  *   checkLedger(deps)                          → { ok, accounts, entries, problems }
  *
- * `deps` is { db, secretKey, clock }; only createKey needs the secretKey.
+ * `deps` is { db, secretKey, clock, logger, by }; only createKey needs the secretKey. Everything that changes
+ * something is written to the audit as done by `by`.
  */
 import { z } from 'zod'
+import type { Actor, AuditDeps } from '../../pages/audit.ts'
 import { columnsOf, list } from '../../runtime/postgres/columns.ts'
 import { sql } from '../../runtime/postgres/drizzle.ts'
 import { answered } from '../../runtime/postgres/errors.ts'
@@ -33,11 +35,14 @@ import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments, type Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 import * as requests from '../queue/requests.ts'
+import { audited } from './audit.ts'
 
 const modelActivations = columnsOf(schema.modelActivations)
 const request = columnsOf(schema.requests)
 
-export type CommandDeps = { db: Database; secretKey: Buffer; clock: () => Date }
+/** `by` is who is written to the audit. */
+export type CommandDeps = AuditDeps & { secretKey: Buffer; by: Actor }
+type ReadDeps = Pick<CommandDeps, 'db'>
 
 /** The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
 export class CommandError extends Error {
@@ -50,9 +55,12 @@ export class CommandError extends Error {
   }
 }
 
-export function openProvider({ databaseUrl, secretKey }: { databaseUrl: string; secretKey?: Buffer }) {
+type Opening = { databaseUrl: string; secretKey?: Buffer; by?: Actor; logger?: AuditDeps['logger'] }
+
+export function openProvider({ databaseUrl, secretKey = Buffer.alloc(0), by = { via: 'cli', actor: 'unknown' }, logger }: Opening) {
   const pool = createPool({ url: databaseUrl, max: 2 })
-  return { deps: { db: pool.db, secretKey: secretKey ?? Buffer.alloc(0), clock: () => new Date() }, close: pool.close }
+  const deps = { db: pool.db, secretKey, clock: () => new Date(), by, logger: logger ?? { error: () => {} } }
+  return { deps, close: pool.close }
 }
 
 // Names end up in logs, pages and addresses of the command line.
@@ -83,27 +91,32 @@ export type WantedKey = {
 export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<keys.CreatedKey> {
   const { account, name, environment, scopes } = parse(newKeySchema, wanted)
   const { id } = wanted
-  const created = await keys.insertKey(deps, { id, account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
-  if (created === undefined && id !== undefined)
-    throw new CommandError('this key was made already, and its secret shown that once: if it is lost, revoke the key and make another')
-  if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
-  return created
+  const detailOf = ({ api_key: _key, signing_secret: _secret, ...shown }: keys.CreatedKey) => shown
+  return audited(deps, { ...deps.by, action: 'key_create', target: account, detailOf }, async () => {
+    const created = await keys.insertKey(deps, { id, account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
+    if (created === undefined && id !== undefined)
+      throw new CommandError('this key was made already, and its secret shown that once: if it is lost, revoke the key and make another')
+    if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
+    return created
+  })
 }
 
 export const keysAPage = 500
 
-export async function listKeys({ db }: CommandDeps, page: Partial<keys.KeyPage> = {}): Promise<keys.KeyListing[]> {
+export async function listKeys({ db }: ReadDeps, page: Partial<keys.KeyPage> = {}): Promise<keys.KeyListing[]> {
   return keys.listKeys(db, { limit: keysAPage, ...page })
 }
 
-export async function readKey({ db }: CommandDeps, id: string): Promise<keys.KeyListing | undefined> {
+export async function readKey({ db }: ReadDeps, id: string): Promise<keys.KeyListing | undefined> {
   const known = requestIdSchema.safeParse(id)
   return known.success ? keys.readKey(db, known.data) : undefined
 }
 
-export async function revokeKey({ db, clock }: CommandDeps, id: string): Promise<{ id: string; revoked: true }> {
-  if (!(await keys.revokeKey(db, keyId(id), clock()))) throw unknownKey(id)
-  return { id, revoked: true }
+export async function revokeKey(deps: CommandDeps, id: string): Promise<{ id: string; revoked: true }> {
+  return audited(deps, { ...deps.by, action: 'key_revoke', target: id, detailOf: () => ({}) }, async () => {
+    if (!(await keys.revokeKey(deps.db, keyId(id), deps.clock()))) throw unknownKey(id)
+    return { id, revoked: true }
+  })
 }
 
 export type WantedGrant = {
@@ -114,29 +127,39 @@ export type WantedGrant = {
 }
 
 /** Gives credits; the account is made if it is new. */
-export async function grantCredits({ db, clock }: CommandDeps, { account, credits, id }: WantedGrant) {
+export async function grantCredits(deps: CommandDeps, { account, credits, id }: WantedGrant) {
+  const { db, clock } = deps
   const granted = { accountId: parse(accountSchema, account, 'account'), credits: parse(creditsSchema, credits, 'credits') }
   const reference = id === undefined ? undefined : `form:${id}`
-  const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()))
-  if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
-    throw new CommandError('this form has granted other credits before: reload the page it stands on, and fill it in again')
-  return { account, balance }
+  const detailOf = ({ balance }: { balance: number }) => ({ credits: granted.credits, balance, ...(id !== undefined && { form: id }) })
+  return audited(deps, { ...deps.by, action: 'credits_grant', target: granted.accountId, detailOf }, async () => {
+    const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()))
+    if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
+      throw new CommandError('this form has granted other credits before: reload the page it stands on, and fill it in again')
+    return { account, balance }
+  })
 }
 
-export async function cancelRequest({ db, clock }: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
+export async function cancelRequest(deps: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
-  if (await requests.cancelRequest(db, id, false, clock())) return { request_id: id, status: 'CANCELED' }
+  return audited(deps, { ...deps.by, action: 'request_cancel', target: id, detailOf: () => ({}) }, async () => {
+    if (!(await requests.cancelRequest(deps.db, id, false, deps.clock()))) throw await whyNotCanceled(deps, id)
+    return { request_id: id, status: 'CANCELED' }
+  })
+}
+
+async function whyNotCanceled({ db }: ReadDeps, id: string): Promise<CommandError> {
   const [row] = answered(
     await db.execute<RowOf<typeof schema.requests, 'status'>>(sql`select ${request.status} from provider.requests
     where ${request.id} = ${id}`),
     'reading the state of a request',
   )
-  throw new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
+  return new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
-export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
+export async function listModels({ db }: ReadDeps): Promise<ModelListing[]> {
   const rows = answered(
     await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
       sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
@@ -153,17 +176,21 @@ export async function listModels({ db }: CommandDeps): Promise<ModelListing[]> {
 export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
 
 /** Takes effect at the next request, in every process (spec, Versioning). */
-export async function setModelEnabled({ db, clock }: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
+export async function setModelEnabled(deps: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
+  const { db, clock } = deps
   if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
-  answered(
-    await db.execute(sql`
-    insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
-    values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
-    on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`),
-    'switching a model',
-  )
-  return { slug, environment, enabled }
+  const action = enabled ? 'model_enable' : 'model_disable'
+  return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
+    answered(
+      await db.execute(sql`
+      insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
+      values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
+      on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`),
+      'switching a model',
+    )
+    return { slug, environment, enabled }
+  })
 }
 
 /** Reads `name=value` words as the command line gives them. */
@@ -177,18 +204,20 @@ export function parseFaults(words: readonly string[]): Faults {
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 
-export async function setFaults({ db }: CommandDeps, id: string, faults: Faults): Promise<{ id: string; faults: Faults }> {
+export async function setFaults(deps: CommandDeps, id: string, faults: Faults): Promise<{ id: string; faults: Faults }> {
   const wanted = parse(faultsSchema, faults)
-  await changeFaults(db, id, wanted)
+  const doing = { ...deps.by, action: 'faults_set', target: id, detailOf: () => wanted }
+  await audited(deps, doing, () => changeFaults(deps.db, id, wanted))
   return { id, faults: wanted }
 }
 
-export async function clearFaults({ db }: CommandDeps, id: string): Promise<{ id: string; faults: null }> {
-  await changeFaults(db, id, null)
+export async function clearFaults(deps: CommandDeps, id: string): Promise<{ id: string; faults: null }> {
+  const doing = { ...deps.by, action: 'faults_clear', target: id, detailOf: () => ({}) }
+  await audited(deps, doing, () => changeFaults(deps.db, id, null))
   return { id, faults: null }
 }
 
-export async function checkLedger({ db }: CommandDeps): Promise<ledger.LedgerCheck> {
+export async function checkLedger({ db }: ReadDeps): Promise<ledger.LedgerCheck> {
   return ledger.checkLedger(db)
 }
 

@@ -1,6 +1,7 @@
 import type { Request } from 'express'
 import { actorOf } from '../../pages/access.ts'
-import { audited, type AuditDeps, type AuditedAction, type Detail } from '../upkeep/audit.ts'
+import type { AuditDeps, AuditedAction, Detail } from '../../pages/audit.ts'
+import { audited } from '../upkeep/audit.ts'
 
 type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & { detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
 

@@ -59,7 +59,13 @@ const submission = {
   idempotency: undefined,
   completed: undefined,
 } as const
-const deps = (db: Database) => ({ db, secretKey: Buffer.alloc(32, 7), clock: () => now })
+const deps = (db: Database): commands.CommandDeps => ({
+  db,
+  secretKey: Buffer.alloc(32, 7),
+  clock: () => now,
+  logger: { error: () => {} },
+  by: { via: 'cli', actor: 'test' },
+})
 
 const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['identifying a caller', (db) => identifyAll(db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)],
