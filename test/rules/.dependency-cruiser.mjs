@@ -40,7 +40,7 @@ const provider = [
   ['engines'],
   ['webhooks', 'catalog'],
   ['accounts'],
-  ['domain'],
+  ['domain', 'messages'],
 ].map((floor) => floor.map((room) => `src/provider/${room}`))
 
 const console = [

@@ -10,6 +10,7 @@ import { applyRateLimit } from '../accounts/rate-limit.ts'
 import { activeModels, catalogEntry, findActiveModel, modelResource, unknownModel } from '../catalog/catalog.ts'
 import { strikes } from '../domain/faults.ts'
 import { mediaPath } from '../engines/media-store.ts'
+import { localized } from '../messages/messages.ts'
 import { cancelRequest } from '../queue/requests.ts'
 import type { ProviderSettings } from '../settings.ts'
 import { estimateCredits } from '../submit/estimate.ts'
@@ -42,7 +43,7 @@ export function createApi(deps: ApiDeps): Express {
   app.use(mediaPath(deps.settings), serveMedia(deps.settings.mediaDir))
   app.use('/v1', v1(deps))
   app.use(notFound)
-  app.use(errorHandler(deps.logger))
+  app.use(errorHandler(deps.logger, localized))
   return app
 }
 
@@ -56,6 +57,8 @@ function v1(deps: ApiDeps): Router {
   const only = (...methods: string[]) => as((req, res) => void methodNotAllowed(...methods)(req, res, () => {}))
   const nothing = as((req, res) => void notFound(req, res, () => {}))
 
+  // Any answer may be an error instead, in the language of its caller.
+  router.use((_req, res, next) => next(void res.vary('Accept-Language')))
   router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
   router.get('/models', as(listModels)).all('/models', only('GET', 'HEAD'))
   router.post('/models/:model/estimate', as(estimate)).all('/models/:model/estimate', only('POST'))
@@ -131,6 +134,7 @@ function showResult(deps: ApiDeps): Handler {
   return async (req, res, caller) => {
     const { kind, body } = await readResult(deps, caller, lookupOf(req))
     if (kind === 'running') return void res.status(202).json(body)
+    if (body.status === 'FAILED') body.error.message = localized(req, res, body.error.message)
     if (!strikes(caller.faults?.truncated, deps.random)) return void res.json(body)
     const text = JSON.stringify(body)
     res.type('json').send(text.slice(0, text.length / 2))

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { catalogEntrySchema, submitBodySchema } from '../../wire/schemas.ts'
+import { languages } from '../messages/messages.ts'
 
 /** What the API takes in and gives out that the receiver has no need to know. */
 
@@ -20,8 +21,21 @@ export const logsQuerySchema = z.object({
 
 export const modelPathSchema = z.object({ model: z.string().meta({ description: 'Exact slug from the catalog.' }) })
 export const requestPathSchema = z.object({ request_id: z.guid() })
-export const idempotencyHeaderSchema = z.object({
+export const languageHeaderSchema = z.object({
+  'Accept-Language': z
+    .string()
+    .optional()
+    .meta({ description: `The language of \`message\`: ${languages.join(', ')}. English where none matches.`, example: 'de' }),
+})
+
+export const submitHeaderSchema = languageHeaderSchema.extend({
   'Idempotency-Key': z.uuidv4().optional().meta({ description: 'One per logical request; remembered for 24 hours.' }),
+})
+
+/** On every answer with a message for people: errors, and results that FAILED. */
+export const contentLanguageSchema = z.object({
+  'Content-Language': z.enum(languages).meta({ description: 'The language of `message`.' }),
+  Vary: z.string().meta({ description: 'Accept-Language' }),
 })
 
 /** On every answer under /v1 but 401: of the window with the least left. */

@@ -75,20 +75,32 @@ const always = [
   'unavailable',
 ] as const satisfies Code[]
 const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type', 'model_input_invalid'] as const satisfies Code[]
+/** Answers to what could not be read as a request: always in English. */
+const unread = new Set(['408', '431'])
 /** Answers that were given before the call was counted, or without knowing its count. */
-const uncounted = new Set(['401', '408', '431', '500', '503'])
+const uncounted = new Set(['401', '500', '503'])
 
 type Success = { status?: 200 | 202; description: string; schema: z.ZodType; example: object }
 
 function responses(successes: readonly Success[], ...also: Code[]): ZodOpenApiResponsesObject {
   const all: ZodOpenApiResponsesObject = {}
   for (const { status = 200, description, schema, example } of successes) {
-    all[`${status}`] = { description, headers: schemas.rateHeadersSchema, content: { 'application/json': { schema, example } } }
+    const headers = schemas.rateHeadersSchema.extend(schemas.contentLanguageSchema.partial().shape)
+    all[`${status}`] = { description, headers, content: { 'application/json': { schema, example } } }
   }
-  for (const [status, answer] of Object.entries(errorResponses(errors, [...always, ...also]))) {
-    all[status as `${4 | 5}${string}`] = { ...answer, ...(!uncounted.has(status) && { headers: schemas.rateHeadersSchema }) }
-  }
-  return all
+  const refusals = Object.entries(errorResponses(errors, [...always, ...also]))
+  return { ...all, ...Object.fromEntries(refusals.map(([status, answer]) => [status, { ...answer, ...headersAt(status) }])) }
+}
+
+function headersAt(status: string) {
+  if (unread.has(status)) return {}
+  const { shape } = schemas.contentLanguageSchema
+  return { headers: uncounted.has(status) ? schemas.contentLanguageSchema : schemas.rateHeadersSchema.extend(shape) }
+}
+
+/** With the header that every call takes. */
+function localizable(operation: ZodOpenApiOperationObject): ZodOpenApiOperationObject {
+  return { ...operation, requestParams: { header: schemas.languageHeaderSchema, ...operation.requestParams } }
 }
 
 const body = (schema: z.ZodType, example: object) => ({ required: true, content: { 'application/json': { schema, example } } })
@@ -102,7 +114,7 @@ const submit: ZodOpenApiOperationObject = {
     'Links in image_url, image_urls, video_urls and audio_urls must be public https URLs, or links to outputs of this API. ' +
     'They are fetched after the submit, within 10 s each; one that cannot be had ends the request as FAILED, without a charge. ' +
     'A sandbox key checks the links and fetches nothing.',
-  requestParams: { path: schemas.modelPathSchema, header: schemas.idempotencyHeaderSchema },
+  requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(
     [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema, example: examples.submitted }],
@@ -214,13 +226,13 @@ export function openApiDocument(baseUrl: string) {
       servers: [{ url: baseUrl }],
       security: [{ bearer: [] }, { key: [] }, { header: [] }],
       paths: {
-        '/v1/models': { get: catalog },
-        '/v1/models/{model}': { get: model, post: submit },
-        '/v1/models/{model}/estimate': { post: estimate },
-        '/v1/requests/{request_id}/status': { get: status },
-        '/v1/requests/{request_id}': { get: result },
-        '/v1/requests/{request_id}/cancel': { post: cancel },
-        '/v1/account': { get: account },
+        '/v1/models': { get: localizable(catalog) },
+        '/v1/models/{model}': { get: localizable(model), post: localizable(submit) },
+        '/v1/models/{model}/estimate': { post: localizable(estimate) },
+        '/v1/requests/{request_id}/status': { get: localizable(status) },
+        '/v1/requests/{request_id}': { get: localizable(result) },
+        '/v1/requests/{request_id}/cancel': { post: localizable(cancel) },
+        '/v1/account': { get: localizable(account) },
       },
       webhooks: {
         completion: {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
-import type { ErrorRequestHandler, RequestHandler, Response } from 'express'
+import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
 import { createLineBudget } from '../line-budget.ts'
 import type { Logger } from '../logger.ts'
 import { boundConnections, boundRequests } from './connections.ts'
@@ -31,8 +31,10 @@ export function errorBody({ type, code, message }: { type: string; code: string;
   return { error: { type, code, message } }
 }
 
-export function sendError(res: Response, error: HttpError): void {
-  res.status(error.status).set(error.headers).json(errorBody(error))
+/** `message` where it is not the error's own: a translation of it. */
+export function sendError(res: Response, error: HttpError, message = error.message): void {
+  const { status, headers, type, code } = error
+  res.status(status).set(headers).json(errorBody({ type, code, message }))
 }
 
 export const notFound: RequestHandler = (req) => {
@@ -47,16 +49,24 @@ export function methodNotAllowed(...allowed: string[]): RequestHandler {
   }
 }
 
+/** Says the message of an error in the language of the caller. */
+export type Localize = (req: Request, res: Response, message: string) => string
+
 /** The one error handler: expected failures as they are, surprises logged and answered 500. */
-export function errorHandler(logger: Logger): ErrorRequestHandler {
+export function errorHandler(logger: Logger, localize: Localize = (_req, _res, message) => message): ErrorRequestHandler {
   return (error, req, res, next) => {
     if (res.headersSent) return next(error)
     endWithoutBody(req)
-    if (error instanceof HttpError) return sendError(res, error)
-    if (error instanceof URIError) return sendError(res, new HttpError(404, 'not_found', 'the path is not valid percent-encoding'))
-    logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
-    return sendError(res, new HttpError(500, 'internal_error', 'something failed on our side; the log has the details'))
+    const expected = expectedIn(error)
+    if (!expected) logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while answering')
+    const answer = expected ?? new HttpError(500, 'internal_error', 'something failed on our side; the log has the details')
+    sendError(res, answer, localize(req, res, answer.message))
   }
+}
+
+function expectedIn(error: unknown): HttpError | undefined {
+  if (error instanceof HttpError) return error
+  return error instanceof URIError ? new HttpError(404, 'not_found', 'the path is not valid percent-encoding') : undefined
 }
 
 const unreadBodyMs = 2000

@@ -3,6 +3,7 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { readConfig } from '../../../src/config/config.ts'
+import { translate } from '../../../src/provider/messages/messages.ts'
 import { createKey, grantCredits, type CommandDeps, type WantedKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
@@ -97,5 +98,14 @@ export async function call(url: string, method: string, where: string, options: 
   })
   const text = await response.text()
   const isJson = response.headers.get('content-type')?.includes('json') ?? false
-  return { status: response.status, headers: response.headers, body: isJson && text !== '' ? JSON.parse(text) : text }
+  const parsed = isJson && text !== '' ? JSON.parse(text) : text
+  if (where.startsWith('/v1/')) expectKnownMessage(parsed)
+  return { status: response.status, headers: response.headers, body: parsed }
+}
+
+/** Any test may come upon a message that was forgotten in src/provider/messages. */
+function expectKnownMessage(body: { error?: { type?: string; message?: string } }): void {
+  const { type, message } = body.error ?? {}
+  if (type === undefined || message === undefined || translate(message, 'de') !== undefined) return
+  throw new Error(`src/provider/messages/en.ts lacks the message: ${message}`)
 }

@@ -1,0 +1,54 @@
+import type { Request, Response } from 'express'
+import { de } from './de.ts'
+import { en, type MessageKey, type Messages } from './en.ts'
+import { es } from './es.ts'
+import { fr } from './fr.ts'
+import { ja } from './ja.ts'
+import { pt } from './pt.ts'
+
+export const messages = { en, de, fr, es, pt, ja } as const satisfies Record<string, Messages>
+export type Language = keyof typeof messages
+
+/** The first is what we speak where nothing matches. */
+export const languages = ['en', 'de', 'fr', 'es', 'pt', 'ja'] as const satisfies readonly Language[]
+
+const placeholder = /\{(\w+)\}/g
+
+/**
+ * The message for this caller: in the language that `Accept-Language` prefers
+ * (CONTRACT, language of `message`), named in `Content-Language`. A message
+ * that en.ts does not have, such as one of a team's own engine, stays as it is.
+ */
+export function localized(req: Request, res: Response, message: string): string {
+  const language = languages.find((one) => one === req.acceptsLanguages(...languages)) ?? 'en'
+  const translation = language === 'en' ? undefined : translate(message, language)
+  res.vary('Accept-Language').set('Content-Language', translation === undefined ? 'en' : language)
+  return translation ?? message
+}
+
+/**
+ * An English message in another language, undefined where en.ts does not have
+ * it. It is known by its text, because a FAILED request keeps nothing else: its
+ * message was stored in English, for the webhook, before anybody asked for it.
+ */
+export function translate(message: string, language: Language): string | undefined {
+  for (const { key, pattern } of patterns) {
+    const values = pattern.exec(message)
+    if (values) return messages[language][key].replaceAll(placeholder, (_braces, name: string) => values.groups?.[name] ?? '')
+  }
+  return undefined
+}
+
+/** Those with the most text of their own come first: `{field} is required` would also match a longer message. */
+const patterns = Object.keys(en)
+  .filter((key): key is MessageKey => key in en)
+  .map((key) => ({ key, pattern: patternOf(en[key]), ownText: en[key].replaceAll(placeholder, '').length }))
+  .toSorted((a, b) => b.ownText - a.ownText)
+
+function patternOf(text: string): RegExp {
+  const source = text
+    .split(placeholder)
+    .map((part, at) => (at % 2 === 0 ? part.replaceAll(/[^\w\s]/g, String.raw`\$&`) : `(?<${part}>.+)`))
+    .join('')
+  return new RegExp(`^${source}$`, 's')
+}
