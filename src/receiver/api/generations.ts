@@ -85,7 +85,12 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
       description:
         'With its result and media. With `wait`, answers as soon as the result is complete, or the submit refused or expired, and after that many seconds with the generation as it is.',
       requestParams: { path: z.object({ idempotency_key: z.guid() }), query: waitSchema },
-      responses: responses({ 200: { description: 'The generation', schema: endedGenerationSchema } }, 'invalid_filter', 'not_found', 'too_many_waiting'),
+      responses: responses(
+        { 200: { description: 'The generation', schema: endedGenerationSchema } },
+        'invalid_filter',
+        'not_found',
+        'too_many_waiting',
+      ),
     },
     answer: async (req, res) => {
       const { wait = 0 } = parseFilters(waitSchema, req.query)
