@@ -1,6 +1,6 @@
 import type postgres from 'postgres'
+import { createPool } from '../src/platform/postgres/postgres.ts'
 import { ensurePartitions } from '../src/receiver/upkeep/arrival-partitions.ts'
-import { createPool } from '../src/runtime/postgres/postgres.ts'
 
 export type Sizes = { deliveries: number; arrivals: number }
 
@@ -131,7 +131,8 @@ export async function fillTables(
 
 async function makeDays(url: string): Promise<void> {
   const pool = createPool({ url, max: 1 })
-  for (let back = 0; back <= days + 1; back += 1) await ensurePartitions(pool.db, new Date(Date.now() - back * 86_400_000))
+  for (let back = 0; back <= days + 1; back += 1)
+    await ensurePartitions(pool.db, new Date(Date.now() - back * 86_400_000))
   await pool.close()
 }
 

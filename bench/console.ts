@@ -4,8 +4,8 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import postgres from 'postgres'
 import { startEmbeddedPostgres } from '../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../src/runtime/logger.ts'
-import { migrate } from '../src/runtime/postgres/migrate.ts'
+import { createLogger } from '../src/platform/logger.ts'
+import { migrate } from '../src/platform/postgres/migrate.ts'
 import { fillTables, knownIds, type Known } from './console-data.ts'
 import { startReceiverProcess } from './contenders.ts'
 
@@ -42,7 +42,11 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
   const sql = postgres(server.url, { max: 1, onnotice: () => {} })
   const say = (line: string) => void process.stderr.write(`${line}\n`)
   try {
-    await migrate({ url: server.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../drizzle/receiver') })
+    await migrate({
+      url: server.url,
+      schema: 'mediadock',
+      folder: path.resolve(import.meta.dirname, '../drizzle/receiver'),
+    })
     const [filled] = await sql`select from mediadock.deliveries limit 1`
     if (!filled) await fillTables(sql, { url: server.url, sizes, say })
     const env = { RECONCILE_CRON: '0 0 1 1 *', RETENTION_CRON: '0 0 1 1 *', GENERATION_KEYS: keys }
@@ -51,7 +55,11 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
       const rows: Measured[] = []
       const wanted = paths(await knownIds(sql)).filter(([where]) => where.includes(values.only ?? ''))
       for (const [where, limitMs] of wanted) {
-        rows.push({ path: where, limitMs, ...(await measure(new URL(where, receiver.consoleUrl), Number(values.samples ?? 11))) })
+        rows.push({
+          path: where,
+          limitMs,
+          ...(await measure(new URL(where, receiver.consoleUrl), Number(values.samples ?? 11))),
+        })
       }
       process.stdout.write(`\n${report(rows, await counts(sql))}`)
     } finally {

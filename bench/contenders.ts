@@ -34,7 +34,8 @@ const root = path.resolve(import.meta.dirname, '..')
 /** What the image starts, as its Dockerfile says: options of Node, program, command, and the environment. It runs what was built of the sources here. */
 async function startedByImage(): Promise<{ options: string[]; program: string[]; env: Record<string, string> }> {
   const stage = (await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')).split(/^FROM /m).at(-1) ?? ''
-  const words = (instruction: string): string[] => JSON.parse(new RegExp(`^${instruction} (\\[.*\\])$`, 'm').exec(stage)?.[1] ?? '[]')
+  const words = (instruction: string): string[] =>
+    JSON.parse(new RegExp(`^${instruction} (\\[.*\\])$`, 'm').exec(stage)?.[1] ?? '[]')
   const [node, ...args] = [...words('ENTRYPOINT'), ...words('CMD')]
   const at = args.findIndex((word) => word.startsWith('dist/'))
   if (node !== 'node' || at < 0) throw new Error('the Dockerfile does not say how the receiver is started')

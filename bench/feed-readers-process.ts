@@ -11,7 +11,9 @@ const order: ReadOrder = JSON.parse(process.argv[2] ?? '')
 const arriveMs = 120_000
 
 const readers = [
-  ...Array.from({ length: order.sql }, () => read({ sql: postgres(order.databaseUrl, { max: 1, onnotice: () => {} }) })),
+  ...Array.from({ length: order.sql }, () =>
+    read({ sql: postgres(order.databaseUrl, { max: 1, onnotice: () => {} }) }),
+  ),
   ...Array.from({ length: order.http }, () => read({ url: order.consoleUrl })),
 ]
 process.on('disconnect', () => process.exit(0))
@@ -38,10 +40,15 @@ function read(from: Parameters<typeof readResults>[0]['from']): Reader {
 async function summary(position: number): Promise<Read> {
   const deadline = performance.now() + arriveMs
   while (readers.some(({ positions }) => (positions.at(-1) ?? order.after) < position)) {
-    if (performance.now() > deadline) throw new Error(`a reader had not come to ${position} of the feed after ${arriveMs / 1000} s`)
+    if (performance.now() > deadline)
+      throw new Error(`a reader had not come to ${position} of the feed after ${arriveMs / 1000} s`)
     await delay(20)
   }
   const lags = readers.flatMap(({ lagsMs }) => lagsMs).sort((a, b) => a - b)
   const at = (share: number) => lags[Math.min(Math.floor(lags.length * share), lags.length - 1)] ?? NaN
-  return { changes: readers.map(({ positions }) => positions.filter((one) => one <= position).length), p50Ms: at(0.5), p99Ms: at(0.99) }
+  return {
+    changes: readers.map(({ positions }) => positions.filter((one) => one <= position).length),
+    p50Ms: at(0.5),
+    p99Ms: at(0.99),
+  }
 }

@@ -21,7 +21,9 @@ const tenReaders: Kinds = { sql: 5, http: 5 }
 export async function benchFeed(server: BenchServer, size: FeedSize): Promise<Figures> {
   return withRig(server, {}, async (rig) => {
     await warmUp(rig)
-    const most = (await rig.generator.run({ url: rig.receiver.webhooksUrl, connections, requests: size.requestsPerRound })).perSecond
+    const most = (
+      await rig.generator.run({ url: rig.receiver.webhooksUrl, connections, requests: size.requestsPerRound })
+    ).perSecond
     await untilLanded(rig.sql)
     const { confirmed } = await findSustained(rig, { ...size, most })
     const half = Math.round((confirmed?.offered ?? NaN) / 2)
@@ -33,8 +35,20 @@ export async function benchFeed(server: BenchServer, size: FeedSize): Promise<Fi
       lags.push(await whileRead(rig, kinds, load))
     }
     const ratios = await withAndWithout(rig, size)
-    const rows = lags.map(({ p50Ms, p99Ms, changes }, nth) => [nth === 0 ? 'by SQL' : 'by long polls', half, changes[0], p50Ms, p99Ms])
-    print(table(`From landing to a reader of the feed on ${server.words}`, ['', 'deliveries/s', 'changes', 'p50 ms', 'p99 ms'], rows))
+    const rows = lags.map(({ p50Ms, p99Ms, changes }, nth) => [
+      nth === 0 ? 'by SQL' : 'by long polls',
+      half,
+      changes[0],
+      p50Ms,
+      p99Ms,
+    ])
+    print(
+      table(
+        `From landing to a reader of the feed on ${server.words}`,
+        ['', 'deliveries/s', 'changes', 'p50 ms', 'p99 ms'],
+        rows,
+      ),
+    )
     print(
       table(
         `Accepted and landed beside ten readers of everything, five by SQL, five by long polls, on ${server.words}`,
@@ -73,7 +87,11 @@ async function withAndWithout(rig: Rig, { rounds, requestsPerRound }: FeedSize) 
 }
 
 /** Readers that begin at the end of the feed; each must have had exactly what the feed has since. */
-async function whileRead({ databaseUrl, receiver, sql }: Rig, kinds: Kinds, work: () => Promise<unknown>): Promise<Read> {
+async function whileRead(
+  { databaseUrl, receiver, sql }: Rig,
+  kinds: Kinds,
+  work: () => Promise<unknown>,
+): Promise<Read> {
   const after = await headOf(sql)
   const readers = await startFeedReaders({ databaseUrl, consoleUrl: receiver.consoleUrl, ...kinds, after })
   try {

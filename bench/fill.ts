@@ -113,7 +113,9 @@ async function copy(sql: postgres.Sql, table: string, join: string): Promise<voi
   const columns = await sql<{ name: string; type: string }[]>`
     select column_name as name, data_type as type from information_schema.columns
     where table_schema = 'mediadock' and table_name = ${table} and is_generated = 'NEVER' and coalesce(column_default, '') not like 'nextval%'`
-  const values = columns.map(({ name, type }) => changed[name] ?? (type.startsWith('timestamp') ? `t.${name} - c.shift` : `t.${name}`))
+  const values = columns.map(
+    ({ name, type }) => changed[name] ?? (type.startsWith('timestamp') ? `t.${name} - c.shift` : `t.${name}`),
+  )
   await sql.unsafe(
     `insert into mediadock.${table} (${columns.map(({ name }) => name).join(', ')})
      select ${values.join(', ')} from copied c join mediadock.${table} t on ${join}`,

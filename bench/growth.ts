@@ -16,7 +16,10 @@ const unwatched = { logFile: '/dev/null' }
  * Rates of two receivers on one server in turn, the one's database new, the other's filled to
  * each size with statistics from when it was as new, and what a delivery takes on disk.
  */
-export async function benchGrowth(server: BenchServer, { sizes, rounds, secondsPerRound }: GrowthSize): Promise<Figures> {
+export async function benchGrowth(
+  server: BenchServer,
+  { sizes, rounds, secondsPerRound }: GrowthSize,
+): Promise<Figures> {
   const figures: Figures = {}
   await withRig(server, unwatched, (empty) =>
     withRig(server, unwatched, async (filled) => {
@@ -36,7 +39,8 @@ export async function benchGrowth(server: BenchServer, { sizes, rounds, secondsP
         const stored = await bytesOnDisk(filled)
         const turns = await inTurns([empty, filled], rounds, secondsPerRound)
         const [atZero, atSize] = turns.loads
-        const ratio = (pick: (one: Turn) => number) => median((atSize ?? []).map((one, round) => pick(one) / pick(atZero?.[round] ?? one)))
+        const ratio = (pick: (one: Turn) => number) =>
+          median((atSize ?? []).map((one, round) => pick(one) / pick(atZero?.[round] ?? one)))
         const middle = (pick: (one: Turn) => number) => median((atSize ?? []).map(pick))
         const landedRatio = ratio(({ landedPerSecond }) => landedPerSecond)
         rows.push([
@@ -69,7 +73,11 @@ export async function benchGrowth(server: BenchServer, { sizes, rounds, secondsP
 type Turn = { perSecond: number; landedPerSecond: number }
 
 /** As many as the one before suggests, as fast as they are taken, and the time until all of them are in results. */
-async function inTurns(rigs: readonly Rig[], rounds: number, seconds: number): Promise<{ loads: Turn[][]; disk: number[] }> {
+async function inTurns(
+  rigs: readonly Rig[],
+  rounds: number,
+  seconds: number,
+): Promise<{ loads: Turn[][]; disk: number[] }> {
   const loads: Turn[][] = rigs.map(() => [])
   const bytes = await Promise.all(rigs.map(bytesOnDisk))
   const bodies = rigs.map(() => 0)

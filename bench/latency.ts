@@ -12,7 +12,8 @@ export type Heard = { requestId: string; mediaComplete: boolean; atMs: number }
 export async function onResults(sql: postgres.Sql, heard: (one: Heard) => void): Promise<() => Promise<void>> {
   const listening = await sql.listen('mediadock_results', (payload) => {
     const atMs = sharedNowMs()
-    const { request_id: requestId, media_complete: mediaComplete }: { request_id: string; media_complete: boolean } = JSON.parse(payload)
+    const { request_id: requestId, media_complete: mediaComplete }: { request_id: string; media_complete: boolean } =
+      JSON.parse(payload)
     heard({ requestId, mediaComplete, atMs })
   })
   return () => listening.unlisten()
@@ -45,13 +46,17 @@ export async function measureLatency(
     if (acknowledged < requests) {
       const how = `${refused} refused, the others without an answer${firstRefusal ? `; the first: ${firstRefusal}` : ''}`
       const complaints = await receiver.complaints()
-      throw new Error(`${requests - acknowledged} of ${requests} deliveries were not acknowledged (${how})\n${complaints}`)
+      throw new Error(
+        `${requests - acknowledged} of ${requests} deliveries were not acknowledged (${how})\n${complaints}`,
+      )
     }
     const deadline = performance.now() + settleMs
     // What an earlier load has left to be completed is announced as well: it is none of these.
     const missing = () => sent.filter(({ requestId }) => !thereAt.has(requestId)).length
     while (missing() > 0 && performance.now() < deadline) await delay(20)
-    const latencies = sent.map(({ requestId, dueAtMs }) => (thereAt.get(requestId) ?? Infinity) - dueAtMs).sort((a, b) => a - b)
+    const latencies = sent
+      .map(({ requestId, dueAtMs }) => (thereAt.get(requestId) ?? Infinity) - dueAtMs)
+      .sort((a, b) => a - b)
     const at = (share: number) => latencies[Math.min(Math.floor(latencies.length * share), latencies.length - 1)] ?? NaN
     await expectInResults(sql, sent.slice(-200))
     return { perSecond, samples: requests, p50Ms: at(0.5), p99Ms: at(0.99), missing: missing() }

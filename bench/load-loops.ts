@@ -68,7 +68,8 @@ function createSender(url: string, connections: number, onAnswer: OnAnswer = () 
     const tookSeconds = (performance.now() - started) / 1000
     await pool.close()
     latenciesMs.sort((a, b) => a - b)
-    const at = (share: number) => latenciesMs[Math.min(Math.floor(latenciesMs.length * share), latenciesMs.length - 1)] ?? 0
+    const at = (share: number) =>
+      latenciesMs[Math.min(Math.floor(latenciesMs.length * share), latenciesMs.length - 1)] ?? 0
     return { calls: latenciesMs.length, perSecond: latenciesMs.length / tookSeconds, p50Ms: at(0.5), p99Ms: at(0.99) }
   }
   return { send, finish }

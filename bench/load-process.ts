@@ -20,7 +20,15 @@ const lastAnswersMs = 10_000
 const expectedStart = Buffer.from('HTTP/1.1 200 ')
 const expectedEnd = Buffer.from('{"status":"accepted"}')
 
-async function measure({ url, connections, requests, kind = 'direct', perSecond, withIds, mayBreak }: LoadOrder): Promise<Load> {
+async function measure({
+  url,
+  connections,
+  requests,
+  kind = 'direct',
+  perSecond,
+  withIds,
+  mayBreak,
+}: LoadOrder): Promise<Load> {
   const signed: (Signed | undefined)[] = []
   const sent: Sent[] = []
   const signNext = () => signed.push(signedRequest(kind, signed.length, Math.floor(Date.now() / 1000)))
@@ -54,7 +62,8 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
     if (request === undefined) return
     lane.index = next
     lane.sentAt = dueAt(next)
-    if (withIds) sent[next] = { requestId: request.requestId, dueAtMs: lane.sentAt + sharedOffsetMs, acknowledged: false }
+    if (withIds)
+      sent[next] = { requestId: request.requestId, dueAtMs: lane.sentAt + sharedOffsetMs, acknowledged: false }
     signed[next] = undefined
     next += 1
     lane.socket.write(request.bytes)
@@ -96,7 +105,8 @@ async function measure({ url, connections, requests, kind = 'direct', perSecond,
   const cpuBefore = process.cpuUsage()
   const offer = () => {
     due = isOpenLoop ? Math.min(requests, Math.floor(((performance.now() - started) / 1000) * perSecond)) : requests
-    for (let lane = next < due ? free.shift() : undefined; lane; lane = next < due ? free.shift() : undefined) send(lane)
+    for (let lane = next < due ? free.shift() : undefined; lane; lane = next < due ? free.shift() : undefined)
+      send(lane)
   }
   free.push(...lanes)
   offer()
@@ -136,7 +146,9 @@ const lengthPattern = /\r\ncontent-length: (\d+)\r\n/i
 function judge(answer: Buffer): 'accepted' | 'refused' | 'partial' {
   const start = answer.length - expectedEnd.length
   if (start > 0 && answer.compare(expectedEnd, 0, expectedEnd.length, start) === 0) {
-    return answer.compare(expectedStart, 0, expectedStart.length, 0, expectedStart.length) === 0 ? 'accepted' : 'refused'
+    return answer.compare(expectedStart, 0, expectedStart.length, 0, expectedStart.length) === 0
+      ? 'accepted'
+      : 'refused'
   }
   const text = answer.toString('latin1')
   const headEnd = text.indexOf('\r\n\r\n')

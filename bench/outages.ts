@@ -10,7 +10,10 @@ import { print, say, table } from './tables.ts'
 export type OutageSize = { hangRounds: number; kills: number; awaySeconds: number }
 
 /** What an outage costs those who wait for results. */
-export async function benchOutages(server: BenchServer, { hangRounds, kills, awaySeconds }: OutageSize): Promise<Figures> {
+export async function benchOutages(
+  server: BenchServer,
+  { hangRounds, kills, awaySeconds }: OutageSize,
+): Promise<Figures> {
   const hang = await withRig(server, { env: unlimitedFetching }, (rig) => hangingCall(rig, hangRounds))
   const killed = await withRig(server, { env: enoughForKills }, (rig) => killedReceiver(rig, kills))
   const back = await withRig(server, { env: unlimitedFetching }, (rig) => providerAway(rig, awaySeconds))
@@ -110,7 +113,14 @@ async function killedReceiver(rig: Rig, kills: number): Promise<Killed> {
     await generator.run({ url: victim.webhooksUrl, connections: 64, requests: 5000 })
     await untilLanded(sql)
     const requests = loadPerSecond * killAfterSeconds * 2
-    const order = { connections: 64, requests, kind: 'mixed' as const, perSecond: loadPerSecond, withIds: true, mayBreak: true }
+    const order = {
+      connections: 64,
+      requests,
+      kind: 'mixed' as const,
+      perSecond: loadPerSecond,
+      withIds: true,
+      mayBreak: true,
+    }
     const loading = generator.run({ url: victim.webhooksUrl, ...order })
     // It signs what it will send before it sends the first.
     await untilSomeArrived(rig)
@@ -126,7 +136,8 @@ async function killedReceiver(rig: Rig, kills: number): Promise<Killed> {
     left = Math.max(left, waiting)
     await untilLanded(sql)
   }
-  if ((await fetch(new URL('/readyz', survivor.webhooksUrl))).status !== 200) throw new Error('the second receiver is not ready')
+  if ((await fetch(new URL('/readyz', survivor.webhooksUrl))).status !== 200)
+    throw new Error('the second receiver is not ready')
   return { seconds: slowest, waiting: left, perSecond: least }
 }
 
@@ -136,7 +147,11 @@ async function untilSomeArrived({ sql }: Rig): Promise<void> {
   while ((await count()) === before) await delay(20)
 }
 
-async function untilInResults(sql: Rig['sql'], ids: readonly string[], since: number): Promise<{ seconds: number; waiting: number }> {
+async function untilInResults(
+  sql: Rig['sql'],
+  ids: readonly string[],
+  since: number,
+): Promise<{ seconds: number; waiting: number }> {
   for (;;) {
     const [row] = await sql<{ n: number }[]>`
       select count(*)::int as n from unnest(${[...ids]}::uuid[]) as i (id) where not exists (

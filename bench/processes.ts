@@ -30,7 +30,10 @@ export async function cpuSecondsOfServer(pid: number): Promise<number> {
   const all = await Promise.all(entries.filter((name) => /^\d+$/.test(name)).map(statOf))
   const server = await statOf(pid)
   if (!server) return NaN
-  return all.reduce((sum, one) => sum + (one?.parent === pid ? one.cpuSeconds : 0), server.cpuSeconds + server.reapedCpuSeconds)
+  return all.reduce(
+    (sum, one) => sum + (one?.parent === pid ? one.cpuSeconds : 0),
+    server.cpuSeconds + server.reapedCpuSeconds,
+  )
 }
 
 export async function parentOf(pid: number): Promise<number> {

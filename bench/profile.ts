@@ -57,7 +57,10 @@ export async function benchProfile(server: BenchServer, { requests }: { requests
 /** By what stands in them alone; the first that fits. */
 const statements: readonly [words: string, mark: RegExp][] = [
   ['accept: deliveries and their place in the queue', /insert into mediadock\.deliveries/],
-  ['land, the short way', /insert into mediadock\.requests as r[\s\S]+is_tracked|is_tracked[\s\S]+insert into mediadock\.requests as r/],
+  [
+    'land, the short way',
+    /insert into mediadock\.requests as r[\s\S]+is_tracked|is_tracked[\s\S]+insert into mediadock\.requests as r/,
+  ],
   ['land, the long way', /insert into mediadock\.requests as r/],
   ['log of arrivals', /insert into mediadock\.arrivals/],
   ['claim from the queue', /update mediadock\.inbox/],
@@ -69,7 +72,10 @@ async function statementsTable({ sql, server }: Rig, requests: number): Promise<
   const rows = await sql<{ query: string; calls: number; ms: number; planning: number; wal: number }[]>`
     select query, calls::int, total_exec_time as ms, total_plan_time as planning, wal_bytes::float8 as wal
     from pg_stat_statements where dbid = (select oid from pg_database where datname = current_database())`
-  const named = rows.map((row) => ({ ...row, words: statements.find(([, mark]) => mark.test(row.query))?.[0] ?? 'all others' }))
+  const named = rows.map((row) => ({
+    ...row,
+    words: statements.find(([, mark]) => mark.test(row.query))?.[0] ?? 'all others',
+  }))
   const groups = [...Map.groupBy(named, ({ words }) => words)].map(([words, group]) => {
     const sum = (pick: (row: (typeof named)[number]) => number) => group.reduce((all, row) => all + pick(row), 0)
     return [
@@ -96,7 +102,12 @@ async function bytesByTable({ sql }: Rig): Promise<TableBytes[]> {
     from pg_class where relnamespace = 'mediadock'::regnamespace and relkind = 'r' group by 1`
 }
 
-function diskTable({ server }: Rig, before: readonly TableBytes[], after: readonly TableBytes[], requests: number): string {
+function diskTable(
+  { server }: Rig,
+  before: readonly TableBytes[],
+  after: readonly TableBytes[],
+  requests: number,
+): string {
   const rows = after
     .map(({ name, heap, indexes }) => {
       const old = before.find((one) => one.name === name)

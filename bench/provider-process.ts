@@ -1,9 +1,13 @@
 import { readConfig } from '../src/config/config.ts'
+import { createLogger } from '../src/platform/logger.ts'
 import { startProvider } from '../src/provider/program.ts'
-import { createLogger } from '../src/runtime/logger.ts'
 
 /** The real provider, with its logging on, as a process of its own: `node bench/provider-process.ts`. */
-const { provider } = readConfig(process.env, ['provider'], { databaseUrl: undefined, keys: undefined, secretKey: undefined })
+const { provider } = readConfig(process.env, ['provider'], {
+  databaseUrl: undefined,
+  keys: undefined,
+  secretKey: undefined,
+})
 if (provider === undefined) throw new Error('no provider settings')
 const program = await startProvider({ settings: provider, logger: createLogger('info') })
 process.send?.({ url: program.urls['api'] })

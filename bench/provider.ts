@@ -54,12 +54,17 @@ function callsOf(apiKeys: readonly string[]) {
       headers: { ...json, authorization: `Bearer ${keyOf(index)}` },
       body: body(index),
     }),
-    remember: (text: string, index: number) => void submitted.push({ id: submittedSchema.parse(JSON.parse(text)).request_id, index }),
+    remember: (text: string, index: number) =>
+      void submitted.push({ id: submittedSchema.parse(JSON.parse(text)).request_id, index }),
     status: (turn: number): Call => {
       const { id, index } = submitted[(turn * 7919) % submitted.length] ?? { id: '', index: 0 }
       return { method: 'GET', path: `/v1/requests/${id}/status`, headers: { authorization: `Bearer ${keyOf(index)}` } }
     },
-    catalog: (index: number): Call => ({ method: 'GET', path: '/v1/models', headers: { authorization: `Bearer ${keyOf(index)}` } }),
+    catalog: (index: number): Call => ({
+      method: 'GET',
+      path: '/v1/models',
+      headers: { authorization: `Bearer ${keyOf(index)}` },
+    }),
     barePost: (index: number): Call => ({ method: 'POST', path: '/', headers: json, body: body(index) }),
     bareGet: (): Call => ({ method: 'GET', path: '/' }),
   }
@@ -69,7 +74,12 @@ async function measure(providerUrl: string, bareUrl: string, apiKeys: readonly s
   const calls = callsOf(apiKeys)
   const barePost = await closedLoop(bareUrl, crowd, calls.barePost)
   const bareGet = await closedLoop(bareUrl, crowd, calls.bareGet)
-  const fill = await closedLoop(providerUrl, { connections: 64, seconds: 600, calls: queued }, calls.submit, calls.remember)
+  const fill = await closedLoop(
+    providerUrl,
+    { connections: 64, seconds: 600, calls: queued },
+    calls.submit,
+    calls.remember,
+  )
   const [status, submit] = await Promise.all([
     steadyRate(providerUrl, polling, calls.status),
     steadyRate(providerUrl, submitting, calls.submit, calls.remember),

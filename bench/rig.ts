@@ -23,7 +23,11 @@ export type Rig = {
 export const unlimitedFetching = { FETCH_RATE_PER_MINUTE: '1000000' }
 export const connections = 256
 
-export async function withRig<T>(server: BenchServer, given: Partial<ReceiverOptions>, work: (rig: Rig) => Promise<T>): Promise<T> {
+export async function withRig<T>(
+  server: BenchServer,
+  given: Partial<ReceiverOptions>,
+  work: (rig: Rig) => Promise<T>,
+): Promise<T> {
   const databaseUrl = given.databaseUrl ?? (await server.createDatabase())
   const sql = postgres(databaseUrl, { max: 2, onnotice: () => {} })
   const generator = startLoadGenerator()
@@ -43,7 +47,9 @@ export async function withRig<T>(server: BenchServer, given: Partial<ReceiverOpt
     await sql.end({ timeout: 5 })
     // What went wrong before is the news, not that the server is gone with it.
     if (given.databaseUrl === undefined)
-      await server.dropDatabase(databaseUrl).catch((error: unknown) => say(`${databaseUrl} could not be dropped: ${String(error)}`))
+      await server
+        .dropDatabase(databaseUrl)
+        .catch((error: unknown) => say(`${databaseUrl} could not be dropped: ${String(error)}`))
   }
 }
 
@@ -87,7 +93,10 @@ export async function untilLogged(sql: postgres.Sql): Promise<void> {
 export type Cost = { receiverSeconds: number; postgresSeconds: number }
 
 /** CPU that the receiver and its Postgres took for the work. */
-export async function costOf<T>({ receiver, server }: Pick<Rig, 'receiver' | 'server'>, work: () => Promise<T>): Promise<T & Cost> {
+export async function costOf<T>(
+  { receiver, server }: Pick<Rig, 'receiver' | 'server'>,
+  work: () => Promise<T>,
+): Promise<T & Cost> {
   const look = async () => [await cpuSecondsOf(receiver.pid), await cpuSecondsOfServer(server.pid)] as const
   const [receiverBefore, postgresBefore] = await look()
   const result = await work()

@@ -16,7 +16,8 @@ import { benchThroughput } from './throughput.ts'
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
 const [first = ''] = process.argv.slice(2)
 if (first === 'console') await benchConsole(process.argv.slice(3))
-else await run(first.startsWith('-') ? process.argv.slice(2) : process.argv.slice(3), first.startsWith('-') ? '' : first)
+else
+  await run(first.startsWith('-') ? process.argv.slice(2) : process.argv.slice(3), first.startsWith('-') ? '' : first)
 
 async function run(args: readonly string[], what: string): Promise<void> {
   const { values, positionals } = parseArgs({
@@ -42,27 +43,37 @@ async function run(args: readonly string[], what: string): Promise<void> {
     '': async (server) => ({
       ...(await benchThroughput(
         server,
-        quick ? { rounds: 3, secondsPerRound: 1.5, crowds: [256] } : { rounds: 5, secondsPerRound: 3, crowds: [64, 256] },
+        quick
+          ? { rounds: 3, secondsPerRound: 1.5, crowds: [256] }
+          : { rounds: 5, secondsPerRound: 3, crowds: [64, 256] },
       )),
       ...(await benchBacklog(server, quick ? { deliveries: 10_000, rounds: 1 } : { deliveries: 30_000, rounds: 3 })),
       ...(await benchSustained(server, search)),
       ...(quick ? {} : await benchOutages(server, { hangRounds: 2, kills: 1, awaySeconds: 20 })),
     }),
     sustained: (server) => benchSustained(server, quick ? search : long),
-    backlog: (server) => benchBacklog(server, quick ? { deliveries: 20_000, rounds: 1 } : { deliveries: 100_000, rounds: 3 }),
-    growth: (server) => benchGrowth(server, values.sizes ? { ...growth, sizes: values.sizes.split(',').map(Number) } : growth),
-    soak: (server) => benchSoak(server, { ...(quick ? search : long), minutes: Number(positionals[0] ?? (quick ? 1 : 30)) }),
-    feed: (server) => benchFeed(server, { ...search, rounds: quick ? 3 : 7, requestsPerRound: quick ? 20_000 : 40_000 }),
+    backlog: (server) =>
+      benchBacklog(server, quick ? { deliveries: 20_000, rounds: 1 } : { deliveries: 100_000, rounds: 3 }),
+    growth: (server) =>
+      benchGrowth(server, values.sizes ? { ...growth, sizes: values.sizes.split(',').map(Number) } : growth),
+    soak: (server) =>
+      benchSoak(server, { ...(quick ? search : long), minutes: Number(positionals[0] ?? (quick ? 1 : 30)) }),
+    feed: (server) =>
+      benchFeed(server, { ...search, rounds: quick ? 3 : 7, requestsPerRound: quick ? 20_000 : 40_000 }),
     profile: (server) => benchProfile(server, { requests: quick ? 20_000 : 60_000 }),
     outages: (server) => benchOutages(server, { ...outages, awaySeconds: Number(positionals[0] ?? (quick ? 20 : 60)) }),
   }
   const part = parts[what]
   if (!part) {
-    process.stderr.write(`bench: unknown "${what}": ${Object.keys(parts).filter(Boolean).join(', ')}, console, or nothing\n`)
+    process.stderr.write(
+      `bench: unknown "${what}": ${Object.keys(parts).filter(Boolean).join(', ')}, console, or nothing\n`,
+    )
     process.exit(2)
   }
   print(machine())
-  const settings = Object.fromEntries(values.set.map((one) => [one.split('=', 1)[0] ?? '', one.slice(one.indexOf('=') + 1)]))
+  const settings = Object.fromEntries(
+    values.set.map((one) => [one.split('=', 1)[0] ?? '', one.slice(one.indexOf('=') + 1)]),
+  )
   const measured: Partial<Record<ServerName, Figures>> = {}
   for (const name of serverNames) {
     if (values.server !== undefined && values.server !== name) continue

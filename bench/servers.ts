@@ -4,7 +4,7 @@ import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import { startEmbeddedPostgres } from '../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../src/runtime/logger.ts'
+import { createLogger } from '../src/platform/logger.ts'
 import { findPackagedPostgres, startPackagedPostgres } from '../test/support/packaged-postgres.ts'
 import { parentOf } from './processes.ts'
 
@@ -31,7 +31,10 @@ export type BenchServer = {
 const usual = { min_wal_size: '1GB' }
 
 /** Undefined where this machine has no such server. */
-export async function startServer(name: ServerName, more: Record<string, string> = {}): Promise<BenchServer | undefined> {
+export async function startServer(
+  name: ServerName,
+  more: Record<string, string> = {},
+): Promise<BenchServer | undefined> {
   const settings = { ...usual, ...more }
   const binaries = name === 'packaged' ? await findPackagedPostgres() : undefined
   if (name === 'packaged' && binaries === undefined) return undefined

@@ -5,7 +5,9 @@ export const signingSecret = 'whsec_of_the_benchmark'
 export const keyName = 'bench'
 
 /** GENERATION_KEYS with that secret. */
-export const generationKeys = JSON.stringify([{ name: keyName, api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret }])
+export const generationKeys = JSON.stringify([
+  { name: keyName, api_key: 'service_live_of_the_benchmark', signing_secret: signingSecret },
+])
 
 /** About what a link with a storage signature in it makes of a notification. */
 export const bodyBytes = 1200

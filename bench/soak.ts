@@ -42,7 +42,13 @@ export async function benchSoak(server: BenchServer, size: SoakSize): Promise<Fi
       table(`${size.minutes} minutes at ${perSecond} a second on ${server.words}`, columns, [
         row('RSS', ({ rssMb }) => rssMb, peak),
         row('heap', ({ heapMb }) => heapMb, Math.max(...samples.map(({ heapMb }) => heapMb))),
-        ['most that waited in the inbox', '', Math.max(...samples.map(({ waiting }) => waiting)), samples.at(-1)?.waiting, ''],
+        [
+          'most that waited in the inbox',
+          '',
+          Math.max(...samples.map(({ waiting }) => waiting)),
+          samples.at(-1)?.waiting,
+          '',
+        ],
         [
           'of all looks, % at which more than a second of the load waited',
           '',
@@ -69,19 +75,24 @@ async function soak({ generator, receiver, sql }: Rig, perSecond: number, minute
   await look()
   const over = new AbortController()
   const requests = Math.round(perSecond * minutes * 60)
-  const sending = generator.run({ url: receiver.webhooksUrl, connections, requests, perSecond }).finally(() => over.abort())
+  const sending = generator
+    .run({ url: receiver.webhooksUrl, connections, requests, perSecond })
+    .finally(() => over.abort())
   const looking = (async () => {
     while (!over.signal.aborted) {
       await delay(sampleMs, undefined, { signal: over.signal }).catch(() => {})
       await look()
       if (samples.length % saidEvery === 0) {
         const most = Math.max(...samples.slice(-saidEvery).map(({ waiting }) => waiting))
-        say(`${samples.at(-1)?.minutes.toFixed(1)} min: ${Math.round(samples.at(-1)?.rssMb ?? NaN)} MB, at most ${most} waited`)
+        say(
+          `${samples.at(-1)?.minutes.toFixed(1)} min: ${Math.round(samples.at(-1)?.rssMb ?? NaN)} MB, at most ${most} waited`,
+        )
       }
     }
   })()
   const [{ refused, acknowledged }] = await Promise.all([sending, looking])
-  if (refused > 0 || acknowledged < requests * 0.98) say(`${acknowledged} of ${requests} were acknowledged, ${refused} refused`)
+  if (refused > 0 || acknowledged < requests * 0.98)
+    say(`${acknowledged} of ${requests} were acknowledged, ${refused} refused`)
   await untilLanded(sql)
   return samples
 }

@@ -51,7 +51,11 @@ export async function benchSustained(server: BenchServer, size: SustainedSize): 
         inserted.push((await rig.generator.run({ ...turn, requests })).perSecond)
       }
       await insertRound()
-      const { perSecond: most } = await rig.generator.run({ url: rig.receiver.webhooksUrl, connections, requests: 20_000 })
+      const { perSecond: most } = await rig.generator.run({
+        url: rig.receiver.webhooksUrl,
+        connections,
+        requests: 20_000,
+      })
       await untilLanded(rig.sql)
       sustained = await findSustained(rig, { ...size, most, between: insertRound })
       await insertRound()
@@ -80,7 +84,10 @@ type Sustained = { confirmed: Probe | undefined; disk: number }
 type Search = SustainedSize & { most: number; between?: () => Promise<void> }
 
 /** Halves the interval by short probes, then holds what it found for a minute, a step lower until that is held. */
-export async function findSustained(rig: Rig, { probes, probeSeconds, confirmSeconds, most, between }: Search): Promise<Sustained> {
+export async function findSustained(
+  rig: Rig,
+  { probes, probeSeconds, confirmSeconds, most, between }: Search,
+): Promise<Sustained> {
   // Above what was acknowledged in one round, which may have met a slow moment.
   let [low, high] = [0, Math.round(most * aboveMost)]
   for (let step = 0; step < probes; step += 1) {
@@ -108,7 +115,11 @@ export async function findSustained(rig: Rig, { probes, probeSeconds, confirmSec
 }
 
 /** Offers a rate for a time; `why` says what kept it from being sustained. */
-export async function probe(rig: Rig, perSecond: number, { seconds, maxWaiting }: { seconds: number; maxWaiting: number }): Promise<Probe> {
+export async function probe(
+  rig: Rig,
+  perSecond: number,
+  { seconds, maxWaiting }: { seconds: number; maxWaiting: number },
+): Promise<Probe> {
   const { receiver, generator, sql } = rig
   const dropped = () => metricOf(receiver, 'mediadock_arrival_log_dropped_total')
   const [landedBefore, droppedBefore] = [await landed(sql), await dropped()]
@@ -121,7 +132,8 @@ export async function probe(rig: Rig, perSecond: number, { seconds, maxWaiting }
   })
   await untilLanded(sql)
   const lost = load.acknowledged - ((await landed(sql)) - landedBefore)
-  if (lost > 0) throw new Error(`${lost} deliveries were acknowledged, are no longer in the inbox, and are not in results`)
+  if (lost > 0)
+    throw new Error(`${lost} deliveries were acknowledged, are no longer in the inbox, and are not in results`)
   const droppedNow = (await dropped()) - droppedBefore
   const why =
     load.refused > 0

@@ -1,5 +1,5 @@
 import path from 'node:path'
-import { migrate } from '../src/runtime/postgres/migrate.ts'
+import { migrate } from '../src/platform/postgres/migrate.ts'
 import { startExpressProcess, type Contender } from './contenders.ts'
 import type { Figures } from './goals.ts'
 import type { Load } from './load.ts'
@@ -106,6 +106,14 @@ function report({ words }: BenchServer, rows: readonly Row[]): string {
       middle((load) => (load.cpuSeconds / load.acknowledged) * 1e6),
     ]
   })
-  const columns = ['connections', '', 'acknowledged/s', 'p50 ms', 'p99 ms', 'receiver ÷ it', 'generator, µs of CPU each']
+  const columns = [
+    'connections',
+    '',
+    'acknowledged/s',
+    'p50 ms',
+    'p99 ms',
+    'receiver ÷ it',
+    'generator, µs of CPU each',
+  ]
   return table(`Acknowledged on ${words}`, columns, lines)
 }

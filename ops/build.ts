@@ -10,13 +10,20 @@ const root = path.resolve(import.meta.dirname, '..')
 const [from, to] = [path.join(root, 'src'), path.join(root, 'dist')]
 // One thread checks half as much as several, which each check what they share.
 const tsc = (project: string) =>
-  execFileSync(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '--singleThreaded', '-p', path.join(root, project)], {
-    stdio: 'inherit',
-  })
+  execFileSync(
+    process.execPath,
+    [path.join(root, 'node_modules/typescript/bin/tsc'), '--singleThreaded', '-p', path.join(root, project)],
+    {
+      stdio: 'inherit',
+    },
+  )
 
 await fs.rm(to, { recursive: true, force: true })
 tsc('tsconfig.build.json')
 // Types are for those who import the client; nobody imports the rest.
 tsc('tsconfig.client.json')
 // What pages and samples are made of.
-await fs.cp(from, to, { recursive: true, filter: (file) => !file.endsWith('.ts') && !path.basename(file).startsWith('.') })
+await fs.cp(from, to, {
+  recursive: true,
+  filter: (file) => !file.endsWith('.ts') && !path.basename(file).startsWith('.'),
+})

@@ -42,12 +42,14 @@ function readOptions(args: string[]): Options {
   if (version === undefined || more.length > 0) throw new ReleaseError(usage)
   if (!/^\d+\.\d+\.\d+(?:-[\w.]+)?$/.test(version)) throw new ReleaseError(`"${version}" is no version like 1.2.3`)
   if (skipsTests && !isDry) throw new ReleaseError('--skip-tests goes with --dry-run alone: what is released is tested')
-  if (base !== undefined && !/@sha256:[0-9a-f]{64}$/.test(base)) throw new ReleaseError('--base needs a digest: see the Dockerfile')
+  if (base !== undefined && !/@sha256:[0-9a-f]{64}$/.test(base))
+    throw new ReleaseError('--base needs a digest: see the Dockerfile')
   return { version, base, isDry, skipsTests }
 }
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
-const run = (program: string, args: readonly string[]) => void execFileSync(program, args, { cwd: root, stdio: 'inherit' })
+const run = (program: string, args: readonly string[]) =>
+  void execFileSync(program, args, { cwd: root, stdio: 'inherit' })
 const answer = (program: string, args: readonly string[], cwd = root) =>
   execFileSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 256 * 1024 * 1024 }).trim()
 const git = (...args: string[]) => answer('git', args)
@@ -58,7 +60,9 @@ const changes = () => git('status', '--porcelain', '--untracked-files=normal')
 
 /** Where the tree stands, and all that is not committed in it. */
 const treeNow = () =>
-  [git('rev-parse', 'HEAD'), git('rev-parse', '--abbrev-ref', 'HEAD'), changes(), git('diff', '--binary', 'HEAD')].join('\n')
+  [git('rev-parse', 'HEAD'), git('rev-parse', '--abbrev-ref', 'HEAD'), changes(), git('diff', '--binary', 'HEAD')].join(
+    '\n',
+  )
 
 /** What has to be true before; it changes nothing, and a dry run looks as well. */
 function expectReady({ version }: Options): void {
@@ -68,7 +72,8 @@ function expectReady({ version }: Options): void {
     throw new ReleaseError('git does not know who commits: set user.name and user.email')
   const changed = changes()
   if (changed !== '') throw new ReleaseError(`the tree is not clean: commit or remove\n${changed}`)
-  if (git('tag', '--list', `v${version}`) !== '') throw new ReleaseError(`v${version} is there already: a version is released once`)
+  if (git('tag', '--list', `v${version}`) !== '')
+    throw new ReleaseError(`v${version} is there already: a version is released once`)
   const changelog = fs.readFileSync(path.join(root, 'CHANGELOG.md'), 'utf8')
   const section = changelog.split(/^## /m).find((text) => text.split(/\s/, 1)[0] === version)
   if (section === undefined || section.split('\n').slice(1).join('').trim() === '')
@@ -79,9 +84,11 @@ function expectReady({ version }: Options): void {
 function audit(): void {
   const { stdout } = spawnSync('npm', ['audit', '--omit=dev', '--json'], { cwd: root, encoding: 'utf8' })
   const counts = vulnerabilitiesOf(stdout)
-  if (counts === undefined) return say('npm audit: the registry could not be asked; ask again where it can be, before you push')
+  if (counts === undefined)
+    return say('npm audit: the registry could not be asked; ask again where it can be, before you push')
   const { high = 0, critical = 0 } = counts
-  if (high + critical > 0) throw new ReleaseError(`npm audit: ${high} high and ${critical} critical, see npm audit --omit=dev`)
+  if (high + critical > 0)
+    throw new ReleaseError(`npm audit: ${high} high and ${critical} critical, see npm audit --omit=dev`)
   say(`npm audit: none that is high or critical`)
 }
 
@@ -104,11 +111,15 @@ function writeSbom(file: string): void {
     // Its name is the name in the document.
     const at = path.join(folder, 'mediadock')
     fs.mkdirSync(at)
-    for (const name of ['package.json', 'package-lock.json', '.npmrc']) fs.copyFileSync(path.join(root, name), path.join(at, name))
+    for (const name of ['package.json', 'package-lock.json', '.npmrc'])
+      fs.copyFileSync(path.join(root, name), path.join(at, name))
     answer('npm', ['pkg', 'delete', 'workspaces', 'devDependencies', 'peerDependencies', 'peerDependenciesMeta'], at)
     answer('npm', ['pkg', 'set', 'dependencies.sharp=*'], at)
     answer('npm', ['i', '--package-lock-only', '--offline', '--ignore-scripts'], at)
-    fs.writeFileSync(file, `${answer('npm', ['sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev', '--package-lock-only'], at)}\n`)
+    fs.writeFileSync(
+      file,
+      `${answer('npm', ['sbom', '--sbom-format', 'cyclonedx', '--omit', 'dev', '--package-lock-only'], at)}\n`,
+    )
   } finally {
     fs.rmSync(folder, { recursive: true, force: true })
   }
@@ -131,7 +142,8 @@ function imageBuilder(): readonly string[] | undefined {
 }
 
 function buildImage({ version, base }: Options): string {
-  if (base === undefined) return 'no image was built: --base names the one to build on, by its digest (see the Dockerfile)'
+  if (base === undefined)
+    return 'no image was built: --base names the one to build on, by its digest (see the Dockerfile)'
   const [program, ...args] = imageBuilder() ?? []
   if (program === undefined) return 'no image was built: neither docker nor buildah is here'
   run(program, [...args, '--build-arg', `BASE=${base}`, '--tag', `mediadock:${version}`, '.'])
@@ -210,7 +222,8 @@ function release(options: Options): void {
 
 /** A file that somebody has edited since, or a commit that came, was not tested, or is not in the package. */
 function expectSame(tree: string): void {
-  if (treeNow() !== tree) throw new ReleaseError(`the tree has changed since the tests began: release again\n${changes()}`)
+  if (treeNow() !== tree)
+    throw new ReleaseError(`the tree has changed since the tests began: release again\n${changes()}`)
 }
 
 function emptied(folder: string): void {
@@ -234,7 +247,8 @@ try {
 } catch (error) {
   // A program that failed has said why itself.
   const isOurs =
-    error instanceof ReleaseError || (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
+    error instanceof ReleaseError ||
+    (error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS'))
   process.stderr.write(`release: ${error instanceof Error ? error.message : String(error)}\n`)
   process.exitCode = isOurs ? 2 : 1
 }

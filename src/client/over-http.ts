@@ -27,7 +27,8 @@ export function overHttp({ url, token, fetch = globalThis.fetch }: OverHttp): Ch
     if (isPage(body) && response.ok) return body
     const { code, message } = errorOf(body, response.status)
     // Too many calls and faults of the server pass.
-    if (response.status >= 500 || response.status === 429) throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
+    if (response.status >= 500 || response.status === 429)
+      throw new Error(`${base.host} answers ${response.status} ${code}: ${message}`)
     throw new ReadError(code, `reading the feed after ${after}: ${message}`)
   }
 }

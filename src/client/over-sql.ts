@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { withDeadline } from '../runtime/deadline.ts'
+import { withDeadline } from '../platform/deadline.ts'
 import type { ChangePage, ChangeSource, ResultChange } from './change.ts'
 import { ReadError } from './change.ts'
 
@@ -64,7 +64,11 @@ async function read(driver: SqlDriver, after: number, rows = pageRows): Promise<
     const refusal = refusalOf(error, after)
     if (refusal !== undefined || !isUnreadable(error)) throw refusal ?? error
     if (rows > 1) return read(driver, after, Math.ceil(rows / 2))
-    const page: { data: Pick<ResultChange, 'position' | 'request_id'>[]; head: number } = await ask(driver, unreadable, [after])
+    const page: { data: Pick<ResultChange, 'position' | 'request_id'>[]; head: number } = await ask(
+      driver,
+      unreadable,
+      [after],
+    )
     const message = `the row of results cannot be written out (${error instanceof Error ? error.message : String(error)}): read its columns one by one in mediadock.results`
     return { ...page, data: page.data.map((change) => ({ ...change, error: { code: 'unreadable', message } })) }
   }
@@ -87,7 +91,11 @@ function isUnreadable(error: unknown): boolean {
 function refusalOf(error: unknown, after: number): ReadError | undefined {
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   if (!/^(?:MD002$|42|22)/.test(code) || !(error instanceof Error)) return undefined
-  return new ReadError(code === 'MD002' ? 'position_expired' : code, `reading mediadock.feed after ${after}: ${error.message}`, {
-    cause: error,
-  })
+  return new ReadError(
+    code === 'MD002' ? 'position_expired' : code,
+    `reading mediadock.feed after ${after}: ${error.message}`,
+    {
+      cause: error,
+    },
+  )
 }

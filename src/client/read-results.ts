@@ -11,7 +11,15 @@ import {
 import { overHttp, type OverHttp } from './over-http.ts'
 import { overSql, type SqlDriver } from './over-sql.ts'
 
-export { ReadError, type ReadableChange, type RefusedSubmit, type ResultChange, type UnreadableChange, type OverHttp, type SqlDriver }
+export {
+  ReadError,
+  type ReadableChange,
+  type RefusedSubmit,
+  type ResultChange,
+  type UnreadableChange,
+  type OverHttp,
+  type SqlDriver,
+}
 
 export type ReadOptions = {
   /** Where from: the internal listener, or Postgres by a driver of your own. */
@@ -44,7 +52,12 @@ const retry = { baseMs: 250, capMs: 10_000 }
  * last change that was given: keep its position with your work. Throws ReadError
  * where trying again would not help, `position_expired` among them.
  */
-export function readResults({ from, after = 0, signal = new AbortController().signal, onRetry }: ReadOptions): ResultReader {
+export function readResults({
+  from,
+  after = 0,
+  signal = new AbortController().signal,
+  onRetry,
+}: ReadOptions): ResultReader {
   const source = 'sql' in from ? overSql(from.sql) : overHttp(from)
   const lag = { ms: 0, position: after, head: after }
 

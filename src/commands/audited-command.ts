@@ -1,7 +1,7 @@
 import os from 'node:os'
-import type { AuditDeps, AuditedAction, Detail } from '../pages/audit.ts'
+import type { AuditDeps, AuditedAction, Detail } from '../platform/pages/audit.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
 import { audited } from '../receiver/upkeep/audit.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
 
 type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
   db: Database
@@ -11,11 +11,17 @@ type AuditedCommand<T> = Pick<AuditedAction, 'action' | 'target'> & {
 
 /** Does what a command is for, and writes down who did it. */
 export function auditedCommand<T>({ db, work, ...action }: AuditedCommand<T>): Promise<T> {
-  return audited({ db, logger: stderrLogger, clock: () => new Date() }, { via: 'cli', actor: actorHere(), ...action }, work)
+  return audited(
+    { db, logger: stderrLogger, clock: () => new Date() },
+    { via: 'cli', actor: actorHere(), ...action },
+    work,
+  )
 }
 
 /** One line as all errors have it: the work itself is done. */
-export const stderrLogger: AuditDeps['logger'] = { error: (_fields, message) => void process.stderr.write(`mediadock: ${message}\n`) }
+export const stderrLogger: AuditDeps['logger'] = {
+  error: (_fields, message) => void process.stderr.write(`mediadock: ${message}\n`),
+}
 
 /** Who it is on the command line. */
 export function actorHere(): string {

@@ -19,7 +19,8 @@ take a few. Read it where the shell starts, so that it is always that of the ver
     options: {},
     words: shells,
     run: async ([shell = '', ...more]) => {
-      if (!shells.includes(shell) || more.length > 0) throw new UsageError(`completion takes one of ${shells.join(', ')}`)
+      if (!shells.includes(shell) || more.length > 0)
+        throw new UsageError(`completion takes one of ${shells.join(', ')}`)
       const described = await Promise.all(
         Object.entries(commands).map(async ([name, { summary, load }]) => ({ name, summary, command: await load() })),
       )

@@ -1,15 +1,15 @@
 import { migrationsOf } from '../config/migrations.ts'
+import { databaseErrorOf } from '../platform/postgres/errors.ts'
+import { isUpToDate } from '../platform/postgres/migrate.ts'
+import { createPool, type Database } from '../platform/postgres/postgres.ts'
+import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { explainPostgres } from '../platform/postgres/words.ts'
 import type { GenerationKey } from '../receiver/domain/keys.ts'
 import { takeCall } from '../receiver/fetching/call-budget.ts'
 import { callDeadlineMs, describeFailure, readBounded } from '../receiver/fetching/provider-client.ts'
 import { isSameDatabase, readAsOf } from '../receiver/queries/list-reader.ts'
 import { countUntracked } from '../receiver/queries/untracked.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { databaseErrorOf } from '../runtime/postgres/errors.ts'
-import { isUpToDate } from '../runtime/postgres/migrate.ts'
-import { createPool, type Database } from '../runtime/postgres/postgres.ts'
-import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
-import { explainPostgres } from '../runtime/postgres/words.ts'
 import { withReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { printable, UsageError, type Command } from './usage.ts'
@@ -31,7 +31,13 @@ Says what a start would do. Ends with 78 where a setting is wrong, with 1 where 
       // The budget of calls is in the database, too.
       const keys = hasSchema ? await Promise.all(settings.keys.all.map((key) => keyLine(db, settings, key))) : []
       const tracking = hasSchema ? await trackingLines(db) : []
-      const lines = [settingsLine(settings), schemaLine(settings, hasSchema), ...(await standbyLines(db, settings)), ...keys, ...tracking]
+      const lines = [
+        settingsLine(settings),
+        schemaLine(settings, hasSchema),
+        ...(await standbyLines(db, settings)),
+        ...keys,
+        ...tracking,
+      ]
       printTable(
         ['what', 'is', 'so that'],
         lines.map(({ what, is, soThat }) => [what, is, soThat].map(printable)),
@@ -49,11 +55,17 @@ function settingsLine({ host, port, internalHost, internalPort, production }: Re
 }
 
 function schemaLine({ migrateOnStart }: ReceiverSettings, hasSchema: boolean): Line {
-  if (hasSchema) return { what: 'database', is: 'reached, schema up to date', soThat: 'a start changes nothing in it', ok: true }
+  if (hasSchema)
+    return { what: 'database', is: 'reached, schema up to date', soThat: 'a start changes nothing in it', ok: true }
   const soThat = migrateOnStart
     ? 'a start brings it up to date'
     : 'a start waits for it: run mediadock migrate receiver, or set MIGRATE_ON_START=true'
-  return { what: 'database', is: 'reached, schema not up to date', soThat: `${soThat}; the keys are not asked before`, ok: migrateOnStart }
+  return {
+    what: 'database',
+    is: 'reached, schema not up to date',
+    soThat: `${soThat}; the keys are not asked before`,
+    ok: migrateOnStart,
+  }
 }
 
 async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSettings): Promise<Line[]> {
@@ -65,7 +77,15 @@ async function standbyLines(db: Database, { databaseReadUrl: url }: ReceiverSett
     const soThat = 'lists are read from the primary: correct DATABASE_READ_URL'
     if (asOf && (await isSameDatabase(db, pool.db)) === false)
       return [{ what, is: 'reached, and a standby of another database', soThat, ok: false }]
-    if (asOf) return [{ what, is: `reached, its last change is of ${asOf.toISOString()}`, soThat: 'lists are read from it', ok: true }]
+    if (asOf)
+      return [
+        {
+          what,
+          is: `reached, its last change is of ${asOf.toISOString()}`,
+          soThat: 'lists are read from it',
+          ok: true,
+        },
+      ]
     const is = 'reached, and no standby, or without a change since its start'
     return [{ what, is, soThat, ok: false }]
   } catch (error) {
@@ -92,8 +112,19 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
   if (key.retired || key.apiKey === undefined)
     return { what, is: 'retired', soThat: 'its secret verifies webhooks, and no calls are made with it', ok: true }
   const { fetchRatePerMinute: limitPerMinute, generationApiUrl } = settings
-  const grant = await takeCall(db, { keyName: key.name, limitPerMinute, purpose: 'completing', now: (await askSharedTime(db))() })
-  if (!grant.ok) return { what, is: `not asked: ${grant.reason}`, soThat: `it has calls again at ${grant.retryAt.toISOString()}`, ok: true }
+  const grant = await takeCall(db, {
+    keyName: key.name,
+    limitPerMinute,
+    purpose: 'completing',
+    now: (await askSharedTime(db))(),
+  })
+  if (!grant.ok)
+    return {
+      what,
+      is: `not asked: ${grant.reason}`,
+      soThat: `it has calls again at ${grant.retryAt.toISOString()}`,
+      ok: true,
+    }
   try {
     const response = await fetch(`${generationApiUrl}/v1/account`, {
       headers: { authorization: `Bearer ${key.apiKey}`, accept: 'application/json' },
@@ -102,9 +133,16 @@ async function keyLine(db: Database, settings: ReceiverSettings, key: Generation
     })
     await readBounded(response)
     if (response.status === 200)
-      return { what, is: 'accepted by the provider', soThat: 'results are fetched and generations submitted with it', ok: true }
+      return {
+        what,
+        is: 'accepted by the provider',
+        soThat: 'results are fetched and generations submitted with it',
+        ok: true,
+      }
     const soThat =
-      response.status === 401 ? 'webhooks are verified, and nothing is fetched: give a valid key' : 'it may be the provider: try again'
+      response.status === 401
+        ? 'webhooks are verified, and nothing is fetched: give a valid key'
+        : 'it may be the provider: try again'
     return { what, is: `answered ${response.status}`, soThat, ok: false }
   } catch (error) {
     return {

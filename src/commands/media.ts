@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
+import type { Database } from '../platform/postgres/postgres.ts'
+import { askSharedTime } from '../platform/postgres/shared-clock.ts'
 import { removeMedia, stillThere } from '../receiver/archiving/removal.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
-import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
 import { withDatabase } from './database.ts'
@@ -48,10 +48,16 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
           work: () => removeMedia(db, requestId, clock()),
         })
         if (!known) throw new Error(`nobody tracks request ${requestId}`)
-        const left = await withProgress('waiting for receivers to delete the files', (say) => waitForFiles({ db, clock }, files, say))
+        const left = await withProgress('waiting for receivers to delete the files', (say) =>
+          waitForFiles({ db, clock }, files, say),
+        )
         if (values.json) printJson({ media, files: files.length, files_left: left })
-        else process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
-        if (left > 0) process.stderr.write('mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n')
+        else
+          process.stdout.write(`${media} media removed, ${files.length} files forgotten, ${left} still to be deleted\n`)
+        if (left > 0)
+          process.stderr.write(
+            'mediadock: files are left: a receiver with MEDIA_ARCHIVE deletes them as soon as one runs\n',
+          )
         return left > 0 ? 1 : 0
       }),
     )

@@ -1,7 +1,7 @@
 import { programs } from '../config/config.ts'
 import { migrationsOf } from '../config/migrations.ts'
-import { untilReachable } from '../runtime/postgres/await-postgres.ts'
-import { migrate } from '../runtime/postgres/migrate.ts'
+import { untilReachable } from '../platform/postgres/await-postgres.ts'
+import { migrate } from '../platform/postgres/migrate.ts'
 import { withDatabase } from './database.ts'
 import { UsageError, type Command } from './usage.ts'
 

@@ -1,16 +1,16 @@
 import { isProduction, programs, readConfig } from '../config/config.ts'
 import { laptopEnvironment, readLocalSecrets } from '../laptop/local.ts'
+import { createLogger } from '../platform/logger.ts'
+import { createRegistry } from '../platform/metrics.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
+import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { withSetting, type ProcessEnvironment } from '../platform/settings.ts'
 import { createFetcher } from '../receiver/fetching/fetcher.ts'
 import { createPollLog } from '../receiver/fetching/poll-log.ts'
 import { createProviderClient } from '../receiver/fetching/provider-client.ts'
 import { createReceiverMetrics } from '../receiver/metrics.ts'
 import type { ReconcilerDeps } from '../receiver/reconciling/reconciler.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { createLogger } from '../runtime/logger.ts'
-import { createRegistry } from '../runtime/metrics.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
-import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
-import { withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { withDatabase } from './database.ts'
 import { withPool } from './listing.ts'
 
@@ -49,10 +49,22 @@ export async function withProcessing<T>(
     const client = createProviderClient({ baseUrl, fetch, clock })
     const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => {} })
     const calls = metrics.providerCalls
-    const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls, onPolled: pollLog.record })
+    const fetcher = createFetcher({
+      db,
+      client,
+      keys,
+      fetchRatePerMinute,
+      clock,
+      logger,
+      calls,
+      onPolled: pollLog.record,
+    })
     const shared = { db, keys, mediaHosts, clock, logger, fetchRatePerMinute, stuckAfterSeconds }
     try {
-      return await work({ ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal }, interrupted)
+      return await work(
+        { ...shared, fetch: fetcher, onLanded: () => {}, cut: new AbortController().signal },
+        interrupted,
+      )
     } finally {
       while ((await pollLog.runOnce()).more);
     }
@@ -62,11 +74,15 @@ export async function withProcessing<T>(
 async function readSettings(env: ProcessEnvironment, databaseUrl: string): Promise<ReceiverSettings> {
   const given = env['GENERATION_KEYS'] || env['GENERATION_KEYS_FILE'] || isProduction(env)
   const keys = given ? undefined : (await readLocalSecrets()).defaults.keys
-  const { receiver } = readConfig(withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl), ['receiver'], {
-    databaseUrl,
-    keys,
-    secretKey: undefined,
-  })
+  const { receiver } = readConfig(
+    withSetting(laptopEnvironment(env, programs), 'DATABASE_URL', databaseUrl),
+    ['receiver'],
+    {
+      databaseUrl,
+      keys,
+      secretKey: undefined,
+    },
+  )
   if (!receiver) throw new Error('no settings of the receiver')
   return receiver
 }

@@ -1,15 +1,22 @@
 import { parseArgs } from 'node:util'
 import { isProduction, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 import * as provider from '../provider/operating/commands.ts'
 import type { CommandDeps } from '../provider/operating/commands.ts'
-import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { actorHere, stderrLogger } from './audited-command.ts'
 import { withDatabase } from './database.ts'
 import { printTable } from './terminal.ts'
 import { printJson, required, UsageError, type Command } from './usage.ts'
 
-type Options = { account?: string; name?: string; environment?: string; scopes?: string; credits?: string; json?: boolean }
+type Options = {
+  account?: string
+  name?: string
+  environment?: string
+  scopes?: string
+  credits?: string
+  json?: boolean
+}
 type Action = (deps: CommandDeps, words: string[], options: Options) => Promise<number | void>
 
 /** Every action by its words; what follows them is its arguments. */
@@ -40,10 +47,18 @@ const actions: Record<string, Action> = {
       ]),
     )
   },
-  'keys revoke': async (deps, [id], { json }) => answer(await provider.revokeKey(deps, required(id, 'the id of the key')), json),
+  'keys revoke': async (deps, [id], { json }) =>
+    answer(await provider.revokeKey(deps, required(id, 'the id of the key')), json),
   'credits grant': async (deps, _words, { account, credits, json }) =>
-    answer(await provider.grantCredits(deps, { account: required(account, '--account'), credits: required(credits, '--credits') }), json),
-  cancel: async (deps, [id], { json }) => answer(await provider.cancelRequest(deps, required(id, 'the id of the request')), json),
+    answer(
+      await provider.grantCredits(deps, {
+        account: required(account, '--account'),
+        credits: required(credits, '--credits'),
+      }),
+      json,
+    ),
+  cancel: async (deps, [id], { json }) =>
+    answer(await provider.cancelRequest(deps, required(id, 'the id of the request')), json),
   'models list': async (deps, _words, { json }) => {
     const models = await provider.listModels(deps)
     if (json) return printJson(models)
@@ -56,7 +71,8 @@ const actions: Record<string, Action> = {
   'models disable': (deps, [slug], options) => switchModel(deps, { slug, options, enabled: false }),
   'faults set': async (deps, [id, ...faults], { json }) =>
     answer(await provider.setFaults(deps, required(id, 'the id of the key'), provider.parseFaults(faults)), json),
-  'faults clear': async (deps, [id], { json }) => answer(await provider.clearFaults(deps, required(id, 'the id of the key')), json),
+  'faults clear': async (deps, [id], { json }) =>
+    answer(await provider.clearFaults(deps, required(id, 'the id of the key')), json),
   'ledger check': async (deps, _words, { json }) => {
     const check = await provider.checkLedger(deps)
     answer(check, json)
@@ -118,7 +134,12 @@ async function withProvider(
 ): Promise<number> {
   return withDatabase(env, 'provider', async (databaseUrl) => {
     const by = { via: 'cli', actor: actorHere() } as const
-    const { deps, close } = provider.openProvider({ databaseUrl, by, logger: stderrLogger, ...(secretKey && { secretKey }) })
+    const { deps, close } = provider.openProvider({
+      databaseUrl,
+      by,
+      logger: stderrLogger,
+      ...(secretKey && { secretKey }),
+    })
     try {
       return await work(deps)
     } catch (error) {
@@ -130,7 +151,10 @@ async function withProvider(
   })
 }
 
-async function allKeys(deps: CommandDeps, account: string | undefined): Promise<Awaited<ReturnType<typeof provider.listKeys>>> {
+async function allKeys(
+  deps: CommandDeps,
+  account: string | undefined,
+): Promise<Awaited<ReturnType<typeof provider.listKeys>>> {
   const all: Awaited<ReturnType<typeof provider.listKeys>> = []
   for (;;) {
     const page = await provider.listKeys(deps, { account, before: all.at(-1)?.id })
@@ -144,7 +168,10 @@ async function switchModel(
   { slug, options, enabled }: { slug: string | undefined; options: Options; enabled: boolean },
 ) {
   const environment = environmentOf(options.environment)
-  answer(await provider.setModelEnabled(deps, { slug: required(slug, 'the slug of the model'), environment, enabled }), options.json)
+  answer(
+    await provider.setModelEnabled(deps, { slug: required(slug, 'the slug of the model'), environment, enabled }),
+    options.json,
+  )
 }
 
 function answer(value: object, json: boolean | undefined): void {
@@ -153,7 +180,9 @@ function answer(value: object, json: boolean | undefined): void {
 }
 
 function printFacts(value: object): void {
-  const facts = Object.entries(value).map(([name, fact]) => [name, typeof fact === 'object' ? JSON.stringify(fact) : String(fact)] as const)
+  const facts = Object.entries(value).map(
+    ([name, fact]) => [name, typeof fact === 'object' ? JSON.stringify(fact) : String(fact)] as const,
+  )
   const width = Math.max(...facts.map(([name]) => name.length))
   for (const [name, fact] of facts) process.stdout.write(`${name.padEnd(width)}  ${fact}\n`)
 }

@@ -36,7 +36,8 @@ what is in progress. Exit 1 when something could not be replayed.
     const { 'dry-run': dryRun = false, json = false, ...given } = options
     const filters = filtersOf(deliveryFiltersSchema, given)
     const filtered = Object.keys(filters).length > 0
-    if (filtered === ids.length > 0) throw new UsageError('replay takes either delivery ids or filters, like --state parked')
+    if (filtered === ids.length > 0)
+      throw new UsageError('replay takes either delivery ids or filters, like --state parked')
     const wrong = ids.find((id) => !z.guid().safeParse(id).success)
     if (wrong !== undefined) throw new UsageError(`"${cell(wrong)}" is not the id of a delivery`)
 
@@ -45,9 +46,13 @@ what is in progress. Exit 1 when something could not be replayed.
       const work = () => (filtered ? replayFiltered(deps, filters, how) : replayEach(deps, ids, how))
       const target = filtered ? filtersAsTarget(filters) : ids.join(',')
       const action = filtered || ids.length > 1 ? 'replay_many' : 'replay'
-      const replayed = how.dryRun ? await work() : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
+      const replayed = how.dryRun
+        ? await work()
+        : await auditedCommand({ db: deps.db, action, target, detailOf: countsOf, work })
       if (replayed.changes.length < replayed.changed)
-        process.stderr.write(`mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`)
+        process.stderr.write(
+          `mediadock: the first ${replayed.changes.length} of ${replayed.changed} changes are printed\n`,
+        )
       if (json) printJson(asJson(replayed))
       else print(replayed, how)
       return replayed.failed.length > 0 || interrupted.aborted ? 1 : 0
@@ -60,7 +65,11 @@ function countsOf({ replayed, changed, failed }: Replayed) {
   return { replayed, changed, failed: failed.length }
 }
 
-async function replayFiltered(deps: WorkerDeps, filters: DeliveryFilters, { dryRun, interrupted }: Options): Promise<Replayed> {
+async function replayFiltered(
+  deps: WorkerDeps,
+  filters: DeliveryFilters,
+  { dryRun, interrupted }: Options,
+): Promise<Replayed> {
   const count = await countDeliveries(deps.db, filters)
   process.stderr.write(`${count} ${count === 1 ? 'delivery' : 'deliveries'} to replay\n`)
   return withProgress(`0 of ${count}`, (say) => {
@@ -115,7 +124,11 @@ function add(all: Replayed, { replayed, changes }: Replay): void {
   }
 }
 
-async function replayEach(deps: WorkerDeps, ids: readonly string[], { dryRun, interrupted }: Options): Promise<Replayed> {
+async function replayEach(
+  deps: WorkerDeps,
+  ids: readonly string[],
+  { dryRun, interrupted }: Options,
+): Promise<Replayed> {
   const all = nothing()
   return withProgress(`0 of ${ids.length}`, async (say) => {
     for (const [at, id] of ids.entries()) {
@@ -147,8 +160,10 @@ function print({ replayed, changes, changed, failed }: Replayed, { dryRun, inter
     )
   }
   for (const { message, count, delivery_ids } of groupFailures(failed)) {
-    if (count <= shownFailures) for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
-    else process.stderr.write(`mediadock: ${count} deliveries, ${delivery_ids.join(', ')} among them: ${cell(message)}\n`)
+    if (count <= shownFailures)
+      for (const id of delivery_ids) process.stderr.write(`mediadock: ${id}: ${cell(message)}\n`)
+    else
+      process.stderr.write(`mediadock: ${count} deliveries, ${delivery_ids.join(', ')} among them: ${cell(message)}\n`)
   }
   const end = interrupted.aborted ? ', stopped before the end' : ''
   process.stdout.write(

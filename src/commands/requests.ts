@@ -1,7 +1,7 @@
 import { ConfigError } from '../config/config-error.ts'
+import { positiveInt, settingsReader, type ProcessEnvironment } from '../platform/settings.ts'
 import { requestFiltersSchema } from '../receiver/queries/filters.ts'
 import { listRequests } from '../receiver/queries/requests.ts'
-import { positiveInt, settingsReader, type ProcessEnvironment } from '../runtime/settings.ts'
 import { listCommand } from './listing.ts'
 import type { Command } from './usage.ts'
 
@@ -19,7 +19,18 @@ Overdue is what has no terminal state for longer than STUCK_AFTER_SECONDS.
   filters: requestFiltersSchema,
   list: (db, query, env) => listRequests(db, query, { now: new Date(), stuckAfterSeconds: stuckAfterSeconds(env) }),
   headings: ['tracked', 'status', 'overdue', 'media', 'key', 'model', 'request', 'last poll'],
-  row: ({ tracked_at, status, overdue, media_items, media_complete, key_name, model, request_id, poll_outcome, poll_detail }) => [
+  row: ({
+    tracked_at,
+    status,
+    overdue,
+    media_items,
+    media_complete,
+    key_name,
+    model,
+    request_id,
+    poll_outcome,
+    poll_detail,
+  }) => [
     tracked_at,
     status,
     overdue ? 'yes' : 'no',
@@ -36,7 +47,9 @@ export const requestsCommand: Command = {
   // A word of its own says enough: --overdue is --overdue true.
   run: (args, env) =>
     listing.run(
-      args.map((arg, at) => (arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg)),
+      args.map((arg, at) =>
+        arg === '--overdue' && !/^(true|false)$/.test(args[at + 1] ?? '') ? '--overdue=true' : arg,
+      ),
       env,
     ),
 }

@@ -1,8 +1,8 @@
 import { ConfigError } from '../config/config-error.ts'
-import { databaseErrorOf } from '../runtime/postgres/errors.ts'
-import { explainPostgres } from '../runtime/postgres/words.ts'
-import { version } from '../runtime/release.ts'
-import type { ProcessEnvironment } from '../runtime/settings.ts'
+import { databaseErrorOf } from '../platform/postgres/errors.ts'
+import { explainPostgres } from '../platform/postgres/words.ts'
+import { version } from '../platform/release.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 import { NoDatabaseError } from './database.ts'
 import { commands, usage } from './index.ts'
 import { printable, UsageError } from './usage.ts'
@@ -40,7 +40,9 @@ function oneLine(error: unknown): string {
   if (failure) return failure.words
   const cause = databaseErrorOf(error)
   const why =
-    cause instanceof TypeError && cause.cause instanceof Error ? `${cause.message}: ${cause.cause.message || cause.cause.name}` : undefined
+    cause instanceof TypeError && cause.cause instanceof Error
+      ? `${cause.message}: ${cause.cause.message || cause.cause.name}`
+      : undefined
   return (why ?? (cause instanceof Error ? cause.message || cause.name : String(cause))).replaceAll(/\s*\n\s*/g, ' ')
 }
 

@@ -1,11 +1,11 @@
 import { parseArgs } from 'node:util'
+import { askSharedTime } from '../platform/postgres/shared-clock.ts'
+import { placeOfUrl } from '../platform/postgres/url.ts'
 import { duration } from '../receiver/on-call/figures.ts'
 import { readNow, type Now } from '../receiver/on-call/now.ts'
 import type { Problem } from '../receiver/on-call/problem.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
-import { askSharedTime } from '../runtime/postgres/shared-clock.ts'
-import { placeOfUrl } from '../runtime/postgres/url.ts'
 import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
 import { printable, printJson, type Command } from './usage.ts'
@@ -70,7 +70,8 @@ that is not running above all, else with 0.
           backlog,
         })
       } else {
-        for (const { severity, text } of problems) process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
+        for (const { severity, text } of problems)
+          process.stdout.write(`${tinted(severity.padEnd(8), screen())}  ${printable(text)}\n`)
         if (problems.length === 0) process.stdout.write('Nothing is wrong.\n')
         const waiting = pending === 0 ? 'none waits' : `${pending} wait, the oldest for ${Math.round(oldest_seconds)} s`
         process.stdout.write(

@@ -27,7 +27,8 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
     words: 2,
     work: ({ db, settings }, name, { url, retryHours: retry_hours, from }) => {
       const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from })
-      if (!parsed.success) throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
+      if (!parsed.success)
+        throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
       return addSubscription(db, parsed.data, settings)
     },
   },
@@ -35,7 +36,8 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
   resume: { words: 1, work: ({ db }, name, { from }) => resumeSubscription(db, name, from) },
   test: {
     words: 1,
-    work: ({ db, settings, interrupted: signal }, name) => testSubscription(db, name, { settings, now: new Date(), signal }),
+    work: ({ db, settings, interrupted: signal }, name) =>
+      testSubscription(db, name, { settings, now: new Date(), signal }),
   },
   roll: { words: 1, work: ({ db }, name) => rollSubscriptionSecret(db, name) },
   remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
@@ -83,7 +85,9 @@ where that is not answered 2xx.
       if (!done) throw new Error(`there is no subscription ${name}`)
       const shown: Record<string, unknown> = { name, ...done }
       if (json) printJson(shown)
-      else for (const [word, value] of Object.entries(shown)) process.stdout.write(`${word}: ${printable(String(value))}\n`)
+      else
+        for (const [word, value] of Object.entries(shown))
+          process.stdout.write(`${word}: ${printable(String(value))}\n`)
       return done['ok'] === false ? 1 : 0
     })
   },

@@ -26,7 +26,8 @@ Prints arrivals as they are logged, until Ctrl-C. The filters are those of media
     process.once('SIGINT', () => interruption.abort()).once('SIGTERM', () => interruption.abort())
     const clock = () => new Date()
     const logger = {
-      warn: ({ err }: { err?: unknown }, message?: string) => void process.stderr.write(`mediadock: ${message}: ${String(err)}\n`),
+      warn: ({ err }: { err?: unknown }, message?: string) =>
+        void process.stderr.write(`mediadock: ${message}: ${String(err)}\n`),
     }
     return withDatabase(env, 'receiver', (url) =>
       withPool(url, async (db) => {

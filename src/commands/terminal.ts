@@ -5,7 +5,9 @@ export type Screen = { columns: number; colours: boolean }
 
 /** A terminal says itself whether it shows colours: NO_COLOR and TERM are heard. */
 export function screen(stream: NodeJS.WriteStream = process.stdout): Screen {
-  return stream.isTTY ? { columns: stream.columns, colours: stream.hasColors() } : { columns: Number.POSITIVE_INFINITY, colours: false }
+  return stream.isTTY
+    ? { columns: stream.columns, colours: stream.hasColors() }
+    : { columns: Number.POSITIVE_INFINITY, colours: false }
 }
 
 /** What a word of ours tells at a glance: severities, outcomes of arrivals, of processing and of polls, states. */
@@ -51,7 +53,9 @@ const leastWidth = 6
 export function tableLines(headings: readonly string[], rows: readonly (readonly string[])[], on: Screen): string[] {
   const widest = headings.map((heading, at) => Math.max(heading.length, ...rows.map((row) => (row[at] ?? '').length)))
   const least = headings.map((heading, at) =>
-    ids.has(heading) || toned.has(heading) ? (widest[at] ?? 0) : Math.min(widest[at] ?? 0, Math.max(heading.length, leastWidth)),
+    ids.has(heading) || toned.has(heading)
+      ? (widest[at] ?? 0)
+      : Math.min(widest[at] ?? 0, Math.max(heading.length, leastWidth)),
   )
   const widths = fitted(widest, least, on.columns - 2 * (headings.length - 1))
   const line = (cells: readonly string[], isHeading: boolean) =>

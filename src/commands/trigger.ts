@@ -4,8 +4,8 @@ import { parseArgs } from 'node:util'
 import { ConfigError } from '../config/config-error.ts'
 import { isProduction } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
+import { type ProcessEnvironment, settingsReader } from '../platform/settings.ts'
 import { readKeys } from '../receiver/settings.ts'
-import { type ProcessEnvironment, settingsReader } from '../runtime/settings.ts'
 import { sign } from '../wire/signature.ts'
 import { printable, UsageError, type Command } from './usage.ts'
 
@@ -24,7 +24,11 @@ const samples: Record<string, Sample> = {
   'multi-image': { body: ok({ images: [{ url: image }] }, 'sample-image-set'), expected: 200 },
   video: { body: ok({ video: { url: 'https://media.example/sample.mp4' } }, 'sample-video'), expected: 200 },
   audio: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), expected: 200 },
-  duplicate: { body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'), times: 2, expected: 200 },
+  duplicate: {
+    body: ok({ audio: { url: 'https://media.example/sample.mp3' } }, 'sample-audio'),
+    times: 2,
+    expected: 200,
+  },
   'bad-signature': { body: ok({ images: [{ url: image }] }, 'sample-image'), secret: 'wrong', expected: 401 },
   stale: { body: ok({ images: [{ url: image }] }, 'sample-image'), ageSeconds: 301, expected: 401 },
 }
@@ -103,8 +107,10 @@ function oneLine(answer: string): string {
 type SecretOptions = { secret?: string; 'secret-file'?: string }
 
 async function secretOf({ secret, 'secret-file': file }: SecretOptions, env: ProcessEnvironment): Promise<string> {
-  if (secret !== undefined && file !== undefined) throw new UsageError('--secret and --secret-file are both given: leave one out')
-  const given = file === undefined ? (secret ?? (env['TRIGGER_SECRET'] || undefined)) : (await fs.readFile(file, 'utf8')).trim()
+  if (secret !== undefined && file !== undefined)
+    throw new UsageError('--secret and --secret-file are both given: leave one out')
+  const given =
+    file === undefined ? (secret ?? (env['TRIGGER_SECRET'] || undefined)) : (await fs.readFile(file, 'utf8')).trim()
   if (given === '') throw new UsageError(file === undefined ? '--secret is empty' : '--secret-file names an empty file')
   return given ?? firstSecret(env)
 }
@@ -112,9 +118,12 @@ async function secretOf({ secret, 'secret-file': file }: SecretOptions, env: Pro
 /** Of the keys as the receiver reads them, or those of this laptop. */
 async function firstSecret(env: ProcessEnvironment): Promise<string> {
   const file = env['GENERATION_KEYS_FILE'] || undefined
-  const local = isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
+  const local =
+    isProduction(env) || file || env['GENERATION_KEYS'] ? undefined : (await readLocalSecrets()).defaults.keys
   if (!file && !env['GENERATION_KEYS'] && !local)
-    throw new UsageError('no secret is given: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE')
+    throw new UsageError(
+      'no secret is given: use --secret-file, or set TRIGGER_SECRET, GENERATION_KEYS or GENERATION_KEYS_FILE',
+    )
   const reader = settingsReader(env)
   const [key] = readKeys(reader, file, local).all
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)

@@ -1,4 +1,4 @@
-import type { ProcessEnvironment } from '../runtime/settings.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 
 /** The command was not written as it must be; the message says how. Exit code 2. */
 export class UsageError extends Error {

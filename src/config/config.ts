@@ -1,6 +1,13 @@
+import {
+  isGiven,
+  logLevel,
+  postgresUrl,
+  settingsReader,
+  withSetting,
+  type ProcessEnvironment,
+} from '../platform/settings.ts'
 import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
-import { isGiven, logLevel, postgresUrl, settingsReader, withSetting, type ProcessEnvironment } from '../runtime/settings.ts'
 import { ConfigError } from './config-error.ts'
 import { misspeltSettings } from './misspelt.ts'
 
@@ -66,14 +73,17 @@ export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallb
   const reader = settingsReader(env)
   const own = program === 'provider' ? reader.optional('PROVIDER_DATABASE_URL', postgresUrl) : undefined
   const url = own ?? reader.optional('DATABASE_URL', postgresUrl) ?? fallback
-  if (url === undefined && reader.problems.length === 0) reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
+  if (url === undefined && reader.problems.length === 0)
+    reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
   if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
   return url
 }
 
 /** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */
 export function readProviderSecretKey(env: ProcessEnvironment, fallback: string | undefined): Buffer {
-  const reader = settingsReader(isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback))
+  const reader = settingsReader(
+    isGiven(env, 'PROVIDER_SECRET_KEY') ? env : withSetting(env, 'PROVIDER_SECRET_KEY', fallback),
+  )
   const key = reader.required('PROVIDER_SECRET_KEY', secretKeySchema, Buffer.alloc(0))
   if (reader.problems.length > 0) throw new ConfigError(reader.problems)
   return key

@@ -3,4 +3,7 @@ import { migrations as receiver } from '../receiver/domain/migrations.ts'
 import type { Program } from './config.ts'
 
 /** Each program's schema and the folder of its history. */
-export const migrationsOf = { receiver, provider } as const satisfies Record<Program, { schema: string; folder: string }>
+export const migrationsOf = { receiver, provider } as const satisfies Record<
+  Program,
+  { schema: string; folder: string }
+>

@@ -1,4 +1,4 @@
-import type { ProcessEnvironment, SettingProblem } from '../runtime/settings.ts'
+import type { ProcessEnvironment, SettingProblem } from '../platform/settings.ts'
 
 /**
  * Two slips: a swap of neighbours counts as two. At three, DATABASE_PORT and GENERATION_API_PORT, which Kubernetes
@@ -33,7 +33,8 @@ function editsBetween(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, n) => n)
   for (const [i, char] of [...a].entries()) {
     const next = [i + 1]
-    for (let j = 0; j < b.length; j += 1) next.push(Math.min(row[j]! + (b[j] === char ? 0 : 1), row[j + 1]! + 1, next[j]! + 1))
+    for (let j = 0; j < b.length; j += 1)
+      next.push(Math.min(row[j]! + (b[j] === char ? 0 : 1), row[j + 1]! + 1, next[j]! + 1))
     row = next
   }
   return row.at(-1)!

@@ -6,7 +6,7 @@ import net from 'node:net'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
-import type { Logger } from '../runtime/logger.ts'
+import type { Logger } from '../platform/logger.ts'
 import { exists, locateBinaries } from './postgres-binaries.ts'
 import { answers, readPidFile, stopLeftover } from './postgres-leftover.ts'
 
@@ -28,7 +28,11 @@ const stopTimeoutMs = 4_000
  * the cluster on first use. The caller holds the lock on `dataDir`; a server
  * that a killed predecessor left behind is stopped first.
  */
-export async function startEmbeddedPostgres({ dataDir, logger, settings = {} }: EmbeddedOptions): Promise<EmbeddedPostgres> {
+export async function startEmbeddedPostgres({
+  dataDir,
+  logger,
+  settings = {},
+}: EmbeddedOptions): Promise<EmbeddedPostgres> {
   const cluster = path.join(dataDir, 'postgres')
   const passwordFile = path.join(dataDir, 'postgres-password')
   const runAs = process.getuid?.() === 0 ? await unprivilegedOwner(cluster) : {}

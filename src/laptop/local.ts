@@ -3,9 +3,9 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { z } from 'zod'
 import { isProduction, needsEmbeddedPostgres, type LocalDefaults, type Program } from '../config/config.ts'
+import type { Logger } from '../platform/logger.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 import type { DemoKey } from '../provider/program.ts'
-import type { Logger } from '../runtime/logger.ts'
-import type { ProcessEnvironment } from '../runtime/settings.ts'
 import { lockDataDir } from './data-lock.ts'
 import { startEmbeddedPostgres } from './embedded-postgres.ts'
 
@@ -84,7 +84,11 @@ export async function readLocalSecrets(): Promise<Pick<Local, 'defaults' | 'demo
     signingSecret: secrets[environment].signing_secret,
     credits: environment === 'live' ? demoCredits : 0,
   }))
-  const keys = demoKeys.map(({ name, apiKey, signingSecret }) => ({ name, api_key: apiKey, signing_secret: signingSecret }))
+  const keys = demoKeys.map(({ name, apiKey, signingSecret }) => ({
+    name,
+    api_key: apiKey,
+    signing_secret: signingSecret,
+  }))
   return { defaults: { databaseUrl: undefined, keys: JSON.stringify(keys), secretKey: secrets.secret_key }, demoKeys }
 }
 
@@ -96,7 +100,9 @@ function parseSecrets(text: string): z.infer<typeof secretsSchema> {
   try {
     return secretsSchema.parse(JSON.parse(text))
   } catch {
-    throw new Error(`${secretsFile} does not hold the demo keys that this program keeps there: delete it, and new ones are made`)
+    throw new Error(
+      `${secretsFile} does not hold the demo keys that this program keeps there: delete it, and new ones are made`,
+    )
   }
 }
 

@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { z } from 'zod'
-import { StartError } from '../runtime/postgres/await-postgres.ts'
+import { StartError } from '../platform/postgres/await-postgres.ts'
 
 /** What the package says of itself. */
 const manifestSchema = z.object({ version: z.string() })

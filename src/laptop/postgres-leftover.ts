@@ -2,7 +2,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
-import type { Logger } from '../runtime/logger.ts'
+import type { Logger } from '../platform/logger.ts'
 
 /**
  * Only a server that takes our password on the port it names, or that works in
@@ -11,7 +11,9 @@ import type { Logger } from '../runtime/logger.ts'
 export async function stopLeftover(cluster: string, password: string, logger: Logger): Promise<void> {
   const left = await readPidFile(cluster)
   if (!left) return
-  const isOurs = (await worksIn(left.pid, cluster)) || (await answers(`postgres://postgres:${password}@127.0.0.1:${left.port}/postgres`))
+  const isOurs =
+    (await worksIn(left.pid, cluster)) ||
+    (await answers(`postgres://postgres:${password}@127.0.0.1:${left.port}/postgres`))
   if (!isOurs) return
   logger.warn({ pid: left.pid }, 'stopping the PostgreSQL that an interrupted run left behind')
   for (const signal of ['SIGINT', 'SIGQUIT'] as const) {
@@ -28,7 +30,10 @@ export async function stopLeftover(cluster: string, password: string, logger: Lo
 
 /** Linux only; elsewhere there is no asking. */
 async function worksIn(pid: number, folder: string): Promise<boolean> {
-  const [theirs, ours] = await Promise.all([fs.readlink(`/proc/${pid}/cwd`), fs.realpath(folder)]).catch(() => [undefined, undefined])
+  const [theirs, ours] = await Promise.all([fs.readlink(`/proc/${pid}/cwd`), fs.realpath(folder)]).catch(() => [
+    undefined,
+    undefined,
+  ])
   return theirs !== undefined && theirs === ours
 }
 

@@ -1,19 +1,19 @@
 import os from 'node:os'
-import { withDeadline } from '../runtime/deadline.ts'
-import { listen, type Listener } from '../runtime/http/http.ts'
-import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
-import type { Logger } from '../runtime/logger.ts'
-import { startLoop } from '../runtime/loop.ts'
-import { resolve } from '../runtime/outward/resolver.ts'
-import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
-import { createPool, type Database, type Pool } from '../runtime/postgres/postgres.ts'
-import { comparedMs, createSharedClock, type SharedClock } from '../runtime/postgres/shared-clock.ts'
-import type { RunningProgram } from '../runtime/program.ts'
-import { version } from '../runtime/release.ts'
+import { withDeadline } from '../platform/deadline.ts'
+import { listen, type Listener } from '../platform/http/http.ts'
+import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
+import type { Logger } from '../platform/logger.ts'
+import { startLoop } from '../platform/loop.ts'
+import { resolve } from '../platform/outward/resolver.ts'
+import { prepareSchema } from '../platform/postgres/await-postgres.ts'
+import { createPool, type Database, type Pool } from '../platform/postgres/postgres.ts'
+import { comparedMs, createSharedClock, type SharedClock } from '../platform/postgres/shared-clock.ts'
+import type { RunningProgram } from '../platform/program.ts'
+import { version } from '../platform/release.ts'
 import { createIdentify } from './accounts/auth.ts'
 import { type DemoKey, importDemoKeys } from './accounts/demo-keys.ts'
 import { createApi } from './api/api.ts'
-import { createConsole } from './developer-console/router.ts'
+import { createConsole } from './console/router.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
 import { createEngineHost } from './engines/engine-host.ts'
@@ -48,7 +48,12 @@ export type ProviderOptions = {
 }
 
 /** The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema is up to date. */
-export async function startProvider({ settings, logger, demoKeys = [], abandoned }: ProviderOptions): Promise<RunningProgram> {
+export async function startProvider({
+  settings,
+  logger,
+  demoKeys = [],
+  abandoned,
+}: ProviderOptions): Promise<RunningProgram> {
   const { databaseUrl: url, databasePoolSize: max } = settings
   const askingMax = Math.min(askingConnections, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
@@ -98,7 +103,14 @@ type Parts = {
   prepared: Promise<void>
 }
 
-async function startListening({ settings, logger, db, sharedClock, asking, prepared }: Parts & { asking: Pool }): Promise<RunningProgram> {
+async function startListening({
+  settings,
+  logger,
+  db,
+  sharedClock,
+  asking,
+  prepared,
+}: Parts & { asking: Pool }): Promise<RunningProgram> {
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
@@ -115,7 +127,9 @@ async function startListening({ settings, logger, db, sharedClock, asking, prepa
   const listeners: Listener[] = []
   try {
     const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
-    listeners.push(await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', ...both }))
+    listeners.push(
+      await listen({ handler: withHealth(api, readiness.isReady), host, port, setting: 'PROVIDER_PORT', ...both }),
+    )
     const at = { host: settings.consoleHost, port: settings.consolePort, setting: 'PROVIDER_CONSOLE_PORT' }
     listeners.push(await listen({ handler: consoleHandler, ...at, ...both }))
   } catch (error) {
@@ -143,7 +157,11 @@ async function startListening({ settings, logger, db, sharedClock, asking, prepa
 }
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
-function startBackground({ settings, logger, db, sharedClock, prepared: after }: Parts, signal: AbortSignal, cut: AbortSignal) {
+function startBackground(
+  { settings, logger, db, sharedClock, prepared: after }: Parts,
+  signal: AbortSignal,
+  cut: AbortSignal,
+) {
   const { now: clock } = sharedClock
   const { mediaDir, mediaUrl, secretKey, webhookTimeoutMs: timeoutMs } = settings
   const engines = createEngineHost({ settings: settings.engines, logger })
@@ -154,21 +172,50 @@ function startBackground({ settings, logger, db, sharedClock, prepared: after }:
     { ...job, slots, engineNameOf: (model) => engineNameOf(model, settings.engines), onFree: () => workerLoop.wake() },
     cut,
   )
-  const poster = createWebhookPoster({ allow: settings.webhookAllow, resolve, timeoutMs, connectionsPerHost: attemptsPerHost })
+  const poster = createWebhookPoster({
+    allow: settings.webhookAllow,
+    resolve,
+    timeoutMs,
+    connectionsPerHost: attemptsPerHost,
+  })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`
-  const dispatcher = createDispatcher({ db, secretKey, poster, pauses, timeoutMs, userAgent, clock, hostClock, random, logger }, cut)
+  const dispatcher = createDispatcher(
+    { db, secretKey, poster, pauses, timeoutMs, userAgent, clock, hostClock, random, logger },
+    cut,
+  )
 
-  const workerLoop = startLoop({ name: 'queue worker', runOnce: worker.runOnce, idleMs: queuePollMs, after, logger, signal })
+  const workerLoop = startLoop({
+    name: 'queue worker',
+    runOnce: worker.runOnce,
+    idleMs: queuePollMs,
+    after,
+    logger,
+    signal,
+  })
   // The loop spreads its pauses by a quarter; the spec's interval is the longest of them.
   const tickMs = settings.dispatchIntervalMs * 0.8
-  const dispatcherLoop = startLoop({ name: 'dispatcher', runOnce: dispatcher.runOnce, idleMs: tickMs, after, logger, signal })
+  const dispatcherLoop = startLoop({
+    name: 'dispatcher',
+    runOnce: dispatcher.runOnce,
+    idleMs: tickMs,
+    after,
+    logger,
+    signal,
+  })
   const housekeeping = { db, clock, hostClock, mediaDir }
   const loops = [
     startLoop({ name: 'clock', runOnce: sharedClock.compare, idleMs: comparedMs, after, logger, signal }),
     workerLoop,
     dispatcherLoop,
-    startLoop({ name: 'housekeeping', runOnce: () => runHousekeepingOnce(housekeeping), idleMs: housekeepingMs, after, logger, signal }),
+    startLoop({
+      name: 'housekeeping',
+      runOnce: () => runHousekeepingOnce(housekeeping),
+      idleMs: housekeepingMs,
+      after,
+      logger,
+      signal,
+    }),
   ]
   const ended = async () => {
     await Promise.all(loops.map((loop) => loop.done))

@@ -1,6 +1,6 @@
 import { z } from 'zod'
-import * as setting from '../runtime/settings.ts'
-import type { SettingsReader } from '../runtime/settings.ts'
+import * as setting from '../platform/settings.ts'
+import type { SettingsReader } from '../platform/settings.ts'
 import { engineSettingsSchema } from './engines/engine-settings.ts'
 
 export const secretKeySchema = z
@@ -24,7 +24,10 @@ const engines = z
 /** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
 export function readProviderSettings(
   reader: SettingsReader,
-  { production, local }: { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } },
+  {
+    production,
+    local,
+  }: { production: boolean; local: { databaseUrl: string | undefined; secretKey: string | undefined } },
 ) {
   const { withDefault, optional, required } = reader
   const port = withDefault('PROVIDER_PORT', setting.port, 4000)
@@ -36,14 +39,21 @@ export function readProviderSettings(
     consoleToken === undefined &&
     !reader.problems.some(({ name }) => name.includes('PROVIDER_CONSOLE_TOKEN'))
   ) {
-    reader.problems.push({ name: 'PROVIDER_CONSOLE_TOKEN', message: 'is required when PROVIDER_CONSOLE_HOST is not loopback' })
+    reader.problems.push({
+      name: 'PROVIDER_CONSOLE_TOKEN',
+      message: 'is required when PROVIDER_CONSOLE_HOST is not loopback',
+    })
   }
   const localOrigins = (name: string) => {
     const origins = withDefault(name, setting.commaSeparated, [])
-    if (production && origins.length > 0) reader.problems.push({ name, message: 'is for local use only and refused in production' })
+    if (production && origins.length > 0)
+      reader.problems.push({ name, message: 'is for local use only and refused in production' })
     return origins
   }
-  const [webhookAllow, referenceAllow] = [localOrigins('PROVIDER_WEBHOOK_ALLOW'), localOrigins('PROVIDER_REFERENCE_ALLOW')]
+  const [webhookAllow, referenceAllow] = [
+    localOrigins('PROVIDER_WEBHOOK_ALLOW'),
+    localOrigins('PROVIDER_REFERENCE_ALLOW'),
+  ]
   const shared = reader.optional('DATABASE_URL', setting.postgresUrl) ?? local.databaseUrl
   const databaseUrl = optional('PROVIDER_DATABASE_URL', setting.postgresUrl) ?? shared
   if (production && databaseUrl === undefined) {

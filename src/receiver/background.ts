@@ -1,10 +1,10 @@
 import cron from 'node-cron'
-import { createGuessLimit, type GuessLimit } from '../pages/guess-limit.ts'
-import { cronLogger } from '../runtime/cron-logger.ts'
-import { withDeadline } from '../runtime/deadline.ts'
-import { createStreak, startLoop, type FailingRole, type Loop } from '../runtime/loop.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
-import { comparedMs, type SharedClock } from '../runtime/postgres/shared-clock.ts'
+import { cronLogger } from '../platform/cron-logger.ts'
+import { withDeadline } from '../platform/deadline.ts'
+import { createStreak, startLoop, type FailingRole, type Loop } from '../platform/loop.ts'
+import { createGuessLimit, type GuessLimit } from '../platform/pages/guess-limit.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
+import { comparedMs, type SharedClock } from '../platform/postgres/shared-clock.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
 import { startArchiving } from './archiving/roles.ts'
 import { createSequencer } from './feeding/sequencer.ts'
@@ -159,7 +159,8 @@ export function startBackground(deps: BackgroundDeps): Background {
     followUps: startLoop({
       name: 'follow-ups',
       // What is new comes first.
-      runOnce: async () => (deps.followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false }),
+      runOnce: async () =>
+        deps.followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false },
       idleMs: pollMs,
       ...common,
     }),
@@ -172,15 +173,29 @@ export function startBackground(deps: BackgroundDeps): Background {
     clock: startLoop({ name: 'clock', runOnce: deps.compareClocks, idleMs: comparedMs, ...common }),
     archive: archiving.loop,
     subscriptions: subscribing.loop,
-    ...startOnCallRoles({ settings, landing, guesses, fetch: deps.fetch, failingRoles: () => failingRoles(), after, signal }),
-    minutes: startLoop({ name: 'minutes', runOnce: () => pressure.paced(minute, signal), idleMs: minutesMs, ...common }),
+    ...startOnCallRoles({
+      settings,
+      landing,
+      guesses,
+      fetch: deps.fetch,
+      failingRoles: () => failingRoles(),
+      after,
+      signal,
+    }),
+    minutes: startLoop({
+      name: 'minutes',
+      runOnce: () => pressure.paced(minute, signal),
+      idleMs: minutesMs,
+      ...common,
+    }),
   }
 
   const retention = createStreak('retention')
   const failingRoles = () => [...Object.values(loops), retention].flatMap(({ failing }) => failing() ?? [])
   metrics.watchRoles(failingRoles)
 
-  const reconcile = (trigger: 'cron' | 'manual') => runReported({ ...reconcilerDeps, runs: metrics.reconcileRuns }, trigger, signal)
+  const reconcile = (trigger: 'cron' | 'manual') =>
+    runReported({ ...reconcilerDeps, runs: metrics.reconcileRuns }, trigger, signal)
   let isPrepared = false
   const tick = async () => {
     if (!isPrepared) return
@@ -194,7 +209,10 @@ export function startBackground(deps: BackgroundDeps): Background {
       manual = undefined
     }))
   let running: Promise<void> = Promise.resolve()
-  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), { noOverlap: true, logger: cronLogger(logger) })
+  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), {
+    noOverlap: true,
+    logger: cronLogger(logger),
+  })
   const prune = async () => {
     if (!isPrepared) return
     const { retentionDays, mediaArchive, mediaArchiveRetentionDays } = settings
@@ -205,7 +223,10 @@ export function startBackground(deps: BackgroundDeps): Background {
     })
   }
   let pruning: Promise<void> = Promise.resolve()
-  const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), { noOverlap: true, logger: cronLogger(logger) })
+  const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), {
+    noOverlap: true,
+    logger: cronLogger(logger),
+  })
   const begin = async () => {
     await after
     isPrepared = true
@@ -223,12 +244,19 @@ export function startBackground(deps: BackgroundDeps): Background {
     await subscribing.settled()
     // Where Postgres was never reached and nothing waits, there is nothing to write.
     if (!isPrepared && [deps.arrivalLog, deps.pollLog, deps.quarantine].every((log) => log.waiting() === 0)) return
-    await withDeadline(drainLogs(deps), drainDeadlineMs, 'writing the last of the arrival log').catch((error: unknown) => {
-      logger.warn(
-        { err: error, arrivals: deps.arrivalLog.waiting(), polls: deps.pollLog.waiting(), quarantine: deps.quarantine.waiting() },
-        'some arrivals stay unlogged',
-      )
-    })
+    await withDeadline(drainLogs(deps), drainDeadlineMs, 'writing the last of the arrival log').catch(
+      (error: unknown) => {
+        logger.warn(
+          {
+            err: error,
+            arrivals: deps.arrivalLog.waiting(),
+            polls: deps.pollLog.waiting(),
+            quarantine: deps.quarantine.waiting(),
+          },
+          'some arrivals stay unlogged',
+        )
+      },
+    )
   }
   return {
     wake: (role) => loops[role].wake(),

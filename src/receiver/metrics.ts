@@ -1,8 +1,8 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
-import { withDeadline } from '../runtime/deadline.ts'
-import type { Logger } from '../runtime/logger.ts'
-import type { FailingRole } from '../runtime/loop.ts'
-import { type Database } from '../runtime/postgres/postgres.ts'
+import { withDeadline } from '../platform/deadline.ts'
+import type { Logger } from '../platform/logger.ts'
+import type { FailingRole } from '../platform/loop.ts'
+import { type Database } from '../platform/postgres/postgres.ts'
 import { countWaitingCopies } from './archiving/copies.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
@@ -24,7 +24,13 @@ export type MetricsDeps = {
 /** Well below the 10 s after which Prometheus gives up a scrape. */
 const readDeadlineMs = 3000
 /** Why a delivery is answered 503, see accept.ts and webhook.ts. */
-const unavailableReasons = ['postgres_failed', 'postgres_too_slow', 'too_much_waiting', 'too_much_being_received', 'internal_error']
+const unavailableReasons = [
+  'postgres_failed',
+  'postgres_too_slow',
+  'too_much_waiting',
+  'too_much_being_received',
+  'internal_error',
+]
 
 /**
  * The metrics of CONTRACT. Those of the state in Postgres are read from it when they
@@ -62,7 +68,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       },
     })
   gauge('mediadock_inbox_pending', 'Deliveries that are accepted and not yet processed', ({ pending }) => pending)
-  gauge('mediadock_inbox_oldest_seconds', 'Age of the oldest delivery that is not yet processed', ({ oldestSeconds }) => oldestSeconds)
+  gauge(
+    'mediadock_inbox_oldest_seconds',
+    'Age of the oldest delivery that is not yet processed',
+    ({ oldestSeconds }) => oldestSeconds,
+  )
   gauge(
     'mediadock_requests_overdue',
     'Tracked requests without a terminal state for longer than STUCK_AFTER_SECONDS',
@@ -73,7 +83,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     'How long the oldest change has waited for its position in the feed; 0 while none waits',
     ({ unsequenced }) => unsequenced,
   )
-  gauge('mediadock_deliveries_parked', 'Deliveries that are kept and were not understood or not landed', ({ parked }) => parked)
+  gauge(
+    'mediadock_deliveries_parked',
+    'Deliveries that are kept and were not understood or not landed',
+    ({ parked }) => parked,
+  )
   gauge(
     'mediadock_archive_waiting',
     'Media that are still to be copied into the archive, counted up to 10,000',
@@ -124,9 +138,11 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
       registers,
     }),
-    storedBytes: counter('mediadock_stored_bytes_total', 'Bodies of deliveries that were stored, by the key that signed them', [
-      'key_name',
-    ]),
+    storedBytes: counter(
+      'mediadock_stored_bytes_total',
+      'Bodies of deliveries that were stored, by the key that signed them',
+      ['key_name'],
+    ),
     landed: counter('mediadock_landed_total', 'Results that became terminal or complete', ['status', 'source']),
     landingSeconds: new Histogram({
       name: 'mediadock_landing_seconds',
@@ -147,19 +163,32 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       ['reason'],
     ),
     logDropped: counter('mediadock_arrival_log_dropped_total', 'Arrivals that the log had no room for', []),
-    pollsDropped: counter('mediadock_poll_log_dropped_total', 'Questions to the provider that the log of them had no room for', []),
+    pollsDropped: counter(
+      'mediadock_poll_log_dropped_total',
+      'Questions to the provider that the log of them had no room for',
+      [],
+    ),
     signInsRefused: counter(
       'mediadock_sign_ins_refused_total',
       'Wrong tokens given to the internal listener, and those of them answered 429 after too many',
       ['reason'],
     ),
-    archiveCopies: counter('mediadock_archive_copies_total', 'Tries to copy a media into the archive, by what became of them', ['outcome']),
+    archiveCopies: counter(
+      'mediadock_archive_copies_total',
+      'Tries to copy a media into the archive, by what became of them',
+      ['outcome'],
+    ),
     archivedBytes: counter('mediadock_archived_bytes_total', 'Bytes of media that were copied into the archive', []),
-    subscriptionPosts: counter('mediadock_subscription_posts_total', 'Posts of changes to subscriptions, by what became of them', [
-      'name',
-      'outcome',
-    ]),
-    quarantineDropped: counter('mediadock_quarantine_dropped_total', 'Refused arrivals that the quarantine had no room for', []),
+    subscriptionPosts: counter(
+      'mediadock_subscription_posts_total',
+      'Posts of changes to subscriptions, by what became of them',
+      ['name', 'outcome'],
+    ),
+    quarantineDropped: counter(
+      'mediadock_quarantine_dropped_total',
+      'Refused arrivals that the quarantine had no room for',
+      [],
+    ),
   }
   // A counter that is born with its first event shows no increase: those that alerts wait for start at 0.
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)

@@ -1,5 +1,5 @@
-import { createLineBudget } from '../runtime/line-budget.ts'
-import type { Logger } from '../runtime/logger.ts'
+import { createLineBudget } from '../platform/line-budget.ts'
+import type { Logger } from '../platform/logger.ts'
 import type { ArchiverDeps } from './archiving/archiver.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
@@ -32,7 +32,10 @@ export function noteCopied({ metrics, wakeFeed }: Omit<LandedDeps, 'clock'>): Ar
 }
 
 /** What authentic deliveries tell of their senders and keys. */
-export function noteAuthentic(senders: KnownSenders, metrics: ReceiverMetrics): NonNullable<ArrivalLogDeps['onWritten']> {
+export function noteAuthentic(
+  senders: KnownSenders,
+  metrics: ReceiverMetrics,
+): NonNullable<ArrivalLogDeps['onWritten']> {
   return ({ keyName, remote, arrivedAt: at, outcome, bytes = 0 }) => {
     if (keyName === undefined) return
     // A duplicate may be from whoever has recorded one, and is known for nothing.
@@ -57,7 +60,8 @@ export function noteArrival({ arrivalLog, metrics, traces }: ArrivalDeps): Webho
 
 /** One line for all the arrivals that have none of their own. */
 export function logFolded(logger: Logger): ArrivalLogDeps['onFolded'] {
-  return ({ arrivals, ...cause }) => logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
+  return ({ arrivals, ...cause }) =>
+    logger.info({ ...cause, left_out: arrivals }, 'too many refused webhooks: lines were left out')
 }
 
 /** A bug that each delivery meets must not fill the disk of the log; it is counted as an arrival like any other. */
@@ -65,6 +69,9 @@ export function logFault(logger: Logger): WebhookDeps['onFault'] {
   const mayLog = createLineBudget({ logger, what: 'deliveries that met a fault of ours' })
   return (error, { webhookId, deliveryId }) => {
     if (mayLog())
-      logger.error({ err: error, webhook_id: webhookId, delivery_id: deliveryId }, 'a fault of ours: a delivery was not acknowledged')
+      logger.error(
+        { err: error, webhook_id: webhookId, delivery_id: deliveryId },
+        'a fault of ours: a delivery was not acknowledged',
+      )
   }
 }

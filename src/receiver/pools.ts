@@ -1,4 +1,4 @@
-import { createPool, type Pool } from '../runtime/postgres/postgres.ts'
+import { createPool, type Pool } from '../platform/postgres/postgres.ts'
 import type { ReceiverSettings } from './settings.ts'
 
 /** Whoever waits for it has had its answer by then: the server ends it, or the connection is cut. */
@@ -32,7 +32,9 @@ export function openPools({ databaseUrl: url, databaseReadUrl, databasePoolSize 
     others,
     standby,
     close: async () => {
-      await Promise.all([accept, landing, others, ...(standby === undefined ? [] : [standby])].map((pool) => pool.close()))
+      await Promise.all(
+        [accept, landing, others, ...(standby === undefined ? [] : [standby])].map((pool) => pool.close()),
+      )
     },
   }
 }

@@ -1,14 +1,14 @@
 import type { Router } from 'express'
 import type { Registry } from 'prom-client'
-import { createApp } from '../runtime/http/app.ts'
-import { listen, type Listener } from '../runtime/http/http.ts'
-import { watchReadiness, withHealth } from '../runtime/http/readiness.ts'
-import type { Logger } from '../runtime/logger.ts'
-import { createRegistry } from '../runtime/metrics.ts'
-import { prepareSchema } from '../runtime/postgres/await-postgres.ts'
-import type { Database } from '../runtime/postgres/postgres.ts'
-import { createSharedClock } from '../runtime/postgres/shared-clock.ts'
-import type { RunningProgram } from '../runtime/program.ts'
+import { createApp } from '../platform/http/app.ts'
+import { listen, type Listener } from '../platform/http/http.ts'
+import { watchReadiness, withHealth } from '../platform/http/readiness.ts'
+import type { Logger } from '../platform/logger.ts'
+import { createRegistry } from '../platform/metrics.ts'
+import { prepareSchema } from '../platform/postgres/await-postgres.ts'
+import type { Database } from '../platform/postgres/postgres.ts'
+import { createSharedClock } from '../platform/postgres/shared-clock.ts'
+import type { RunningProgram } from '../platform/program.ts'
 import { startBackground, type Background } from './background.ts'
 import type { Keys } from './domain/keys.ts'
 import { migrations } from './domain/migrations.ts'
@@ -185,7 +185,12 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
   const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
   const acceptor = createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored })
 
-  const { isReady, ...readiness } = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
+  const { isReady, ...readiness } = await watchReadiness({
+    url: settings.databaseUrl,
+    ...migrations,
+    logger,
+    signal: retired.signal,
+  })
   const webhooks: WebhookDeps = {
     keys: () => keys,
     acceptor,
@@ -215,7 +220,11 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     signal: stopping.signal,
   }
   // Its callers are behind other proxies than senders are, mostly behind none: whoever may name an address keeps that from signing in.
-  const internalApp = createApp({ logger, trustProxy: settings.internalTrustProxy, mount: (app) => app.use(options.internal(deps)) })
+  const internalApp = createApp({
+    logger,
+    trustProxy: settings.internalTrustProxy,
+    mount: (app) => app.use(options.internal(deps)),
+  })
 
   const listeners: Listener[] = []
   const stop = async (graceMs: number, graceEnds = performance.now() + graceMs) => {
@@ -232,7 +241,9 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     const both = { keepAliveSeconds: settings.keepAliveSeconds, retired: retired.signal, logger }
     const outer = { host: settings.host, port: settings.port, setting: 'PORT', ...both }
     const inner = { host: settings.internalHost, port: settings.internalPort, setting: 'INTERNAL_PORT', ...both }
-    listeners.push(await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }))
+    listeners.push(
+      await listen({ ...outer, handler: withHealth(publicApp, isReady), continues: true, halfOpen: true, onClosed }),
+    )
     listeners.push(await listen({ ...inner, handler: withHealth(internalApp, isReady), onClosed }))
     const { databaseUrl: url, migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'receiver', migrateOnStart, production, logger }

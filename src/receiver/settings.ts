@@ -1,8 +1,8 @@
 import cron from 'node-cron'
 import { z } from 'zod'
-import * as setting from '../runtime/settings.ts'
-import type { SettingsReader } from '../runtime/settings.ts'
-import { readTraceSettings } from '../runtime/tracing/trace-settings.ts'
+import * as setting from '../platform/settings.ts'
+import type { SettingsReader } from '../platform/settings.ts'
+import { readTraceSettings } from '../platform/tracing/trace-settings.ts'
 import { parseKeys, type Keys } from './domain/keys.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
@@ -90,7 +90,11 @@ function readArchive({ optional }: SettingsReader) {
   const place = optional('MEDIA_ARCHIVE', setting.filesPlace)
   if (place?.kind !== 's3') return place
   const endpoint = optional('AWS_ENDPOINT_URL_S3', setting.httpUrl) ?? optional('AWS_ENDPOINT_URL', setting.httpUrl)
-  return { ...place, endpoint, region: optional('AWS_REGION', setting.nonEmpty) ?? optional('AWS_DEFAULT_REGION', setting.nonEmpty) }
+  return {
+    ...place,
+    endpoint,
+    region: optional('AWS_REGION', setting.nonEmpty) ?? optional('AWS_DEFAULT_REGION', setting.nonEmpty),
+  }
 }
 
 export type ReceiverSettings = ReturnType<typeof readReceiverSettings>
@@ -104,9 +108,12 @@ export function readKeys(reader: SettingsReader, file: string | undefined, fallb
   }
   const name = file === undefined ? 'GENERATION_KEYS' : 'GENERATION_KEYS_FILE'
   const text =
-    file === undefined ? (reader.optional('GENERATION_KEYS', setting.nonEmpty) ?? fallback) : setting.readFileSetting(reader, name, file)
+    file === undefined
+      ? (reader.optional('GENERATION_KEYS', setting.nonEmpty) ?? fallback)
+      : setting.readFileSetting(reader, name, file)
   if (text === undefined) {
-    if (file === undefined) reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
+    if (file === undefined)
+      reader.problems.push({ name: 'GENERATION_KEYS or GENERATION_KEYS_FILE', message: 'is required' })
     return noKeys
   }
   try {

@@ -1,6 +1,6 @@
-import type { Logger } from '../runtime/logger.ts'
-import { openSpanWriter } from '../runtime/tracing/span-writer.ts'
-import type { SpanRoot, SpanWriter } from '../runtime/tracing/span.ts'
+import type { Logger } from '../platform/logger.ts'
+import { openSpanWriter } from '../platform/tracing/span-writer.ts'
+import type { SpanRoot, SpanWriter } from '../platform/tracing/span.ts'
 import { storedSpanId, traceOf, type DeliveryTraces, type Traced } from './domain/trace.ts'
 import type { Arrival } from './intake/webhook.ts'
 import type { ReceiverSettings } from './settings.ts'
@@ -13,7 +13,10 @@ export type Traces = DeliveryTraces & {
 }
 
 /** Undefined, and nothing loaded, where nobody asks for traces. */
-export async function openTraces({ traces, generationApiUrl }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
+export async function openTraces(
+  { traces, generationApiUrl }: ReceiverSettings,
+  logger: Logger,
+): Promise<Traces | undefined> {
   const writer = traces && (await openSpanWriter(traces, { logger }))
   return writer && createTraces(writer, new URL(generationApiUrl))
 }

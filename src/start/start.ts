@@ -5,15 +5,15 @@ import { isProduction, programs, readConfig, type Config } from '../config/confi
 import { DataDirInUseError } from '../laptop/data-lock.ts'
 import { laptopEnvironment, openLocal, type Local } from '../laptop/local.ts'
 import { welcome } from '../laptop/welcome.ts'
+import { ListenError } from '../platform/http/http.ts'
+import { stopOnUncaught } from '../platform/last-handler.ts'
+import { createLogger, type Logger } from '../platform/logger.ts'
+import { StartError } from '../platform/postgres/await-postgres.ts'
+import { explainPostgres } from '../platform/postgres/words.ts'
+import type { RunningProgram } from '../platform/program.ts'
+import type { ProcessEnvironment } from '../platform/settings.ts'
 import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
-import { ListenError } from '../runtime/http/http.ts'
-import { stopOnUncaught } from '../runtime/last-handler.ts'
-import { createLogger, type Logger } from '../runtime/logger.ts'
-import { StartError } from '../runtime/postgres/await-postgres.ts'
-import { explainPostgres } from '../runtime/postgres/words.ts'
-import type { RunningProgram } from '../runtime/program.ts'
-import type { ProcessEnvironment } from '../runtime/settings.ts'
 
 /** Exit codes: 0 stopped by a signal, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
 export type ExitCode = 0 | 1 | 2 | 78
@@ -63,7 +63,9 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const urls: Record<string, string> = Object.assign({}, ...running.map((program) => program.urls))
   if (!stopping.isRequested()) logger.info({ urls }, 'started')
   if (!config.production && !stopping.isRequested())
-    process.stderr.write(welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver, isEmbedded: local.isEmbedded }))
+    process.stderr.write(
+      welcome({ urls, demoKeys: local.demoKeys, settings: config.receiver, isEmbedded: local.isEmbedded }),
+    )
 
   const stop = await stopping.requested
   logger.info({ reason: stop.reason }, 'stopping')
@@ -71,7 +73,9 @@ async function run(config: Config, local: Local, stopping: Stopping): Promise<Ex
   const graceMs = shutdownGraceSeconds * 1000
   await shutDown(
     running,
-    stop.interrupted ? { graceMs: Math.min(graceMs, interruptGraceMs), drainMs: 0 } : { graceMs, drainMs: drainSeconds * 1000 },
+    stop.interrupted
+      ? { graceMs: Math.min(graceMs, interruptGraceMs), drainMs: 0 }
+      : { graceMs, drainMs: drainSeconds * 1000 },
   )
   logger.info('stopped')
   return stop.failed ? fail(1, stop.reason) : 0
@@ -97,7 +101,7 @@ async function startPrograms(
   }
   if (receiver) {
     const { startReceiver } = await import('../receiver/program.ts')
-    const { internalRouter: internal } = await import('../console/router.ts')
+    const { internalRouter: internal } = await import('../receiver/console/router.ts')
     const onKeysReload = stopping.onKeysReload(receiver, logger)
     wanted.push(() => startReceiver({ settings: receiver, internal, onKeysReload, ...shared }))
   }
@@ -114,7 +118,10 @@ async function startPrograms(
 }
 
 /** First the load balancer sees it, then the listeners close and what is in flight ends. */
-async function shutDown(running: readonly RunningProgram[], { graceMs, drainMs }: { graceMs: number; drainMs: number }): Promise<void> {
+async function shutDown(
+  running: readonly RunningProgram[],
+  { graceMs, drainMs }: { graceMs: number; drainMs: number },
+): Promise<void> {
   for (const program of running) program.retire?.()
   await delay(drainMs)
   await Promise.all(running.map((program) => program.stop(graceMs - drainMs)))
@@ -144,7 +151,9 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
   let onHangup = () =>
-    logger.warn('SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart')
+    logger.warn(
+      'SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart',
+    )
   const onTerminalClosed = () => {
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     onSignal('SIGHUP')
@@ -174,7 +183,8 @@ function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logg
 
 function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
-  if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError) return fail(1, error.message)
+  if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError)
+    return fail(1, error.message)
   const failure = explainPostgres(error)
   if (failure) return fail(1, failure.words)
   return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))

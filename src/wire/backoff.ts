@@ -7,6 +7,10 @@ export function doublingPauseMs(failures: number, { baseMs, capMs }: { baseMs: n
 }
 
 /** The same pause spread over [half, whole], so that many waiters do not come back at once. */
-export function jitteredPauseMs(failures: number, limits: { baseMs: number; capMs: number }, random: () => number): number {
+export function jitteredPauseMs(
+  failures: number,
+  limits: { baseMs: number; capMs: number },
+  random: () => number,
+): number {
   return Math.round(doublingPauseMs(failures, limits) * (0.5 + random() / 2))
 }

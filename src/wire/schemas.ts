@@ -39,8 +39,18 @@ export const notificationSchema = z.discriminatedUnion('status', [
 export type Notification = z.infer<typeof notificationSchema>
 
 // What the result endpoint carries (Resources, Output shapes; audio as CONTRACT decided).
-const imageSchema = z.object({ url: urlSchema, width: pixelsSchema, height: pixelsSchema, original_url: urlSchema.optional() })
-const videoSchema = z.object({ url: urlSchema, width: pixelsSchema, height: pixelsSchema, duration: z.number().nonnegative() })
+const imageSchema = z.object({
+  url: urlSchema,
+  width: pixelsSchema,
+  height: pixelsSchema,
+  original_url: urlSchema.optional(),
+})
+const videoSchema = z.object({
+  url: urlSchema,
+  width: pixelsSchema,
+  height: pixelsSchema,
+  duration: z.number().nonnegative(),
+})
 const audioSchema = z.object({ url: urlSchema, duration: z.number().nonnegative().optional() })
 export const outputSchema = z.union([
   z.object({ images: z.array(imageSchema).min(1).max(maxOutputItems) }),

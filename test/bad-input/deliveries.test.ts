@@ -48,7 +48,11 @@ function post(headers: [name: string, value: string][], body: Uint8Array): Buffe
 
 const goodSignature = (body: Uint8Array) => `t=${now},v1=${digest(secrets.live, body, `${now}.`)}`
 
-function sendSigned({ header, skew = 0, by = 'live', over, written = '{t}' }: SignatureCase, webhookId: string, body: Buffer) {
+function sendSigned(
+  { header, skew = 0, by = 'live', over, written = '{t}' }: SignatureCase,
+  webhookId: string,
+  body: Buffer,
+) {
   const t = written.replace('{t}', String(now + skew))
   const signed = {
     'the body alone': { t: '', bytes: body },
@@ -72,7 +76,10 @@ function sendSigned({ header, skew = 0, by = 'live', over, written = '{t}' }: Si
 }
 
 function sendUnder({ ids }: WebhookIdCase, body: Buffer) {
-  const given = ids.map((id, at): [string, string] => [at % 2 === 0 ? 'X-Service-Webhook-Id' : 'x-service-webhook-id', id])
+  const given = ids.map((id, at): [string, string] => [
+    at % 2 === 0 ? 'X-Service-Webhook-Id' : 'x-service-webhook-id',
+    id,
+  ])
   return exchange(receiver.webhookUrl, post([...given, ['x-service-signature', goodSignature(body)]], body))
 }
 
@@ -97,7 +104,9 @@ function bytesOf({ body }: BodyCase, requestId: string): Buffer {
 const envelope = (answer: RawAnswer | undefined) => [answer?.status, answer?.code]
 
 async function arrivalOf(webhookId: string) {
-  return eventually(async () => (await database.sql`select outcome, reason from mediadock.arrivals where webhook_id = ${webhookId}`)[0])
+  return eventually(
+    async () => (await database.sql`select outcome, reason from mediadock.arrivals where webhook_id = ${webhookId}`)[0],
+  )
 }
 
 async function quarantinedOf(requestId: string): Promise<unknown> {
@@ -134,7 +143,10 @@ async function endure(round: () => Promise<(RawAnswer | undefined)[]>): Promise<
   const before = heldBytes()
   for (let n = 0; n < rounds; n += 1) await settled()
   await eventually(() => heldBytes() - before < roomBytes)
-  expect(await deliver(receiver.webhookUrl, failed().body, { t: now })).toMatchObject({ status: 200, json: { status: 'accepted' } })
+  expect(await deliver(receiver.webhookUrl, failed().body, { t: now })).toMatchObject({
+    status: 200,
+    json: { status: 'accepted' },
+  })
 }
 
 describe(`X-Service-Signature: ${signatures.length} cases`, () => {
@@ -170,7 +182,9 @@ describe(`X-Service-Webhook-Id: ${webhookIds.length} cases`, () => {
     expect(envelope(await sendUnder(given, body))).toEqual([statuses[given.answer], given.answer])
     const kept = await database.sql`select webhook_id from mediadock.deliveries where request_id = ${requestId}`
     // HTTP takes blanks and tabs away from the ends of a value.
-    expect(kept.map((row) => row['webhook_id'])).toEqual(given.answer === 'accepted' ? given.ids.map((id) => id.trim()) : [])
+    expect(kept.map((row) => row['webhook_id'])).toEqual(
+      given.answer === 'accepted' ? given.ids.map((id) => id.trim()) : [],
+    )
     if (given.answer === 'invalid_webhook_id') expect(await quarantinedOf(requestId)).toBe('invalid_webhook_id')
   })
 
@@ -188,11 +202,13 @@ describe(`bodies: ${bodies.length} cases`, () => {
     const body = bytesOf(given, requestId)
     const parkedReason = 'parked' in given ? given.parked : null
     expect(envelope(await sendBody(webhookId, body))).toEqual([200, parkedReason === null ? 'accepted' : 'parked'])
-    const [row, ...more] = await database.sql`select id, body, parked_reason from mediadock.deliveries where webhook_id = ${webhookId}`
+    const [row, ...more] =
+      await database.sql`select id, body, parked_reason from mediadock.deliveries where webhook_id = ${webhookId}`
     expect(more).toEqual([])
     expect(row?.['parked_reason']).toBe(parkedReason)
     expect(row?.['body'].equals(body)).toBe(true)
-    if (parkedReason !== null) expect(await database.sql`select from mediadock.inbox where delivery_id = ${row?.['id']}`).toEqual([])
+    if (parkedReason !== null)
+      expect(await database.sql`select from mediadock.inbox where delivery_id = ${row?.['id']}`).toEqual([])
     const outcome = parkedReason === null ? 'accepted' : 'parked'
     expect(await arrivalOf(webhookId)).toEqual({ outcome, reason: parkedReason })
   })

@@ -7,7 +7,14 @@ import { eventually } from '../support/eventually.ts'
 import { type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { filters, lastEventIds, replayFilters, replayFiltersAsWritten, waits, type FilterCase } from './cases/filters.ts'
+import {
+  filters,
+  lastEventIds,
+  replayFilters,
+  replayFiltersAsWritten,
+  waits,
+  type FilterCase,
+} from './cases/filters.ts'
 import { heldBytes } from './raw.ts'
 
 vi.setConfig({ testTimeout: long ? 1_800_000 : 30_000 })
@@ -70,7 +77,9 @@ async function ask(path: string, query: string, accept: string): Promise<{ statu
 /** The parameter that an answer of 400 names. */
 function namedIn(text: string): string | undefined {
   const [, message] =
-    /^\{"error":\{"type":"invalid_request_error","code":"invalid_filter","message":("(?:[^"\\]|\\.)+")\}\}$/.exec(text) ?? []
+    /^\{"error":\{"type":"invalid_request_error","code":"invalid_filter","message":("(?:[^"\\]|\\.)+")\}\}$/.exec(
+      text,
+    ) ?? []
   return message === undefined ? undefined : /^([\s\S]+?): ./.exec(JSON.parse(message))?.[1]
 }
 
@@ -91,7 +100,10 @@ async function amissOnPage(path: string, { query }: FilterCase): Promise<unknown
   return [query.slice(0, 80), status, text.slice(0, 200)]
 }
 
-async function amissOf(cases: readonly FilterCase[], judge: (given: FilterCase) => Promise<unknown>): Promise<unknown[]> {
+async function amissOf(
+  cases: readonly FilterCase[],
+  judge: (given: FilterCase) => Promise<unknown>,
+): Promise<unknown[]> {
   const amiss: unknown[] = []
   for (const given of cases) amiss.push(await judge(given))
   return amiss.filter((found) => found !== undefined)
@@ -137,16 +149,21 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
       body: `{"dry_run":true,"filter":${filter}}`,
     })
 
-  it.each([...replayFilters.map(({ name, filter }) => ({ name, json: JSON.stringify(filter) })), ...replayFiltersAsWritten])(
-    'a filter of a replay that is $name is refused',
-    async ({ json }) => {
-      const answer = await replay(json)
-      expect([answer.status, await answer.text()]).toEqual([400, expect.stringMatching(/^\{"error":\{"type":"invalid_request_error",/)])
-    },
-  )
+  it.each([
+    ...replayFilters.map(({ name, filter }) => ({ name, json: JSON.stringify(filter) })),
+    ...replayFiltersAsWritten,
+  ])('a filter of a replay that is $name is refused', async ({ json }) => {
+    const answer = await replay(json)
+    expect([answer.status, await answer.text()]).toEqual([
+      400,
+      expect.stringMatching(/^\{"error":\{"type":"invalid_request_error",/),
+    ])
+  })
 
   it.each(waits)('a wait of "$wait": $status', async ({ wait, status }) => {
-    const answer = await fetch(new URL(`/api/results/2f0d6c1e-0000-4000-8000-000000000001?wait=${wait}`, receiver.internalUrl))
+    const answer = await fetch(
+      new URL(`/api/results/2f0d6c1e-0000-4000-8000-000000000001?wait=${wait}`, receiver.internalUrl),
+    )
     const text = await answer.text()
     expect([answer.status, namedIn(text)]).toEqual([status, status === 400 ? 'wait' : undefined])
   })
@@ -195,6 +212,9 @@ describe(`${filters.length} filters, ${refused.length} of them refused`, () => {
     const before = heldBytes()
     for (let n = 0; n < (long ? 20 : 2); n += 1) await round()
     await eventually(() => heldBytes() - before < 5_000_000)
-    expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({ status: 200, json: { status: 'accepted' } })
+    expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({
+      status: 200,
+      json: { status: 'accepted' },
+    })
   })
 })

@@ -38,7 +38,8 @@ async function play({ bytes, answers, stays }: FramingCase): Promise<{ answers: 
     connection.send('GET /healthz HTTP/1.1\r\nhost: x\r\nx-last: yes\r\n\r\n')
     // One more than is expected either way.
     const all = await connection.answers(answers.length + 1)
-    for (const { status, headers } of all) if (status >= 400) expect(headers).toMatch(/\r\ncontent-type: application\/json[;\r]/)
+    for (const { status, headers } of all)
+      if (status >= 400) expect(headers).toMatch(/\r\ncontent-type: application\/json[;\r]/)
     const isAnswered = all.length > answers.length
     if (stays !== true) await eventually(connection.isOver).catch(() => undefined)
     const came = all.map(({ status, code = '-' }) => `${status} ${code}`)
@@ -67,6 +68,9 @@ describe(`HTTP framing: ${framing.length} cases`, () => {
     const before = heldBytes()
     for (let n = 0; n < (long ? 20 : 2); n += 1) await round()
     await eventually(() => heldBytes() - before < 5_000_000)
-    expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({ status: 200, json: { status: 'accepted' } })
+    expect(await deliver(receiver.webhookUrl, failed().body)).toMatchObject({
+      status: 200,
+      json: { status: 'accepted' },
+    })
   })
 })

@@ -33,7 +33,8 @@ afterEach(async () => {
   await eventually(() => heldBytes() - before < 16_000_000)
 })
 
-const hmac = (body: Uint8Array, t: number) => createHmac('sha256', liveKey.signing_secret).update(`${t}.`).update(body).digest('hex')
+const hmac = (body: Uint8Array, t: number) =>
+  createHmac('sha256', liveKey.signing_secret).update(`${t}.`).update(body).digest('hex')
 
 function post(headers: string[], body: Uint8Array): Buffer {
   const head = ['POST /webhooks HTTP/1.1', 'host: x', `content-length: ${body.length}`, ...headers, '', ''].join('\r\n')
@@ -44,7 +45,9 @@ const byte = fc.nat({ max: 255 }).map((code) => String.fromCodePoint(code))
 
 /** A header's value as it may stand there: no control characters, and nothing that HTTP takes away from its ends. */
 const value = (pieces: fc.Arbitrary<string>) =>
-  fc.array(pieces, { maxLength: 8 }).map((all) => [...all.join('')].filter((character) => /^[ -~\u0080-\u00ff]$/.test(character)).join(''))
+  fc
+    .array(pieces, { maxLength: 8 })
+    .map((all) => [...all.join('')].filter((character) => /^[ -~\u0080-\u00ff]$/.test(character)).join(''))
 
 it('a signature that nobody made is refused', async () => {
   const piece = fc.oneof(
@@ -54,7 +57,9 @@ it('a signature that nobody made is refused', async () => {
   await fc.assert(
     fc.asyncProperty(value(piece), async (text) => {
       const { body } = failed()
-      const header = text.replaceAll('{t}', String(nowSeconds())).replaceAll('{v1}', hmac(Buffer.from('another body'), nowSeconds()))
+      const header = text
+        .replaceAll('{t}', String(nowSeconds()))
+        .replaceAll('{v1}', hmac(Buffer.from('another body'), nowSeconds()))
       const answer = await exchange(
         receiver.webhookUrl,
         post([`x-service-webhook-id: ${randomUUID()}`, `x-service-signature: ${header}`], body),
@@ -82,7 +87,8 @@ it('an id is taken if it is one, and kept as it was sent', async () => {
       )
       // JavaScript's trim would take more away than HTTP does.
       const id = text.replaceAll(/^ +| +$/g, '')
-      const isId = id.length >= 1 && id.length <= 255 && [...id].every((character) => character > ' ' && character <= '~')
+      const isId =
+        id.length >= 1 && id.length <= 255 && [...id].every((character) => character > ' ' && character <= '~')
       expect([answer?.status, answer?.code]).toEqual(isId ? [200, 'accepted'] : [400, 'invalid_webhook_id'])
       const kept = await database.sql`select webhook_id from mediadock.deliveries where request_id = ${requestId}`
       expect(kept.map((row) => row['webhook_id'])).toEqual(isId ? [id] : [])
@@ -117,7 +123,8 @@ it('a body is kept byte for byte, whatever it is, and what is not parked lands',
         receiver.webhookUrl,
         post([`x-service-webhook-id: ${webhookId}`, `x-service-signature: t=${t},v1=${hmac(body, t)}`], body),
       )
-      const [row] = await database.sql`select body, parked_reason from mediadock.deliveries where webhook_id = ${webhookId}`
+      const [row] =
+        await database.sql`select body, parked_reason from mediadock.deliveries where webhook_id = ${webhookId}`
       expect([answer?.status, answer?.code]).toEqual([200, row?.['parked_reason'] === null ? 'accepted' : 'parked'])
       expect(row?.['body'].equals(body)).toBe(true)
     }),
@@ -132,10 +139,22 @@ it('a body is kept byte for byte, whatever it is, and what is not parked lands',
 
 it('bytes on a connection are answered as HTTP, never with a fault of ours, and accept nothing that is not signed', async () => {
   const piece = fc.oneof(
-    { weight: 3, arbitrary: fc.constantFrom(...framing.map(({ bytes }) => bytes).filter(({ length }) => length < 2048)) },
+    {
+      weight: 3,
+      arbitrary: fc.constantFrom(...framing.map(({ bytes }) => bytes).filter(({ length }) => length < 2048)),
+    },
     {
       weight: 1,
-      arbitrary: fc.constantFrom('\r\n', '\n', '0\r\n\r\n', 'transfer-encoding: chunked\r\n', 'content-length: 5\r\n', ':', ' ', '\0'),
+      arbitrary: fc.constantFrom(
+        '\r\n',
+        '\n',
+        '0\r\n\r\n',
+        'transfer-encoding: chunked\r\n',
+        'content-length: 5\r\n',
+        ':',
+        ' ',
+        '\0',
+      ),
     },
     { weight: 1, arbitrary: fc.string({ unit: byte, maxLength: 20 }) },
   )
@@ -147,7 +166,10 @@ it('bytes on a connection are answered as HTTP, never with a fault of ours, and 
       async (pieces, at, count) => {
         const whole = pieces
           .join('')
-          .replaceAll('{signed}', `x-service-webhook-id: w\r\nx-service-signature: t=${nowSeconds()},v1=${'0'.repeat(64)}\r\n`)
+          .replaceAll(
+            '{signed}',
+            `x-service-webhook-id: w\r\nx-service-signature: t=${nowSeconds()},v1=${'0'.repeat(64)}\r\n`,
+          )
         const text = whole.replaceAll('{body}', 'hello').replaceAll('{length}', '5').replaceAll('{hex}', '5')
         const cut = at % text.length
         const connection = await connect(receiver.webhookUrl)

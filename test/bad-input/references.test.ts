@@ -43,7 +43,12 @@ describe('at submit', () => {
   })
 
   it('what is refused as a webhook_url is refused as a reference', () => {
-    const rules = { referenceAllow: [], mediaDir: '/nowhere', mediaUrl: 'https://m.example', baseUrl: 'https://a.example' }
+    const rules = {
+      referenceAllow: [],
+      mediaDir: '/nowhere',
+      mediaUrl: 'https://m.example',
+      baseUrl: 'https://a.example',
+    }
     const taken = Object.values(refusedUrls)
       .flatMap((urls) => Object.entries(urls))
       .filter(([, link]) => {
@@ -65,7 +70,10 @@ describe('at submit', () => {
     ['audio_urls', 'meridian-text-to-video'],
   ])('the place of a link in %s of %s is named', async (field, model) => {
     const answer = await submit({ [field]: ['https://files.example.com/1', 'http://10.0.0.1/'] }, { model })
-    expect(answer).toMatchObject({ status: 422, body: { error: { message: `input.${field}[1] must be an https URL` } } })
+    expect(answer).toMatchObject({
+      status: 422,
+      body: { error: { message: `input.${field}[1] must be an https URL` } },
+    })
   })
 
   it('an https link and a link to the media host are taken', async () => {
@@ -108,7 +116,11 @@ describe('after the submit', () => {
     await fs.rm(mediaDir, { recursive: true, force: true })
   })
 
-  const modelOf = { image_url: 'aurora-image', video_urls: 'meridian-text-to-video', audio_urls: 'meridian-text-to-video' } as const
+  const modelOf = {
+    image_url: 'aurora-image',
+    video_urls: 'meridian-text-to-video',
+    audio_urls: 'meridian-text-to-video',
+  } as const
   const runCase = async ({ field, link, serve: serving, deadlineMs }: Omit<HostileReference, 'name' | 'message'>) => {
     const places = { site: site.origin, secret: secret.origin, secretPort: secret.port, media }
     serve = (await serving?.(places)) ?? (() => expect.fail('something was fetched'))
@@ -126,14 +138,17 @@ describe('after the submit', () => {
     expect(good).toMatchObject({ status: 'COMPLETED', spent: 4 })
   })
 
-  it.each(hostileReferences)('what $name ends as FAILED, at once, with a refund and nothing left', async ({ message, ...one }) => {
-    const { message: said, ...end } = await runCase(one)
-    const place = one.field === 'image_url' ? 'input.image_url' : `input.${one.field}[0]`
-    expect(said.startsWith(`${place} `), said).toBe(true)
-    expect(said.slice(place.length + 1)).toMatch(message)
-    expect(end).toEqual({ status: 'FAILED', attempts: 1, spent: 0 })
-    expect(await jobs.kept()).toEqual([])
-  })
+  it.each(hostileReferences)(
+    'what $name ends as FAILED, at once, with a refund and nothing left',
+    async ({ message, ...one }) => {
+      const { message: said, ...end } = await runCase(one)
+      const place = one.field === 'image_url' ? 'input.image_url' : `input.${one.field}[0]`
+      expect(said.startsWith(`${place} `), said).toBe(true)
+      expect(said.slice(place.length + 1)).toMatch(message)
+      expect(end).toEqual({ status: 'FAILED', attempts: 1, spent: 0 })
+      expect(await jobs.kept()).toEqual([])
+    },
+  )
 
   it('nothing of the inside was reached, and memory stayed flat', async () => {
     expect(secret.connections()).toBe(0)

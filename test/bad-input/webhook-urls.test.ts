@@ -3,10 +3,10 @@ import net from 'node:net'
 import type { AddressInfo } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { isPublicAddress } from '../../src/platform/outward/public-address.ts'
+import { resolve } from '../../src/platform/outward/resolver.ts'
 import { createWebhookPoster } from '../../src/provider/webhooks/webhook-post.ts'
 import { checkWebhookUrl } from '../../src/provider/webhooks/webhook-url.ts'
-import { isPublicAddress } from '../../src/runtime/outward/public-address.ts'
-import { resolve } from '../../src/runtime/outward/resolver.ts'
 import { long } from '../chaos/length.ts'
 import { startTestProvider, type TestProvider } from '../provider/support/running-provider.ts'
 import { refusedUrls, resolvedAddresses, takenUrls } from './cases/webhook-urls.ts'
@@ -17,7 +17,8 @@ const numRuns = long ? 100_000 : 300
 const neverAsked = () => Promise.reject(new Error('a name was looked up'))
 /** Any at all, halves of pairs included. */
 const character = fc.nat({ max: 0x10ffff }).map((code) => String.fromCodePoint(code))
-const check = (url: string, addresses: string[] = []) => checkWebhookUrl(url, { allow: [], resolve: async () => addresses })
+const check = (url: string, addresses: string[] = []) =>
+  checkWebhookUrl(url, { allow: [], resolve: async () => addresses })
 
 describe('at submit', () => {
   let provider: TestProvider
@@ -57,7 +58,9 @@ describe('at submit', () => {
   })
 
   it('a public address is taken', async () => {
-    const answers = takenUrls.filter(({ url }) => /^https:\/\/[\d[]/.test(url) && !url.includes('example')).map(({ url }) => submit(url))
+    const answers = takenUrls
+      .filter(({ url }) => /^https:\/\/[\d[]/.test(url) && !url.includes('example'))
+      .map(({ url }) => submit(url))
     expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(answers.map(() => 402))
   })
 })
@@ -75,10 +78,19 @@ describe('a name', () => {
     async ({ addresses }) => {
       const { url, connections } = await listenHere()
       expect(await check(url, ['8.8.8.8'])).toBe(url)
-      const poster = createWebhookPoster({ allow: [], resolve: async () => addresses, timeoutMs: 2000, connectionsPerHost: 1 })
+      const poster = createWebhookPoster({
+        allow: [],
+        resolve: async () => addresses,
+        timeoutMs: 2000,
+        connectionsPerHost: 1,
+      })
       onTestFinished(() => poster.close())
       const outcome = await poster.post({ url, headers: {}, body: Buffer.from('{}') }, new AbortController().signal)
-      expect(outcome).toEqual({ ok: false, httpStatus: undefined, detail: 'hooks.example.com resolves to an address that is not public' })
+      expect(outcome).toEqual({
+        ok: false,
+        httpStatus: undefined,
+        detail: 'hooks.example.com resolves to an address that is not public',
+      })
       expect(connections()).toBe(0)
     },
   )
@@ -115,12 +127,22 @@ describe('a name', () => {
     },
   )
 
-  it.each(['', '.', '...', 'a..b', '-', 'a'.repeat(300), 'a_b.invalid', '*.invalid', 'x@y', 'a b', '\0', '127.0.0.1:80'])(
-    '%j resolves to nothing',
-    async (name) => {
-      expect(await resolve(name, 500)).toEqual([])
-    },
-  )
+  it.each([
+    '',
+    '.',
+    '...',
+    'a..b',
+    '-',
+    'a'.repeat(300),
+    'a_b.invalid',
+    '*.invalid',
+    'x@y',
+    'a b',
+    '\0',
+    '127.0.0.1:80',
+  ])('%j resolves to nothing', async (name) => {
+    expect(await resolve(name, 500)).toEqual([])
+  })
 })
 
 /** Something on this machine that nobody may reach, under a public name. */
@@ -146,7 +168,11 @@ describe('whatever is given', () => {
     fc.tuple(fc.constant(100), fc.integer({ min: 64, max: 127 }), octet, octet),
     fc.tuple(fc.integer({ min: 224, max: 239 }), octet, octet, octet),
   )
-  const digits = [(n: number) => String(n), (n: number) => `0${n.toString(8)}`, (n: number) => `0x${n.toString(16)}`] as const
+  const digits = [
+    (n: number) => String(n),
+    (n: number) => `0${n.toString(8)}`,
+    (n: number) => `0x${n.toString(16)}`,
+  ] as const
   const wide = (text: string) => text.replaceAll(/[0-9]/g, (digit) => String.fromCodePoint(0xff10 + Number(digit)))
 
   it('a private address is refused in any notation', async () => {
@@ -164,7 +190,9 @@ describe('whatever is given', () => {
           const parts = [...at.slice(0, 3 - joined), rest].map((number, place) => (write[place] ?? String)(number))
           const text = parts.join('.')
           const url = `https://${isWide ? wide(text) : text}${end}/`
-          await expect(checkWebhookUrl(url, { allow: [], resolve: neverAsked }), url).rejects.toMatchObject({ code: 'webhook_url_invalid' })
+          await expect(checkWebhookUrl(url, { allow: [], resolve: neverAsked }), url).rejects.toMatchObject({
+            code: 'webhook_url_invalid',
+          })
         },
       ),
       { numRuns },
@@ -187,7 +215,9 @@ describe('whatever is given', () => {
     await fc.assert(
       fc.asyncProperty(prefix, fc.tuple(octet, octet, octet, octet), async (before, address) => {
         const url = `https://[${before}${address.join('.')}]/`
-        await expect(checkWebhookUrl(url, { allow: [], resolve: neverAsked }), url).rejects.toMatchObject({ code: 'webhook_url_invalid' })
+        await expect(checkWebhookUrl(url, { allow: [], resolve: neverAsked }), url).rejects.toMatchObject({
+          code: 'webhook_url_invalid',
+        })
       }),
       { numRuns },
     )
@@ -219,16 +249,19 @@ describe('whatever is given', () => {
       '\ud800',
     )
     await fc.assert(
-      fc.asyncProperty(fc.array(fc.oneof(piece, fc.string({ unit: character, maxLength: 4 })), { maxLength: 8 }), async (pieces) => {
-        const text = pieces.join('')
-        const href = await check(text, ['8.8.8.8']).catch((error: unknown) => {
-          expect(error).toMatchObject({ status: 400, code: 'webhook_url_invalid' })
-        })
-        if (href === undefined) return
-        const { protocol, hostname, username, password } = new URL(href)
-        expect([protocol, username, password]).toEqual(['https:', '', ''])
-        expect(hostname).not.toMatch(/^(127(\.\d+){3}|localhost|\[::1\])\.*$/)
-      }),
+      fc.asyncProperty(
+        fc.array(fc.oneof(piece, fc.string({ unit: character, maxLength: 4 })), { maxLength: 8 }),
+        async (pieces) => {
+          const text = pieces.join('')
+          const href = await check(text, ['8.8.8.8']).catch((error: unknown) => {
+            expect(error).toMatchObject({ status: 400, code: 'webhook_url_invalid' })
+          })
+          if (href === undefined) return
+          const { protocol, hostname, username, password } = new URL(href)
+          expect([protocol, username, password]).toEqual(['https:', '', ''])
+          expect(hostname).not.toMatch(/^(127(\.\d+){3}|localhost|\[::1\])\.*$/)
+        },
+      ),
       { numRuns },
     )
   })

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import type { AuditedAction, Detail } from '../../src/pages/audit.ts'
+import type { AuditedAction, Detail } from '../../src/platform/pages/audit.ts'
 import { writeAudit } from '../../src/receiver/upkeep/audit.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
@@ -39,7 +39,13 @@ async function did(minute: number, action: AuditedAction & { detail?: Detail }):
 const ids = { delivery: randomUUID(), request: randomUUID(), key: randomUUID() }
 
 async function aNight(): Promise<void> {
-  await did(0, { via: 'cli', actor: 'ops@host-1', action: 'replay', target: ids.delivery, detail: { replayed: 1, changed: 0 } })
+  await did(0, {
+    via: 'cli',
+    actor: 'ops@host-1',
+    action: 'replay',
+    target: ids.delivery,
+    detail: { replayed: 1, changed: 0 },
+  })
   await did(1, {
     via: 'api',
     actor: '10.0.0.7',
@@ -61,10 +67,27 @@ async function aNight(): Promise<void> {
     target: 'state=parked&reason=not_json',
     detail: { count: 12, replayed: 12, changed: 0, failed: 0, end: 'done' },
   })
-  await did(4, { via: 'console', actor: 'Ada', action: 'replay', target: `ids=${ids.delivery}`, detail: { replayed: 1 } })
+  await did(4, {
+    via: 'console',
+    actor: 'Ada',
+    action: 'replay',
+    target: `ids=${ids.delivery}`,
+    detail: { replayed: 1 },
+  })
   await did(5, { via: 'console', actor: 'Ada', action: 'reconcile_run', detail: { scanned: 0 } })
-  await did(6, { via: 'api', actor: '10.0.0.7', action: 'replay', target: ids.key, detail: { model: nasty, status: 202 } })
-  await did(7, { via: 'cli', actor: nasty, action: 'verify_quarantine', detail: { error: 'Postgres cannot be reached' } })
+  await did(6, {
+    via: 'api',
+    actor: '10.0.0.7',
+    action: 'replay',
+    target: ids.key,
+    detail: { model: nasty, status: 202 },
+  })
+  await did(7, {
+    via: 'cli',
+    actor: nasty,
+    action: 'verify_quarantine',
+    detail: { error: 'Postgres cannot be reached' },
+  })
   await did(8, { via: 'api', actor: '10.0.0.7', action: 'reconcile', target: 'javascript:alert(1)', detail: {} })
 }
 
@@ -100,7 +123,9 @@ describe('the audit of a night', () => {
     expect(await rows(page).nth(6).innerText()).toMatch(
       /03:02:00.*verified the quarantine again.*no_matching_secret.*checked 40, accepted 38, refused 2.*Ada.*console/s,
     )
-    expect(await rows(page).nth(7).innerText()).toMatch(/polled the provider.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s)
+    expect(await rows(page).nth(7).innerText()).toMatch(
+      /polled the provider.*scanned 1, landed 1, rate limited 2.*10\.0\.0\.7.*API/s,
+    )
     expect(await rows(page).nth(1).innerText()).toMatch(/failed Postgres cannot be reached.*command line/s)
     expect(await rows(page).nth(5).innerText()).toContain('count 12, replayed 12, end done')
     expect(await rows(page).nth(3).innerText()).toContain('nothing to do')

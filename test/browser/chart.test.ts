@@ -5,9 +5,9 @@ import express from 'express'
 import { html } from 'hono/html'
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { chart } from '../../src/console/parts/chart.ts'
-import { assets } from '../../src/console/router.ts'
-import { page as frame, pageAssets, pageHeaders, sendPage } from '../../src/pages/console-page.ts'
+import { page as frame, pageAssets, pageHeaders, sendPage } from '../../src/platform/pages/console-page.ts'
+import { chart } from '../../src/receiver/console/parts/chart.ts'
+import { assets } from '../../src/receiver/console/router.ts'
 import { launchBrowser } from '../support/browser.ts'
 import { expectAccessible, expectNoOverflow, openPage, phone, schemes, shoot } from './support/console.ts'
 
@@ -76,7 +76,9 @@ it.each(schemes)('draws in the %s scheme, with a table of the same, and fits a p
   const page = await openPage(browser, url, { colorScheme })
   await page.locator('.plot canvas').nth(1).waitFor()
   await page.getByText('As a table').first().click()
-  expect(await page.locator('figure').first().locator('details tbody tr').first().innerText()).toBe('2026-01-31 03:00:00\t20\t0')
+  expect(await page.locator('figure').first().locator('details tbody tr').first().innerText()).toBe(
+    '2026-01-31 03:00:00\t20\t0',
+  )
   expect(await page.locator('.u-legend').first().innerText()).toMatch(/refused[\s\S]*accepted/)
   expect(await page.locator('figcaption b').count()).toBe(0)
   await expectAccessible(page)

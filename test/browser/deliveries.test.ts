@@ -27,8 +27,15 @@ beforeAll(async () => {
   const to = { receiver, database }
   known.landed = await deliverAndSettle(to, known.image, { webhookId: 'wh_landed', t: nowSeconds() - 7 })
   known.failed = await deliverAndSettle(to, known.error, { webhookId: 'wh_failed', secret: sandboxKey.signing_secret })
-  known.parked = await deliverAndSettle(to, { requestId: '', body: Buffer.from('not json at all') }, { webhookId: 'wh_parked' })
-  await deliverAndSettle(to, okAudio(known.error.requestId), { webhookId: 'wh_contradicts', secret: sandboxKey.signing_secret })
+  known.parked = await deliverAndSettle(
+    to,
+    { requestId: '', body: Buffer.from('not json at all') },
+    { webhookId: 'wh_parked' },
+  )
+  await deliverAndSettle(to, okAudio(known.error.requestId), {
+    webhookId: 'wh_contradicts',
+    secret: sandboxKey.signing_secret,
+  })
   await deliver(receiver.webhookUrl, known.image.body, { webhookId: 'wh_landed' })
   await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_forged', secret: 'whsec_forged' })
   await deliver(receiver.webhookUrl, okImage().body, { webhookId: 'wh_old', t: nowSeconds() - 301 })
@@ -38,7 +45,9 @@ beforeAll(async () => {
 afterAll(() => browser.close())
 
 async function logged(count: number): Promise<void> {
-  await eventually(async () => Number((await database.sql`select count(*) as n from mediadock.arrivals`)[0]?.['n']) >= count)
+  await eventually(
+    async () => Number((await database.sql`select count(*) as n from mediadock.arrivals`)[0]?.['n']) >= count,
+  )
 }
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
@@ -47,7 +56,9 @@ const shownIds = (page: Awaited<ReturnType<typeof open>>) =>
 
 describe('the list of deliveries', () => {
   it('shows each delivery with what became of it', async () => {
-    const page = await open('deliveries?columns=received,outcome,cause,webhook_id,request,model,key,skew,arrivals,state,answered_in')
+    const page = await open(
+      'deliveries?columns=received,outcome,cause,webhook_id,request,model,key,skew,arrivals,state,answered_in',
+    )
     const row = page.locator(`[data-row="${known.landed}"]`)
     expect((await row.locator('td').allInnerTexts()).slice(2)).toEqual([
       'landed',
@@ -87,7 +98,14 @@ describe('the list of deliveries', () => {
     await page.goto(`${receiver.internalUrl}deliveries?columns=state`)
     expect(await heads()).toEqual(['Received', 'State'])
     await page.goto(`${receiver.internalUrl}deliveries?view=arrivals`)
-    expect(await page.locator('thead th').allInnerTexts()).toEqual(['Received', 'Outcome', 'Cause', 'Webhook id', 'Request', 'From'])
+    expect(await page.locator('thead th').allInnerTexts()).toEqual([
+      'Received',
+      'Outcome',
+      'Cause',
+      'Webhook id',
+      'Request',
+      'From',
+    ])
     await page.goto(`${receiver.internalUrl}deliveries`)
     await page.getByText('Columns', { exact: true }).first().click()
     await page.getByRole('link', { name: 'The usual ones' }).click()
@@ -202,7 +220,10 @@ describe('the list of deliveries', () => {
     await page.keyboard.press('Escape')
     expect(await drawer.count()).toBe(0)
     expect(await link(marked).evaluate((element) => element.matches(':focus'))).toBe(true)
-    const [tab] = await Promise.all([page.context().waitForEvent('page'), link(known.landed).click({ modifiers: ['ControlOrMeta'] })])
+    const [tab] = await Promise.all([
+      page.context().waitForEvent('page'),
+      link(known.landed).click({ modifiers: ['ControlOrMeta'] }),
+    ])
     expect(await drawer.count()).toBe(0)
     await tab.close()
     await page
@@ -245,7 +266,10 @@ describe('replaying many', () => {
   it('shows what the selection would change, changes it on confirmation, and tells how it ended', async () => {
     const sample = failed()
     await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
-    const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), secret: sandboxKey.signing_secret })
+    const id = await deliverAndSettle({ receiver, database }, sample, {
+      webhookId: randomUUID(),
+      secret: sandboxKey.signing_secret,
+    })
     await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
     const page = await open('deliveries?reason=key_mismatch')
     await page.keyboard.press('j')
@@ -253,7 +277,9 @@ describe('replaying many', () => {
     await page.waitForURL(/\/deliveries\/replay\?id=/)
     await page.getByText('1 would change what is stored').waitFor()
     expect(await page.locator('table.diff').first().innerText()).toMatch(/status\s+IN_QUEUE\s+FAILED/)
-    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({
+    expect(
+      (await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0],
+    ).toEqual({
       status: 'IN_QUEUE',
     })
     await shoot(page, 'replay-preview')
@@ -261,7 +287,9 @@ describe('replaying many', () => {
     await page.keyboard.press('r')
     await page.getByText('1 replayed, 1 changed something.').waitFor()
     await shoot(page, 'replay-result')
-    expect((await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0]).toEqual({
+    expect(
+      (await database.sql`select status from mediadock.requests where request_id = ${sample.requestId}`)[0],
+    ).toEqual({
       status: 'FAILED',
     })
     const [audit] = await eventually(async () => {
@@ -319,7 +347,9 @@ describe('replaying many', () => {
 describe('arrivals', () => {
   it('shows those that were refused, with the cause', async () => {
     const page = await open('deliveries?view=arrivals&outcome=refused')
-    await expect.poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts()).toEqual(['timestamp_too_old', 'no_matching_secret'])
+    await expect
+      .poll(() => page.locator('[data-row] td:nth-child(3)').allInnerTexts())
+      .toEqual(['timestamp_too_old', 'no_matching_secret'])
     await page.getByRole('link', { name: 'wh_forged', exact: true }).click()
     await page.waitForURL('**/deliveries?view=arrivals&webhook_id=wh_forged')
     await shoot(page, 'arrivals-refused')
@@ -420,7 +450,10 @@ describe('how it looks', () => {
 describe('an export', () => {
   it('has what the filters of the page match', async () => {
     const page = await open('deliveries?state=parked&limit=7')
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'CSV' }).click()])
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'CSV' }).click(),
+    ])
     expect(download.suggestedFilename()).toMatch(/^deliveries-\d{8}T\d{6}\.csv$/)
     const text = await readFile(await download.path(), 'utf8')
     expect(
@@ -430,7 +463,10 @@ describe('an export', () => {
         .map((line) => line.split(',')[1]),
     ).toEqual(['webhook_id', 'wh_parked'])
     const arrivals = await open('deliveries?view=arrivals&outcome=refused&webhook_id=wh_old')
-    const [log] = await Promise.all([arrivals.waitForEvent('download'), arrivals.getByRole('link', { name: 'NDJSON' }).click()])
+    const [log] = await Promise.all([
+      arrivals.waitForEvent('download'),
+      arrivals.getByRole('link', { name: 'NDJSON' }).click(),
+    ])
     expect(
       (await readFile(await log.path(), 'utf8'))
         .trim()

@@ -29,7 +29,8 @@ afterAll(() => browser.close())
 
 const at = (path: string) => `${receiver.internalUrl}${path}`
 const open = (path: string, look: Look = {}) => openPage(browser, at(path), look)
-const settle = (sample: Sample, webhookId: string = randomUUID()) => deliverAndSettle({ receiver, database }, sample, { webhookId })
+const settle = (sample: Sample, webhookId: string = randomUUID()) =>
+  deliverAndSettle({ receiver, database }, sample, { webhookId })
 const raw = (text: string | Buffer): Sample => ({ requestId: '', body: Buffer.from(text) })
 
 describe('the page of a delivery', () => {
@@ -58,7 +59,8 @@ describe('the page of a delivery', () => {
     expect(await request.locator(`a[href="https://media.test/${sample.requestId}-0.png"]`).count()).toBe(1)
     expect(text).toContain('x-extra')
     const markup = await page.content()
-    for (const secret of [liveKey.signing_secret, liveKey.api_key, signature, 'of-the-sender']) expect(markup).not.toContain(secret)
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, signature, 'of-the-sender'])
+      expect(markup).not.toContain(secret)
     await shoot(page, 'delivery')
   })
 
@@ -77,7 +79,10 @@ describe('the page of a delivery', () => {
       '000000  7b 22 72 65 71 75 65 73  74 5f 69 64 22 3a 22 ' +
         `${sample.body.subarray(15, 16).toString('hex')}  {"request_id":"${sample.requestId[0]}`,
     )
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: /^Download the bytes/ }).click()])
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: /^Download the bytes/ }).click(),
+    ])
     expect(await readFile(await download.path())).toEqual(sample.body)
   })
 
@@ -164,23 +169,30 @@ describe('hostile payloads', () => {
     const id = await settle({
       requestId,
       body: Buffer.from(
-        JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message } }).replace(
-          '\\u0007',
-          '\\u0007',
-        ),
+        JSON.stringify({
+          request_id: requestId,
+          status: 'ERROR',
+          error: { code: 'GENERATION_FAILED', message },
+        }).replace('\\u0007', '\\u0007'),
       ),
     })
     const page = await open(`deliveries/${id}`)
     expect(await page.locator('pre.body .hidden-char').allInnerTexts()).toEqual(['U+202E', 'U+202C', 'U+200B'])
     expect(await page.locator('pre.body').innerText()).not.toMatch(/[\u202E\u200B]/)
     // In our own lines too, where it is also isolated from what stands around it.
-    expect(await page.locator('dd bdi', { hasText: 'gnp.exe' }).innerText()).toBe('see U+202Egnp.exeU+202C U+0007U+200B end')
+    expect(await page.locator('dd bdi', { hasText: 'gnp.exe' }).innerText()).toBe(
+      'see U+202Egnp.exeU+202C U+0007U+200B end',
+    )
     await shoot(page, 'delivery-hidden')
   })
 
   it('are cut at 64 KiB where they are long, and stay whole in the download', async () => {
     const requestId = randomUUID()
-    const start = JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: '' } })
+    const start = JSON.stringify({
+      request_id: requestId,
+      status: 'ERROR',
+      error: { code: 'GENERATION_FAILED', message: '' },
+    })
     const body = Buffer.from(start.replace('"message":""', `"message":"${'w'.repeat(1_000_000)}"`))
     const id = await settle({ requestId, body })
     const page = await open('deliveries?limit=1')
@@ -215,7 +227,9 @@ describe('how it looks', () => {
     const id = await settle(sample, 'wh_looks')
     await settle(okAudio(sample.requestId))
     await deliver(receiver.webhookUrl, sample.body, { webhookId: 'wh_looks', secret: 'whsec_forged' })
-    await eventually(async () => (await database.sql`select from mediadock.arrivals where delivery_id = ${id}`).length === 2)
+    await eventually(
+      async () => (await database.sql`select from mediadock.arrivals where delivery_id = ${id}`).length === 2,
+    )
     for (const view of ['text', 'hex']) {
       await expectGoodLooks(await open(`deliveries/${id}?body=${view}`), `delivery-${view}`)
     }

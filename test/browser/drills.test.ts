@@ -26,13 +26,17 @@ afterAll(() => browser.close())
 const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
 const banner = (page: Page, cause: string) => wrong(page).locator(`[data-cause="${cause}"]`)
 const allClear = (page: Page) => wrong(page).getByText('Nothing is wrong').waitFor({ timeout: 15_000 })
-const tile = async (page: Page, label: string) => (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
-const goTo = (page: Page, name: string) => page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name, exact: true }).click()
+const tile = async (page: Page, label: string) =>
+  (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
+const goTo = (page: Page, name: string) =>
+  page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name, exact: true }).click()
 
 it('a secret is missing: the banner names it, the key is added, the quarantine is verified again, all land', async () => {
   const world = await startWorld()
   onTestFinished(world.close)
-  const { program, keysFile, base, internalBase, database } = await startProductionReceiver({ GENERATION_API_URL: world.url })
+  const { program, keysFile, base, internalBase, database } = await startProductionReceiver({
+    GENERATION_API_URL: world.url,
+  })
   const missing = 'whsec_of_the_new_key'
   const send = async (secret: string, sample = okAudio(), webhookId: string = randomUUID()) =>
     (await deliver(`${base}/webhooks`, sample.body, { secret, webhookId })).status
@@ -107,14 +111,16 @@ it('the provider is down for an hour: the backlog is shown with how long it take
     id.endsWith('.svg') && res.writeHead(200, { 'content-type': 'image/svg+xml' }).end(picture)
   world.answer((id, _req, res) => void (isPicture(id, res) || json(res, 503, {})))
   const ids = Array.from({ length: 45 }, () => randomUUID())
-  for (const id of ids) await call(receiver, 'POST /api/requests', { body: { request_id: id, model: 'aurora-image', key_name: 'live' } })
+  for (const id of ids)
+    await call(receiver, 'POST /api/requests', { body: { request_id: id, model: 'aurora-image', key_name: 'live' } })
   const notifiedIds = ids.slice(0, 15)
   // Of several pictures a webhook carries the first: whether it is alone only a poll shows.
   const output = { images: [{ url: world.media('0.svg') }] }
   const notified = (id: string) =>
     Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }))
   for (const id of notifiedIds) await deliver(receiver.webhookUrl, notified(id), { t: Math.floor(begun / 1000) })
-  const whole = async () => Number((await database.sql`select count(*) as n from mediadock.results where media_complete`)[0]?.['n'])
+  const whole = async () =>
+    Number((await database.sql`select count(*) as n from mediadock.results where media_complete`)[0]?.['n'])
   await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
   expect(await whole()).toBe(0)
 

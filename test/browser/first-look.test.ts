@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -55,7 +55,8 @@ const causes = (page: Page) =>
   wrong(page)
     .locator('li')
     .evaluateAll((items) => items.map((item) => `${item.className} ${item.getAttribute('data-cause')}`))
-const tile = async (page: Page, label: string) => (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
+const tile = async (page: Page, label: string) =>
+  (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
 const settled = () => eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
 const rows = (table: string, count: number) =>
   eventually(async () => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length >= count)
@@ -67,7 +68,10 @@ it('a scanner is a notice with its senders, and what the provider sent stands ou
     Array.from({ length: 60 }, () =>
       fetch(receiver.webhookUrl, {
         method: 'POST',
-        headers: { 'x-service-webhook-id': randomUUID(), 'x-forwarded-for': `203.0.113.${Math.floor(Math.random() * 3)}` },
+        headers: {
+          'x-service-webhook-id': randomUUID(),
+          'x-forwarded-for': `203.0.113.${Math.floor(Math.random() * 3)}`,
+        },
         body: JSON.stringify({ request_id: randomUUID(), status: 'OK' }),
       }),
     ),
@@ -75,7 +79,9 @@ it('a scanner is a notice with its senders, and what the provider sent stands ou
   await rows('quarantine', 60)
   const page = await open()
   await page
-    .getByText(/^60 requests without a valid signature in 5 minutes, from 3 addresses in 1 network: 203\.0\.113\.\d \(\d+\)/)
+    .getByText(
+      /^60 requests without a valid signature in 5 minutes, from 3 addresses in 1 network: 203\.0\.113\.\d \(\d+\)/,
+    )
     .waitFor()
   expect(await causes(page)).toEqual(['notice strangers'])
   expect(await page.getByRole('region', { name: 'Give-up clock' }).count()).toBe(0)
@@ -93,23 +99,30 @@ it('a scanner is a notice with its senders, and what the provider sent stands ou
 })
 
 it('a provider that does not answer is on the first page, and no run beside it is green', async () => {
-  for (const id of [randomUUID(), randomUUID(), randomUUID()]) await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(shown(id))))
+  for (const id of [randomUUID(), randomUUID(), randomUUID()])
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(shown(id))))
   await settled()
   await rows('polls', 3)
   const page = await open()
   const banner = wrong(page).locator('[data-cause=provider_unreachable]')
   await banner
-    .getByText(/^The provider has given no usable answer since \d\d:\d\d \(answered 503\)\. 3 results wait to be completed\./)
+    .getByText(
+      /^The provider has given no usable answer since \d\d:\d\d \(answered 503\)\. 3 results wait to be completed\./,
+    )
     .waitFor()
   await shoot(page, 'look-provider')
   await track(database, { ago: 600 })
   await banner.getByRole('link').click()
   await page
-    .getByText(/^The provider has given no usable answer since .* calls in a row came to nothing, the last: answered 503\./)
+    .getByText(
+      /^The provider has given no usable answer since .* calls in a row came to nothing, the last: answered 503\./,
+    )
     .waitFor()
   await page.getByRole('button', { name: 'Run now' }).click()
   await page.waitForURL(/open=/)
-  expect(await page.getByRole('group', { name: 'Runs' }).locator('tbody tr').first().innerText()).toMatch(/no answer|postponed/)
+  expect(await page.getByRole('group', { name: 'Runs' }).locator('tbody tr').first().innerText()).toMatch(
+    /no answer|postponed/,
+  )
   expect(await page.locator('.badge.good').count()).toBe(0)
   await shoot(page, 'look-provider-runs')
 })
@@ -192,12 +205,18 @@ it('a bad deploy parks what a trigger refuses: the dry run says so, and once it 
 })
 
 it('a reconciler that is silent is critical, and one press mends it', async () => {
-  const hourly = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { reconcileCron: '0 * * * *' } })
+  const hourly = await startTestReceiver({
+    databaseUrl: database.url,
+    providerUrl: stand.url,
+    settings: { reconcileCron: '0 * * * *' },
+  })
   onTestFinished(() => hourly.stop())
   hourly.setNow(new Date(Date.now() + 6 * 3_600_000))
   const page = await openPage(browser, hourly.internalUrl)
   const banner = wrong(page).locator('[data-cause=reconciler_silent]')
-  await banner.getByText(/^The reconciler has been silent for more than \d+ h: what the webhooks miss is not polled\.$/).waitFor()
+  await banner
+    .getByText(/^The reconciler has been silent for more than \d+ h: what the webhooks miss is not polled\.$/)
+    .waitFor()
   await banner.getByRole('link').click()
   await page.getByRole('button', { name: 'Run now' }).click()
   await page.waitForURL(/open=/)
@@ -227,11 +246,16 @@ it('one that fails for ever says why it waits', async () => {
   })
   await locked.promise
   await deliver(receiver.webhookUrl, okAudio(id).body)
-  await eventually(async () => (await database.sql`select from mediadock.inbox where trouble is not null`).length === 1, 30_000)
+  await eventually(
+    async () => (await database.sql`select from mediadock.inbox where trouble is not null`).length === 1,
+    30_000,
+  )
   const [delivery] = await database.sql`select id from mediadock.deliveries`
   const page = await open(`deliveries/${delivery?.['id']}`)
   const lead = await page.locator('.lead').innerText()
-  expect(lead).toMatch(/It was tried (once|\d+ times) and could not be landed: the row of its request is locked by an open transaction\./)
+  expect(lead).toMatch(
+    /It was tried (once|\d+ times) and could not be landed: the row of its request is locked by an open transaction\./,
+  )
   expect(lead).not.toContain('Nothing to do.')
   held.resolve()
   await holding
@@ -246,8 +270,16 @@ it('tells how keys change in this process, and only that', async () => {
   const told = async (of: TestReceiver, path: string) => (await fetch(`${of.internalUrl}${path}`)).text()
   for (const path of ['parked', 'parked?reason=no_matching_secret', 'parked/verify', 'keys']) {
     const [here, there] = [await told(receiver, path), await told(file, path)]
-    expect([path, here.includes('change them there and restart it'), here.includes('send it SIGHUP')]).toEqual([path, true, false])
-    expect([path, there.includes('change them there and send it SIGHUP'), there.includes('restart it')]).toEqual([path, true, false])
+    expect([path, here.includes('change them there and restart it'), here.includes('send it SIGHUP')]).toEqual([
+      path,
+      true,
+      false,
+    ])
+    expect([path, there.includes('change them there and send it SIGHUP'), there.includes('restart it')]).toEqual([
+      path,
+      true,
+      false,
+    ])
   }
 })
 
@@ -264,7 +296,10 @@ it('a run that Postgres refuses says so in words, never as a statement', async (
 
 it('a picture that cannot be had is shown as one of ours, and stays so while the page keeps itself fresh', async () => {
   const id = randomUUID()
-  const gone = { ...shown(id), payload: { ...shown(id).payload, output: { images: [{ url: `${stand.url}/${id}.gone` }] } } }
+  const gone = {
+    ...shown(id),
+    payload: { ...shown(id).payload, output: { images: [{ url: `${stand.url}/${id}.gone` }] } },
+  }
   await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(gone)))
   await settled()
   const page = await openPage(browser, receiver.internalUrl, { expectProblems: true })
@@ -274,7 +309,9 @@ it('a picture that cannot be had is shown as one of ours, and stays so while the
   await page.waitForResponse('**/now')
   await page.waitForResponse('**/now')
   expect(await picture.getAttribute('class')).toBe('broken')
-  expect(await page.evaluate(`getComputedStyle(document.querySelector('img.broken')).content`)).toContain('no-picture.svg')
+  expect(await page.evaluate(`getComputedStyle(document.querySelector('img.broken')).content`)).toContain(
+    'no-picture.svg',
+  )
 })
 
 it('what is wrong is an issue: since when, muted by a person, still to be seen when it is over', async () => {
@@ -298,7 +335,9 @@ it('what is wrong is an issue: since when, muted by a person, still to be seen w
   await database.sql`delete from mediadock.deliveries`
   await database.sql`update mediadock.issues set seen_at = now() - interval '2 minutes'`
   receiver.deps.background.wake('issues')
-  await eventually(async () => (await database.sql`select from mediadock.issues where closed_at is not null`).length === 1)
+  await eventually(
+    async () => (await database.sql`select from mediadock.issues where closed_at is not null`).length === 1,
+  )
   await page.goto(`${receiver.internalUrl}issues?state=closed`)
   expect(await page.locator('[data-rows] tr').innerText()).toMatch(/closed[\s\S]*1 delivery parked/)
 })

@@ -30,7 +30,9 @@ const row = (page: Page, name: string) =>
   page.locator('.scroll[aria-label="Keys"] tbody tr', { has: page.getByRole('link', { name, exact: true }) })
 
 async function matched(keyName: string): Promise<void> {
-  await eventually(async () => (await database.sql`select from mediadock.key_uses where key_name = ${keyName}`).length > 0)
+  await eventually(
+    async () => (await database.sql`select from mediadock.key_uses where key_name = ${keyName}`).length > 0,
+  )
 }
 
 describe('the keys', () => {
@@ -65,7 +67,9 @@ describe('the keys', () => {
     const page = await openPage(browser, at('/keys'))
     const alerts = await page.getByRole('alert').allInnerTexts()
     expect(alerts).toHaveLength(2)
-    expect(alerts[0]).toMatch(/^live is retired and still used: the provider signs with it, last \d+\s\w+ ago.*Do not remove it yet/s)
+    expect(alerts[0]).toMatch(
+      /^live is retired and still used: the provider signs with it, last \d+\s\w+ ago.*Do not remove it yet/s,
+    )
     expect(alerts[1]).toContain('sandbox is no longer configured')
     expect(await row(page, 'live').innerText()).toMatch(/retired\s+still used/)
     expect(await row(page, 'sandbox').innerText()).toContain('not configured')
@@ -75,11 +79,18 @@ describe('the keys', () => {
   })
 
   it('says why a key makes no calls, and until when', async () => {
-    stand.answer((_id, _req, res) => json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: 'no' } }))
+    stand.answer((_id, _req, res) =>
+      json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: 'no' } }),
+    )
     await deliver(receiver.webhookUrl, okImage().body)
-    await eventually(async () => (await database.sql`select from mediadock.call_budgets where blocked_reason = 'unauthorized'`).length > 0)
+    await eventually(
+      async () =>
+        (await database.sql`select from mediadock.call_budgets where blocked_reason = 'unauthorized'`).length > 0,
+    )
     const page = await openPage(browser, at('/keys'))
-    expect(await page.getByRole('alert').innerText()).toMatch(/^live makes no calls until .*does not accept this API key/s)
+    expect(await page.getByRole('alert').innerText()).toMatch(
+      /^live makes no calls until .*does not accept this API key/s,
+    )
     expect(await row(page, 'live').innerText()).toMatch(/1 of 100.*99.*unauthorized/s)
   })
 
@@ -90,7 +101,10 @@ describe('the keys', () => {
     expect(await page.getByText('A secret was added since').count()).toBe(0)
     receiver.setKeys(keysOf(liveKey, { name: 'new', signing_secret: 'whsec_of_the_new_key', retired: true }))
     await page.reload()
-    await page.getByText('A secret was added since: the newest that no secret matched is authentic now').getByRole('link').click()
+    await page
+      .getByText('A secret was added since: the newest that no secret matched is authentic now')
+      .getByRole('link')
+      .click()
     await page.getByRole('button', { name: 'Verify it' }).waitFor()
   })
 

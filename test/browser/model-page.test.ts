@@ -38,7 +38,9 @@ it('from a model to its price, its run and its picture, each pressed once', asyn
   await page.evaluate('window.stays = true')
   const picture = page.getByRole('img', { name: 'Picture 1 of this request' })
   await picture.waitFor({ timeout: 30_000 })
-  await expect.poll(() => picture.evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth)).toBeGreaterThan(0)
+  await expect
+    .poll(() => picture.evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth))
+    .toBeGreaterThan(0)
   expect(await page.evaluate('window.stays')).toBe(true)
   expect(await page.locator('[hx-get]').count()).toBe(0)
   await expectGoodLooks(page, 'developer-request')
@@ -86,7 +88,11 @@ it('the code that verifies a webhook is found from the deliveries', async () => 
 })
 
 it('an account with its keys and the models fit a phone', async () => {
-  await provider.createKey({ account: 'studio', name: 'a key with quite a long name, as people give them', environment: 'sandbox' })
+  await provider.createKey({
+    account: 'studio',
+    name: 'a key with quite a long name, as people give them',
+    environment: 'sandbox',
+  })
   const page = await openPage(browser, provider.consoleUrl)
   await glance(page, 'developer-accounts')
   await page.getByRole('link', { name: 'studio', exact: true }).click()

@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -65,7 +65,9 @@ it('keeps the counters fresh beside the first page', async () => {
   const page = await openPage(browser, receiver.internalUrl)
   await page.getByText('Nothing is wrong').waitFor()
   await deliver(receiver.webhookUrl, Buffer.from('not json at all'))
-  await expect.poll(async () => (await counters(page)).at(-1), { timeout: 10_000 }).toBe('1 parked or in the quarantine')
+  await expect
+    .poll(async () => (await counters(page)).at(-1), { timeout: 10_000 })
+    .toBe('1 parked or in the quarantine')
   await database.sql`delete from mediadock.deliveries`
   await expect.poll(() => navigation(page).locator('[data-count=parked]:visible').count(), { timeout: 10_000 }).toBe(0)
 })
@@ -102,7 +104,8 @@ it('shows no counter rather than a wrong one while Postgres does not answer, and
 
 it('stands beside the page where there is room, and above it on a phone', async () => {
   const page = await openPage(browser, `${receiver.internalUrl}audit`)
-  const box = async (selector: string) => (await page.locator(selector).boundingBox()) ?? { x: 0, y: 0, width: 0, height: 0 }
+  const box = async (selector: string) =>
+    (await page.locator(selector).boundingBox()) ?? { x: 0, y: 0, width: 0, height: 0 }
   const [beside, main] = [await box('header.top'), await box('main')]
   expect([beside.x, beside.y, beside.height]).toEqual([0, 0, 800])
   expect(main.x).toBeGreaterThanOrEqual(beside.width)

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -9,7 +9,15 @@ import { imageResult, json, startProviderStand, type ProviderStand } from '../su
 import { startTestReceiver, type TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone, shoot, type Look } from './support/console.ts'
+import {
+  expectAccessible,
+  expectGoodLooks,
+  expectNoOverflow,
+  openPage,
+  phone,
+  shoot,
+  type Look,
+} from './support/console.ts'
 import { takeAllBack } from './support/lent-pages.ts'
 
 let browser: Browser
@@ -18,7 +26,10 @@ let database: TestDatabase
 let receiver: TestReceiver
 
 // A picture of one pixel, so that the page has something real to load.
-const pixel = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==', 'base64')
+const pixel = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==',
+  'base64',
+)
 
 beforeAll(async () => {
   browser = await launchBrowser()
@@ -46,8 +57,10 @@ afterEach(async () => {
 
 const open = (path = '', look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 const wrong = (page: Page) => page.getByRole('region', { name: 'What is wrong' })
-const tile = async (page: Page, label: string) => (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
-const logged = (count: number) => eventually(async () => (await database.sql`select from mediadock.arrivals`).length >= count)
+const tile = async (page: Page, label: string) =>
+  (await page.locator('a.tile', { hasText: label }).innerText()).replaceAll(/\s+/g, ' ')
+const logged = (count: number) =>
+  eventually(async () => (await database.sql`select from mediadock.arrivals`).length >= count)
 const forged = { secret: 'whsec_of_nobody' }
 
 /** Figures of the last minutes, as the loop writes them. */
@@ -63,7 +76,9 @@ describe('what is wrong', () => {
   it('says that nothing is, and since when', async () => {
     await minutes({ ago: 30, arrivals: { 'refused/no_matching_secret': 1 } }, { ago: 29 }, { ago: 10 })
     const page = await open()
-    expect(await wrong(page).innerText()).toMatch(/^Nothing is wrong, and nothing has been since \d{4}-\d\d-\d\d \d\d:\d\d:00\.$/)
+    expect(await wrong(page).innerText()).toMatch(
+      /^Nothing is wrong, and nothing has been since \d{4}-\d\d-\d\d \d\d:\d\d:00\.$/,
+    )
     const [row] = await database.sql`select date_trunc('minute', now()) - interval '29 minutes' as at`
     // The minute may have turned since the rows were written.
     expect(
@@ -124,7 +139,8 @@ describe('what is wrong', () => {
       JSON.stringify({ request_id, status: 'OK', payload: 'none' }),
       JSON.stringify({ request_id, status: 'OK', note: '\0' }),
     ]
-    for (const body of [...bodies.map((text) => Buffer.from(text)), Buffer.from([0xff, 0xfe])]) await deliver(receiver.webhookUrl, body)
+    for (const body of [...bodies.map((text) => Buffer.from(text)), Buffer.from([0xff, 0xfe])])
+      await deliver(receiver.webhookUrl, body)
     await database.sql`insert into mediadock.requests (request_id, tracked_at) values (${randomUUID()}, now() - interval '1 day')`
     const page = await open()
     await eventually(async () => (await wrong(page).locator('li').count()) >= 6)
@@ -195,7 +211,9 @@ describe('the live part', () => {
     await Promise.all([
       page.waitForResponse('**/now/charts*'),
       page.waitForResponse('**/now'),
-      page.evaluate('document.querySelectorAll("[data-live]").forEach((part) => part.dispatchEvent(new CustomEvent("refresh")))'),
+      page.evaluate(
+        'document.querySelectorAll("[data-live]").forEach((part) => part.dispatchEvent(new CustomEvent("refresh")))',
+      ),
     ])
     expect(await page.locator('#charts details').first().getAttribute('open')).toBe('')
     expect(await page.locator('.plot canvas').count()).toBe(4)
@@ -238,7 +256,9 @@ describe('the live part', () => {
   })
 
   it('asks Postgres once for all tabs', async () => {
-    const texts = await Promise.all(Array.from({ length: 20 }, async () => (await fetch(new URL('now', receiver.internalUrl))).text()))
+    const texts = await Promise.all(
+      Array.from({ length: 20 }, async () => (await fetch(new URL('now', receiver.internalUrl))).text()),
+    )
     // The moment of the read is among it, to the millisecond.
     expect(new Set(texts).size).toBe(1)
   })
@@ -298,7 +318,10 @@ describe('the charts', () => {
   })
 
   it('show the figures of each minute, and when a process started', async () => {
-    await minutes({ ago: 2, arrivals: { accepted: 7, 'refused/no_matching_secret': 2, 'refused/malformed_header': 1 } }, { ago: 5 })
+    await minutes(
+      { ago: 2, arrivals: { accepted: 7, 'refused/no_matching_secret': 2, 'refused/malformed_header': 1 } },
+      { ago: 5 },
+    )
     await eventually(async () => (await database.sql`select from mediadock.process_starts`).length > 0)
     const page = await open()
     // Of what nobody has opened there is nothing in the page.
@@ -318,7 +341,9 @@ describe('the charts', () => {
     expect(await row('Landing', 1)).toBe('0.5 1.23')
     expect(await row('Inbox', 1)).toBe('4')
     expect(await row('Acknowledgement', 1)).toBe('3 9.3')
-    expect(await page.locator('.chart-note').innerText()).toMatch(/Dashed lines: a receiver started, at \d\d:\d\d:\d\d on /)
+    expect(await page.locator('.chart-note').innerText()).toMatch(
+      /Dashed lines: a receiver started, at \d\d:\d\d:\d\d on /,
+    )
     const spec = JSON.parse((await page.locator('[data-chart]').first().getAttribute('data-chart')) ?? '')
     expect(spec.marks).toHaveLength(1)
     // Three hours are shown, however few minutes there are figures of.

@@ -13,7 +13,11 @@ let browser: Browser
 let database: TestDatabase
 let receiver: TestReceiver
 
-const newKey = { name: 'live-2026', api_key: 'service_live_cccccccccccccccc', signing_secret: 'whsec_the_one_that_was_missing' }
+const newKey = {
+  name: 'live-2026',
+  api_key: 'service_live_cccccccccccccccc',
+  signing_secret: 'whsec_the_one_that_was_missing',
+}
 const nasty = '<img src=x onerror="document.title=\'owned\'">'
 
 beforeAll(async () => {
@@ -27,7 +31,8 @@ const begin = async () => {
 }
 
 const at = (path: string) => new URL(path, receiver.internalUrl).href
-const cause = (page: Page, title: string) => page.locator('.cause', { has: page.getByRole('link', { name: title, exact: true }) })
+const cause = (page: Page, title: string) =>
+  page.locator('.cause', { has: page.getByRole('link', { name: title, exact: true }) })
 const rows = (page: Page, name: string) => page.locator(`.scroll[aria-label="${name}"] tbody tr`)
 const tableRow = (page: Page, name: string, text: string) => rows(page, name).filter({ hasText: text })
 
@@ -42,7 +47,8 @@ async function refuse({
   webhookId?: string
   headers?: Record<string, string>
 }): Promise<void> {
-  for (let n = 0; n < times; n += 1) await deliver(receiver.webhookUrl, body, { webhookId, secret: newKey.signing_secret, headers })
+  for (let n = 0; n < times; n += 1)
+    await deliver(receiver.webhookUrl, body, { webhookId, secret: newKey.signing_secret, headers })
 }
 
 /** The quarantine is written off the way of the answer. */
@@ -89,8 +95,10 @@ describe('parked and quarantine, with nothing in them', () => {
     const page = await openPage(browser, at('/parked?view=quarantine&since=yesterday'), { expectProblems: true })
     expect(await page.getByRole('alert').innerText()).toContain('since')
     expect(await page.locator('input[name=since]').inputValue()).toBe('yesterday')
-    for (const path of ['/parked?view=elsewhere', '/parked/verified?checked=many']) expect((await page.goto(at(path)))?.status()).toBe(400)
-    for (const path of ['/parked/quarantine/1', '/parked/quarantine/x']) expect((await page.goto(at(path)))?.status()).toBe(404)
+    for (const path of ['/parked?view=elsewhere', '/parked/verified?checked=many'])
+      expect((await page.goto(at(path)))?.status()).toBe(400)
+    for (const path of ['/parked/quarantine/1', '/parked/quarantine/x'])
+      expect((await page.goto(at(path)))?.status()).toBe(404)
   })
 })
 
@@ -223,7 +231,13 @@ describe('parked and quarantine', () => {
 
   it('shows a refused arrival without its signature, hostile content inert', async () => {
     const body = Buffer.concat([
-      Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: nasty, message: '\u202Eoverride' } })),
+      Buffer.from(
+        JSON.stringify({
+          request_id: randomUUID(),
+          status: 'ERROR',
+          error: { code: nasty, message: '\u202Eoverride' },
+        }),
+      ),
       Buffer.alloc(100_000, 0x20),
     ])
     await refuse({ body, webhookId: '<b>id</b>', headers: { 'x-note': nasty, authorization: 'Bearer a-secret' } })
@@ -239,7 +253,10 @@ describe('parked and quarantine', () => {
     expect(text).toContain('it is still refused')
     expect(await page.title()).toBe('Refused arrival · mediadock')
     expect(await page.locator('main img').count()).toBe(0)
-    const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name: 'Download the bytes' }).click()])
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.getByRole('link', { name: 'Download the bytes' }).click(),
+    ])
     expect(download.suggestedFilename()).toMatch(/^refused-\d+\.bin$/)
     await page.getByRole('link', { name: 'hex' }).click()
     await page.getByText('7b 22 72 65 71').waitFor()

@@ -73,14 +73,17 @@ describe('the reconciler', () => {
     let calls = 0
     stand.answer((id, _req, res) => {
       calls += 1
-      if (calls === 1) return json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
+      if (calls === 1)
+        return json(res, 404, { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } })
       return json(res, 200, imageResult(id, 1))
     })
     const page = await openPage(browser, at('/reconciler'))
     await page.getByText('A run now polls 3 requests that are due.').waitFor()
     expect(await page.locator('.tile', { hasText: 'requests are due' }).innerText()).toMatch(/^3\s/)
     expect(await page.locator('.tile', { hasText: 'to poll them all' }).innerText()).toContain('about 1 min')
-    expect(await page.locator('.tile', { hasText: 'not complete yet' }).innerText()).toMatch(/^0\s.* a minute can be completed/s)
+    expect(await page.locator('.tile', { hasText: 'not complete yet' }).innerText()).toMatch(
+      /^0\s.* a minute can be completed/s,
+    )
     await shoot(page, 'reconciler-before')
     await page.getByRole('button', { name: 'Run now' }).click()
     await page.getByText(/Run \d+ \(by hand, .*3 requests looked at, .*landed/).waitFor()
@@ -115,7 +118,11 @@ describe('the reconciler', () => {
 
   it('says that it is silent, and what to do', async () => {
     await receiver.stop()
-    receiver = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { reconcileCron: '*/30 * * * *' } })
+    receiver = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { reconcileCron: '*/30 * * * *' },
+    })
     await ran({ minutesAgo: 200, scanned: 2 })
     receiver.setNow(new Date(Date.now() + 3 * 3_600_000))
     const page = await openPage(browser, at('/reconciler'))
@@ -163,7 +170,11 @@ describe('the reconciler', () => {
     await ran({ minutesAgo: 20, scanned: 12, failed: 2, limited: 3 })
     await ran({ minutesAgo: 10, outcome: 'error', error: 'connect ECONNREFUSED 127.0.0.1:5432' })
     const page = await openPage(browser, at('/reconciler'))
-    for (const [n, path] of ['/reconciler', '/reconciler?open=2', '/reconciler?awaited=2020-01-01T00:00:00Z'].entries()) {
+    for (const [n, path] of [
+      '/reconciler',
+      '/reconciler?open=2',
+      '/reconciler?awaited=2020-01-01T00:00:00Z',
+    ].entries()) {
       await page.goto(at(path))
       await expectGoodLooks(page, `reconciler-${n}`)
     }

@@ -1,8 +1,15 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { linkPolicy } from '../../src/console/parts/media-links.ts'
-import { endOf, manualPollWords, parseEnd } from '../../src/console/requests/manual-poll.ts'
-import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf } from '../../src/console/requests/request-words.ts'
+import { linkPolicy } from '../../src/receiver/console/parts/media-links.ts'
+import { endOf, manualPollWords, parseEnd } from '../../src/receiver/console/requests/manual-poll.ts'
+import {
+  driftOf,
+  mediaCount,
+  nextPoll,
+  overdueBy,
+  pollSummaryOf,
+  summaryOf,
+} from '../../src/receiver/console/requests/request-words.ts'
 import type { Request } from '../../src/receiver/queries/requests.ts'
 
 const now = new Date('2026-01-01T01:00:00.000Z')
@@ -37,14 +44,26 @@ const open: Request = {
   poll_detail: null,
   next_poll_at: null,
 }
-const landed: Request = { ...open, status: 'COMPLETED', landed_at: '2026-01-01T00:59:30.000Z', source: 'webhook', media_items: 1, cost: 4 }
+const landed: Request = {
+  ...open,
+  status: 'COMPLETED',
+  landed_at: '2026-01-01T00:59:30.000Z',
+  source: 'webhook',
+  media_items: 1,
+  cost: 4,
+}
 const at = '2026-01-01T00:59:40.000Z'
 
 describe('the summary of the last poll', () => {
   it.each<[string, Partial<Request>, string, string]>([
     ['nothing yet', {}, 'not polled', 'not polled yet'],
     ['that it runs', { status: 'IN_PROGRESS', poll_outcome: 'running' }, 'IN_PROGRESS', 'not ended'],
-    ['that it runs, though a webhook says that it ended', { ...landed, poll_outcome: 'running' }, 'running', 'not ended'],
+    [
+      'that it runs, though a webhook says that it ended',
+      { ...landed, poll_outcome: 'running' },
+      'running',
+      'not ended',
+    ],
     ['that nobody knows it', { poll_outcome: 'not_found' }, 'not found', 'under any of our keys'],
     ['the same for a day', { poll_outcome: 'lost' }, 'lost', 'not polled again by itself'],
     ['an error', { poll_outcome: 'unreachable', poll_detail: 'answered 503' }, 'unreachable', 'answered 503'],
@@ -55,12 +74,27 @@ describe('the summary of the last poll', () => {
       'not landed',
       'no such column',
     ],
-    ['that it was postponed', { poll_outcome: 'postponed', poll_detail: 'quota' }, 'postponed', 'calls of this minute are spent'],
-    ['that it was postponed, for a reason that has no words', { poll_outcome: 'postponed', poll_detail: 'moon' }, 'postponed', 'moon'],
+    [
+      'that it was postponed',
+      { poll_outcome: 'postponed', poll_detail: 'quota' },
+      'postponed',
+      'calls of this minute are spent',
+    ],
+    [
+      'that it was postponed, for a reason that has no words',
+      { poll_outcome: 'postponed', poll_detail: 'moon' },
+      'postponed',
+      'moon',
+    ],
     ['401', { poll_outcome: 'unauthorized' }, 'no answer', 'does not accept the API key'],
     ['429', { poll_outcome: 'rate_limited' }, 'no answer', '429'],
     ['only by its webhook', landed, 'COMPLETED', 'its webhook says so'],
-    ['its own result', { ...landed, confirmed_at: at, poll_outcome: 'result' }, 'COMPLETED', "the provider's result says so"],
+    [
+      'its own result',
+      { ...landed, confirmed_at: at, poll_outcome: 'result' },
+      'COMPLETED',
+      "the provider's result says so",
+    ],
     ['a result that was not taken over', { ...landed, poll_outcome: 'result' }, 'answered', 'not taken over'],
     [
       'that it was postponed, for a reason named like a method',

@@ -8,7 +8,15 @@ import { eventually } from '../support/eventually.ts'
 import type { TestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
-import { expectAccessible, expectGoodLooks, expectNoOverflow, openPage, phone, shoot, type Look } from './support/console.ts'
+import {
+  expectAccessible,
+  expectGoodLooks,
+  expectNoOverflow,
+  openPage,
+  phone,
+  shoot,
+  type Look,
+} from './support/console.ts'
 import { completed, running, startWorld, track, type World } from './support/request-world.ts'
 
 let browser: Browser
@@ -22,7 +30,10 @@ const failedId = randomUUID()
 beforeAll(async () => {
   browser = await launchBrowser()
   world = await startWorld()
-  const its = await withReceiver({ providerUrl: world.url, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  const its = await withReceiver({
+    providerUrl: world.url,
+    settings: { webhookPublicUrl: 'https://hooks.test/webhooks' },
+  })
   ;({ database, receiver } = its)
   return its.stop
 })
@@ -43,7 +54,13 @@ const pictures = (count: number) => ({
 })
 const notified = (requestId: string, output: object, more: object = {}) => ({
   requestId,
-  body: Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output, cost: 4, ...more } })),
+  body: Buffer.from(
+    JSON.stringify({
+      request_id: requestId,
+      status: 'OK',
+      payload: { model: 'aurora-image', output, cost: 4, ...more },
+    }),
+  ),
 })
 const steps = async (page: Opened) => (await page.locator('.timeline b').allInnerTexts()).map((text) => text.trim())
 const card = (page: Opened, name: string) => page.getByRole('region', { name, exact: true })
@@ -62,11 +79,17 @@ describe('the page of a request', () => {
     const id = await generated()
     world.says(id, running(id))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
-    const delivery = await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_all' })
-    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_all' })
+    const delivery = await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), {
+      webhookId: 'wh_all',
+    })
+    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), {
+      webhookId: 'wh_all',
+    })
     world.says(id, completed(id, pictures(4), 0))
     await call(receiver, `POST /api/requests/${id}/reconcile`)
-    await eventually(async () => (await database.sql`select from mediadock.polls where request_id = ${id}`).length === 3)
+    await eventually(
+      async () => (await database.sql`select from mediadock.polls where request_id = ${id}`).length === 3,
+    )
 
     const page = await open(`requests/${id}`)
     const known = await steps(page)
@@ -95,7 +118,9 @@ describe('the page of a request', () => {
     expect(await card(page, 'Media').innerText()).toContain('4 of 4')
     const all = page.locator('.gallery img')
     await eventually(
-      async () => (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) === 4,
+      async () =>
+        (await all.evaluateAll((images) => images.filter((image) => Number(Object(image).naturalWidth) > 0).length)) ===
+        4,
     )
     await expectGoodLooks(page, 'request')
   })
@@ -129,15 +154,21 @@ describe('the page of a request', () => {
 
   it('plays sound and video', async () => {
     const sound = randomUUID()
-    await deliverAndSettle(deliverTo(), notified(sound, { audio: { url: world.media('a.wav') } }), { webhookId: 'wh_sound' })
+    await deliverAndSettle(deliverTo(), notified(sound, { audio: { url: world.media('a.wav') } }), {
+      webhookId: 'wh_sound',
+    })
     const page = await open(`requests/${sound}`)
     const player = page.locator('audio[controls]')
     await eventually(() => player.evaluate((audio) => Number(Object(audio).duration) > 0))
     await expectAccessible(page)
     await shoot(page, 'request-sound')
     const video = randomUUID()
-    await deliverAndSettle(deliverTo(), notified(video, { video: { url: world.media('v.mp4') } }), { webhookId: 'wh_video' })
-    expect(await (await open(`requests/${video}`)).locator('video[controls]').getAttribute('src')).toBe(world.media('v.mp4'))
+    await deliverAndSettle(deliverTo(), notified(video, { video: { url: world.media('v.mp4') } }), {
+      webhookId: 'wh_video',
+    })
+    expect(await (await open(`requests/${video}`)).locator('video[controls]').getAttribute('src')).toBe(
+      world.media('v.mp4'),
+    )
   })
 
   it('leads to the replay of its deliveries, by key too', async () => {
@@ -168,7 +199,9 @@ describe('Ask the provider now', () => {
     return page
   }
   const audit = async (id: string) =>
-    (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({ ...row }))
+    (await database.sql`select via, action, detail from mediadock.audit where target = ${id}`).map((row) => ({
+      ...row,
+    }))
 
   it('lands what the provider has, says so, and writes it down', async () => {
     const id = await track(database, { ago: 200 })
@@ -182,14 +215,18 @@ describe('Ask the provider now', () => {
       { via: 'console', action: 'reconcile', detail: { outcome: 'landed', was: 'IN_QUEUE', status: 'COMPLETED' } },
     ])
     // The pasted link says the same.
-    expect(await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText()).toContain('it landed')
+    expect(
+      await (await open(page.url().slice(receiver.internalUrl.length))).getByRole('status').first().innerText(),
+    ).toContain('it landed')
     await ask(page)
     await page.getByText('nothing changed: it stands here already').waitFor()
   })
 
   it('fills in what a webhook could not carry', async () => {
     const id = randomUUID()
-    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), { webhookId: 'wh_first_only' })
+    await deliverAndSettle(deliverTo(), notified(id, { images: [{ url: world.media('0.svg') }] }), {
+      webhookId: 'wh_first_only',
+    })
     expect(await card(await open(`requests/${id}`), 'Media').innerText()).toContain('1 of ?')
     world.says(id, completed(id, pictures(3)))
     const page = await pressed(id)
@@ -203,20 +240,30 @@ describe('Ask the provider now', () => {
       status: 200,
       body: { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 },
     })
-    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain('agrees with the webhook, FAILED')
+    expect(await (await pressed(id)).getByRole('status').first().innerText()).toContain(
+      'agrees with the webhook, FAILED',
+    )
   })
 
   it.each([
     ['it has not ended', (id: string) => running(id), 'status', 'the provider says that it has not ended'],
     [
       'nobody knows it',
-      () => ({ status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }),
+      () => ({
+        status: 404,
+        body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } },
+      }),
       'alert',
       'the provider does not know it under any of our keys',
     ],
     ['the provider fails', () => ({ status: 500, body: {} }), 'alert', 'no usable answer came from the provider'],
     ['the answer is none', () => ({ status: 200, body: { status: nasty } }), 'alert', 'not in its own specification'],
-    ['the key rests', () => ({ status: 429, body: {}, headers: { 'retry-after': '1' } }), 'alert', 'the provider answered 429'],
+    [
+      'the key rests',
+      () => ({ status: 429, body: {}, headers: { 'retry-after': '1' } }),
+      'alert',
+      'the provider answered 429',
+    ],
   ] as const)('says why nothing changed where %s', async (_what, says, role, words) => {
     const id = await track(database, { ago: 200 })
     world.says(id, says(id))
@@ -245,11 +292,14 @@ describe('Ask the provider now', () => {
     expect(await page.getByRole('status').first().innerText()).toContain('It was polled again since')
   })
 
-  it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])('keeps to its own words: %s', async (query) => {
-    const page = await open(`requests/${failedId}?${query}`)
-    expect(await page.title()).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
-    expect(await page.locator('main').innerText()).not.toContain('owned')
-  })
+  it.each(['poll=owned', `poll=${encodeURIComponent(nasty)}`, 'poll=landed&at=never'])(
+    'keeps to its own words: %s',
+    async (query) => {
+      const page = await open(`requests/${failedId}?${query}`)
+      expect(await page.title()).toBe(`Request ${failedId.slice(0, 8)} · mediadock`)
+      expect(await page.locator('main').innerText()).not.toContain('owned')
+    },
+  )
 })
 
 describe('what others sent', () => {

@@ -44,7 +44,9 @@ beforeAll(async () => {
   await deliverAndSettle(to, hostile(ids.hostile), { webhookId: 'wh_hostile' })
   world.says(
     ids.pictures,
-    completed(ids.pictures, { images: [0, 1, 2, 3].map((at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480 })) }),
+    completed(ids.pictures, {
+      images: [0, 1, 2, 3].map((at) => ({ url: world.media(`${at}.svg`), width: 640, height: 480 })),
+    }),
   )
   await track(database, { id: ids.pictures, ago: 60 })
   await call(receiver, `POST /api/requests/${ids.pictures}/reconcile`)
@@ -78,7 +80,8 @@ const hostile = (requestId: string) => ({
 
 const open = (path: string, look: Look = {}) => openPage(browser, `${receiver.internalUrl}${path}`, look)
 type Opened = Awaited<ReturnType<typeof open>>
-const shownIds = (page: Opened) => page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
+const shownIds = (page: Opened) =>
+  page.locator('[data-row]').evaluateAll((rows) => rows.map((row) => row.getAttribute('data-row')))
 const rowOf = (page: Opened, id: string) => page.locator(`[data-row="${id}"]`)
 const cellsOf = async (page: Opened, id: string) =>
   (await rowOf(page, id).locator('td').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' ').trim())
@@ -101,7 +104,9 @@ describe('the list of requests', () => {
       '4',
     ])
     expect(await cellsOf(page, ids.failed)).toEqual(expect.arrayContaining(['FAILED']))
-    expect(await cellsOf(page, ids.lost)).toEqual(expect.arrayContaining([expect.stringMatching(/^IN_QUEUE overdue 88 min$/), 'not found']))
+    expect(await cellsOf(page, ids.lost)).toEqual(
+      expect.arrayContaining([expect.stringMatching(/^IN_QUEUE overdue 88 min$/), 'not found']),
+    )
     expect(await cellsOf(page, ids.doubted)).toEqual(expect.arrayContaining(['FAILED contradiction']))
     expect(await cellsOf(page, ids.partly)).toEqual(expect.arrayContaining(['1 of ?']))
     await shoot(page, 'requests')
@@ -166,7 +171,9 @@ describe('the list of requests', () => {
   })
 
   it('says what it means that there is nothing', async () => {
-    expect(await (await open('requests?overdue=true&model=none')).locator('.empty').innerText()).toContain('Nothing is overdue')
+    expect(await (await open('requests?overdue=true&model=none')).locator('.empty').innerText()).toContain(
+      'Nothing is overdue',
+    )
     expect(await (await open('requests?model=none')).locator('.empty').innerText()).toContain('No request matches')
   })
 

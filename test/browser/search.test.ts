@@ -50,7 +50,9 @@ it('"X never arrived": one search tells that it landed, or why it was refused, a
   for (const text of [refused.requestId, refused.requestId.slice(0, 13), 'wh_that_never_arrived']) {
     await search(text)
     await page.getByText('It has not landed: what claims it was refused').waitFor()
-    expect(await page.getByRole('group', { name: 'Quarantined' }).locator('tbody tr').innerText()).toContain('no_matching_secret')
+    expect(await page.getByRole('group', { name: 'Quarantined' }).locator('tbody tr').innerText()).toContain(
+      'no_matching_secret',
+    )
   }
   await expectAccessible(page)
   await shoot(page, 'search-refused')
@@ -67,7 +69,12 @@ it('"X never arrived": one search tells that it landed, or why it was refused, a
 it('finds submits by their Idempotency-Key, and requests by a value of their metadata', async () => {
   const key = randomUUID()
   const submitted = await call(receiver, 'POST /api/generations', {
-    body: { model: 'aurora-image', input: { prompt: 'a boat' }, idempotency_key: key, metadata: { order: 'O-4711', line: { number: 12 } } },
+    body: {
+      model: 'aurora-image',
+      input: { prompt: 'a boat' },
+      idempotency_key: key,
+      metadata: { order: 'O-4711', line: { number: 12 } },
+    },
   })
   const id = submitted.json.request_id
   const found = async (q: string) => (await call(receiver, `GET /api/search?q=${encodeURIComponent(q)}`)).json

@@ -37,7 +37,9 @@ it('a service is subscribed, tested, paused, resumed and removed from the consol
   await page.getByText('A test was posted to gallery').waitFor()
   const [sample] = subscriber.posted
   const signature = String(sample?.headers['x-service-signature'])
-  expect(verify(Buffer.from(sample?.body ?? ''), signature, [{ name: 'it', signingSecret: secret }], nowSeconds())).toMatchObject({
+  expect(
+    verify(Buffer.from(sample?.body ?? ''), signature, [{ name: 'it', signingSecret: secret }], nowSeconds()),
+  ).toMatchObject({
     ok: true,
   })
   expect(await page.content()).not.toContain(secret)

@@ -24,7 +24,8 @@ afterAll(async () => {
 
 const at = (path: string) => new URL(path, scene.receiver.internalUrl).href
 
-const alive = '[src^="javascript:"], [href^="javascript:"], [src^="data:"], [href^="data:"], img[src="x"], main script, [onerror]'
+const alive =
+  '[src^="javascript:"], [href^="javascript:"], [src^="data:"], [href^="data:"], img[src="x"], main script, [onerror]'
 
 /** Nothing that others sent has become markup, script or a link that runs. */
 async function expectInert(page: Page): Promise<void> {
@@ -96,7 +97,10 @@ describe('a walk through the console', () => {
     for (const [index, [name, path]] of scene.pages.entries()) {
       // Its elements are the same on both: what axe finds it finds, but for colours and sizes, on either. Long: on all.
       const hasLooked = withLooks.has(name)
-      const axe = { wide: { isRun: long || index % 2 === 0, hasLooked }, phone: { isRun: long || index % 2 === 1, hasLooked } }
+      const axe = {
+        wide: { isRun: long || index % 2 === 0, hasLooked },
+        phone: { isRun: long || index % 2 === 1, hasLooked },
+      }
       await page.setViewportSize(wideViewport)
       await page.emulateMedia({ colorScheme: 'light' })
       await page.goto(at(path))

@@ -20,7 +20,10 @@ const kinds = [
   {
     webhook: okAudio,
     media: 1,
-    result: (id: string) => ({ ...imageResult(id), output: { audio: { url: `https://media.test/${id}.mp3`, duration: 9 } } }),
+    result: (id: string) => ({
+      ...imageResult(id),
+      output: { audio: { url: `https://media.test/${id}.mp3`, duration: 9 } },
+    }),
   },
   {
     webhook: okVideo,
@@ -58,7 +61,9 @@ it(
           const kind = byId.get(id)
           return kind ? json(res, 200, kind.result(id)) : json(res, 404, {})
         })
-        const receivers = await Promise.all([1, 2].map(() => startTestReceiver({ databaseUrl: url, providerUrl: stand.url })))
+        const receivers = await Promise.all(
+          [1, 2].map(() => startTestReceiver({ databaseUrl: url, providerUrl: stand.url })),
+        )
         for (const { stop } of receivers) onTestFinished(stop)
         const notices = new Map<string, string[]>()
         await sql.listen('mediadock_results', (payload) => {
@@ -99,7 +104,8 @@ it(
           }),
         )
         await untilAllLanded(sql, settledWithinMs)
-        const isOver = async () => (await sql`select from mediadock.requests where confirmed_at is null limit 1`).length === 0
+        const isOver = async () =>
+          (await sql`select from mediadock.requests where confirmed_at is null limit 1`).length === 0
         await eventually(isOver, settledWithinMs).catch(() => {})
         await delay(200)
         const rows = new Map(
@@ -118,7 +124,11 @@ it(
         })
         const doubled = acknowledged.filter((id) => {
           const heard = notices.get(id) ?? []
-          return rows.get(id)?.deliveries !== 1 || heard.at(-1) !== `${endOf(id)} true` || new Set(heard).size !== heard.length
+          return (
+            rows.get(id)?.deliveries !== 1 ||
+            heard.at(-1) !== `${endOf(id)} true` ||
+            new Set(heard).size !== heard.length
+          )
         })
         const notified = [...notices.values()].reduce((sum, { length }) => sum + length, 0)
         return {

@@ -39,7 +39,9 @@ function hashOf(body: Buffer): string {
 /** Every delivery was accepted once and had its effect once. */
 export async function expectLandedOnce(sql: postgres.Sql, deliveries: readonly Outgoing[]): Promise<void> {
   const wanted = deliveries.map(({ requestId }) => requestId).sort()
-  const stored = await sql<{ request_id: string }[]>`select request_id from mediadock.deliveries order by request_id::text`
+  const stored = await sql<
+    { request_id: string }[]
+  >`select request_id from mediadock.deliveries order by request_id::text`
   expect(stored.map((row) => row.request_id)).toEqual(wanted)
   const results = await sql<{ request_id: string }[]>`
     select request_id from mediadock.results where status in ('COMPLETED', 'FAILED') order by request_id::text`
@@ -71,8 +73,10 @@ export async function untilAllLanded(sql: postgres.Sql, withinMs: number): Promi
  */
 export async function untilInboxIsEmpty(sql: postgres.Sql, withinMs = 60_000): Promise<void> {
   await eventually(async () => {
-    const [row] = await sql`select count(*)::int as waiting, count(*) filter (where due_at <= now())::int as due from mediadock.inbox`
-    if (row?.['waiting'] > 0 && row?.['due'] === 0) await sql`update mediadock.inbox set due_at = now() where claims > 0`
+    const [row] =
+      await sql`select count(*)::int as waiting, count(*) filter (where due_at <= now())::int as due from mediadock.inbox`
+    if (row?.['waiting'] > 0 && row?.['due'] === 0)
+      await sql`update mediadock.inbox set due_at = now() where claims > 0`
     return row?.['waiting'] === 0
   }, withinMs)
 }

@@ -38,7 +38,9 @@ describeOnPackaged('the canary', () => {
             const before = client()
             await watchEffects(before)
             await before.unsafe(forcedOff)
-            const [writer] = await before<{ pid: number }[]>`select pid from pg_stat_activity where backend_type = 'walwriter'`
+            const [writer] = await before<
+              { pid: number }[]
+            >`select pid from pg_stat_activity where backend_type = 'walwriter'`
             await before.end()
             // As with a machine that fails: what nobody waited for is still in memory, and no background writer was just quick enough.
             process.kill(writer?.pid ?? expect.fail(), 'SIGSTOP')

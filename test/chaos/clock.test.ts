@@ -26,34 +26,38 @@ const faults: Fault[] = [
 
 // What a wrong clock does to each part is shown where the part is: signatures, claims, the budget of calls.
 describe.skipIf(!long)('of two receivers one', () => {
-  it.each(faults)('has its $name: nothing is run twice, nothing stranded', { timeout: 300_000 }, async ({ name, message, lastsMs }) => {
-    await inTable(name, 'nothing run twice, nothing stranded', async () => {
-      const { url, sql } = await withTestDatabase(preferredServer)
-      await watchEffects(sql)
-      const receivers = await Promise.all([1, 2].map(() => withReceiverProcess(url, {}, { preload })))
-      const [odd = expect.fail(), other = expect.fail()] = receivers
-      const load = startLoad({ urls: [odd.url, other.url], perSecond, pauseMs: 50 })
-      for (let round = 1; round <= rounds; round += 1) {
-        await delay(1000)
-        odd.tell(message)
-        await delay(lastsMs)
-        // The worst end that it can have: with what it holds, by its own clock.
-        await odd.kill()
-        await odd.start()
-      }
-      const { acknowledged, refused } = await load.end()
-      const since = Date.now()
-      await untilAllLanded(sql, 3 * landedWithinMs).catch(() => {})
-      const tookMs = Date.now() - since
-      const books = await countBooks(sql, acknowledged)
-      return {
-        rounds,
-        acknowledged: acknowledged.length,
-        ...books,
-        silenceMs: longestSilenceMs(acknowledged),
-        measured: `all landed ${(tookMs / 1000).toFixed(1)} s after the last; ${refused} refused by the odd one and taken by the other`,
-        met: books.lost === 0 && books.doubled === 0 && tookMs <= landedWithinMs,
-      }
-    })
-  })
+  it.each(faults)(
+    'has its $name: nothing is run twice, nothing stranded',
+    { timeout: 300_000 },
+    async ({ name, message, lastsMs }) => {
+      await inTable(name, 'nothing run twice, nothing stranded', async () => {
+        const { url, sql } = await withTestDatabase(preferredServer)
+        await watchEffects(sql)
+        const receivers = await Promise.all([1, 2].map(() => withReceiverProcess(url, {}, { preload })))
+        const [odd = expect.fail(), other = expect.fail()] = receivers
+        const load = startLoad({ urls: [odd.url, other.url], perSecond, pauseMs: 50 })
+        for (let round = 1; round <= rounds; round += 1) {
+          await delay(1000)
+          odd.tell(message)
+          await delay(lastsMs)
+          // The worst end that it can have: with what it holds, by its own clock.
+          await odd.kill()
+          await odd.start()
+        }
+        const { acknowledged, refused } = await load.end()
+        const since = Date.now()
+        await untilAllLanded(sql, 3 * landedWithinMs).catch(() => {})
+        const tookMs = Date.now() - since
+        const books = await countBooks(sql, acknowledged)
+        return {
+          rounds,
+          acknowledged: acknowledged.length,
+          ...books,
+          silenceMs: longestSilenceMs(acknowledged),
+          measured: `all landed ${(tookMs / 1000).toFixed(1)} s after the last; ${refused} refused by the odd one and taken by the other`,
+          met: books.lost === 0 && books.doubled === 0 && tookMs <= landedWithinMs,
+        }
+      })
+    },
+  )
 })

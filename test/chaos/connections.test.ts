@@ -2,8 +2,8 @@ import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { describe, it, onTestFinished } from 'vitest'
-import { migrate } from '../../src/runtime/postgres/migrate.ts'
-import { startFaultyProxy } from '../runtime/support/faulty-proxy.ts'
+import { migrate } from '../../src/platform/postgres/migrate.ts'
+import { startFaultyProxy } from '../platform/support/faulty-proxy.ts'
 import { eventually } from '../support/eventually.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { startTestReceiver } from '../support/receiver.ts'
@@ -18,7 +18,13 @@ type Scene = { proxy: Proxy; send: () => Promise<Answer>; isStored: () => Promis
 type Round = { first: Answer; retry: Answer; isRight: boolean }
 
 /** Deadlines are of seconds: rounds that wait for one go side by side, each with a receiver of its own. */
-type Fault = { name: string; rounds: number; shortRounds: number; abreast: number; run: (scene: Scene) => Promise<Round> }
+type Fault = {
+  name: string
+  rounds: number
+  shortRounds: number
+  abreast: number
+  run: (scene: Scene) => Promise<Round>
+}
 
 const answeredWithinMs = 5000
 /** The server ends a statement after 5 s where deliveries are accepted, after 30 elsewhere. */
@@ -128,7 +134,9 @@ describeOnPackaged('the connection to Postgres', () => {
           await receiver.stop()
         }
         const lanes = Math.min(abreast, rounds)
-        await Promise.all(Array.from({ length: lanes }, (_, at) => lane(Math.floor(rounds / lanes) + (at < rounds % lanes ? 1 : 0))))
+        await Promise.all(
+          Array.from({ length: lanes }, (_, at) => lane(Math.floor(rounds / lanes) + (at < rounds % lanes ? 1 : 0))),
+        )
         const endless = await sql`
           select from pg_stat_activity where application_name = 'mediadock' and state = 'active' and query_start < now() - ${noStatementOlderThan}::interval`
         const { stop } = await startTestReceiver({ databaseUrl: server.urlWith({ sslmode: 'require' }) })
@@ -143,7 +151,12 @@ describeOnPackaged('the connection to Postgres', () => {
           ...books,
           silenceMs: undefined,
           measured: `slowest answer ${(slowest / 1000).toFixed(1)} s, ${done.filter(({ first }) => first.status === 503).length} × 503 first, ${wrong.length} wrong, ${endless.length} endless`,
-          met: books.lost === 0 && books.doubled === 0 && wrong.length === 0 && endless.length === 0 && slowest <= answeredWithinMs,
+          met:
+            books.lost === 0 &&
+            books.doubled === 0 &&
+            wrong.length === 0 &&
+            endless.length === 0 &&
+            slowest <= answeredWithinMs,
         }
       })
     })

@@ -61,7 +61,11 @@ function welch(samples: readonly Sample[]): number {
   const of = (isNear: boolean) => {
     const times = samples.filter((one) => one.isNear === isNear).map(({ ns }) => ns)
     const mean = times.reduce((sum, ns) => sum + ns, 0) / times.length
-    return { n: times.length, mean, variance: times.reduce((sum, ns) => sum + (ns - mean) ** 2, 0) / (times.length - 1) }
+    return {
+      n: times.length,
+      mean,
+      variance: times.reduce((sum, ns) => sum + (ns - mean) ** 2, 0) / (times.length - 1),
+    }
   }
   const [near, far] = [of(true), of(false)]
   return (near.mean - far.mean) / Math.sqrt(near.variance / near.n + far.variance / far.n)
@@ -85,10 +89,13 @@ measure(warmUp)
 const t = farthestT(measure(count))
 
 // The same code with nothing changed but how it compares.
-crypto.timingSafeEqual = (a, b) => Buffer.from(a as Uint8Array).toString('hex') === Buffer.from(b as Uint8Array).toString('hex')
+crypto.timingSafeEqual = (a, b) =>
+  Buffer.from(a as Uint8Array).toString('hex') === Buffer.from(b as Uint8Array).toString('hex')
 syncBuiltinESMExports()
 measure(warmUp)
 const control = farthestT(measure(count))
 
-process.stdout.write(`${JSON.stringify({ samples: count, t: Number(t.toFixed(2)), control: Number(control.toFixed(2)), limit })}\n`)
+process.stdout.write(
+  `${JSON.stringify({ samples: count, t: Number(t.toFixed(2)), control: Number(control.toFixed(2)), limit })}\n`,
+)
 process.exit(Math.abs(t) < limit && Math.abs(control) >= limit ? 0 : 1)

@@ -53,52 +53,67 @@ async function fill(folder: string): Promise<string> {
 }
 
 describeOnPackaged('the disk of Postgres', () => {
-  it(`full and freed again, ${rounds} times, costs nothing that was acknowledged`, { timeout: 180_000 }, async (test) => {
-    const disk = await withSmallDisk()
-    if (disk === undefined) {
-      await notShown('disk full, then freed', goal, 'this machine mounts no file system for us')
-      return test.skip('this machine mounts no file system for us')
-    }
-    return inTable('disk full, then freed', goal, async () => {
-      const server = await withPackagedPostgres({ within: disk, settings: { min_wal_size: '32MB', max_wal_size: '64MB' } })
-      const receiver = await withReceiverProcess(server.url)
-      const client = () => {
-        const sql = postgres(server.url, { max: 1, onnotice: () => {} })
-        onTestFinished(() => sql.end({ timeout: 1 }))
-        return sql
+  it(
+    `full and freed again, ${rounds} times, costs nothing that was acknowledged`,
+    { timeout: 180_000 },
+    async (test) => {
+      const disk = await withSmallDisk()
+      if (disk === undefined) {
+        await notShown('disk full, then freed', goal, 'this machine mounts no file system for us')
+        return test.skip('this machine mounts no file system for us')
       }
-      await watchEffects(client())
-      const load = startLoad({ urls: [receiver.url], perSecond })
-      let [slowest, crashes] = [0, 0]
-      for (let round = 1; round <= rounds; round += 1) {
-        await delay(long ? 1500 : 300)
-        const before = load.tally.refused
-        const filler = await fill(disk)
-        // It may go on for a while in the space that it has already.
-        await eventually(() => load.tally.refused > before + 10, 60_000)
-        await delay(long ? 2000 : 200)
-        await fs.rm(filler)
-        // A server that had no room for its log has ended itself: whoever frees the disk starts it again.
-        if (server.pid() === 0) {
-          crashes += 1
-          await server.start()
+      return inTable('disk full, then freed', goal, async () => {
+        const server = await withPackagedPostgres({
+          within: disk,
+          settings: { min_wal_size: '32MB', max_wal_size: '64MB' },
+        })
+        const receiver = await withReceiverProcess(server.url)
+        const client = () => {
+          const sql = postgres(server.url, { max: 1, onnotice: () => {} })
+          onTestFinished(() => sql.end({ timeout: 1 }))
+          return sql
         }
-        const at = Date.now()
-        await eventually(async () => firstAfter(load.tally.acknowledged, at) < Infinity && (await receiver.ready()) === 200, 30_000)
-        slowest = Math.max(slowest, Date.now() - at)
-      }
-      const { acknowledged, refused, slowestMs } = await load.end()
-      const sql = client()
-      await untilInboxIsEmpty(sql)
-      const books = await countBooks(sql, acknowledged)
-      return {
-        rounds,
-        acknowledged: acknowledged.length,
-        ...books,
-        silenceMs: longestSilenceMs(acknowledged),
-        measured: `well again after ${(slowest / 1000).toFixed(1)} s; ${refused} × 503, slowest answer ${(slowestMs / 1000).toFixed(1)} s; Postgres ended itself ${crashes} times`,
-        met: books.lost === 0 && books.doubled === 0 && slowest <= wellWithinMs && receiver.isRunning() && slowestMs <= 5000,
-      }
-    })
-  })
+        await watchEffects(client())
+        const load = startLoad({ urls: [receiver.url], perSecond })
+        let [slowest, crashes] = [0, 0]
+        for (let round = 1; round <= rounds; round += 1) {
+          await delay(long ? 1500 : 300)
+          const before = load.tally.refused
+          const filler = await fill(disk)
+          // It may go on for a while in the space that it has already.
+          await eventually(() => load.tally.refused > before + 10, 60_000)
+          await delay(long ? 2000 : 200)
+          await fs.rm(filler)
+          // A server that had no room for its log has ended itself: whoever frees the disk starts it again.
+          if (server.pid() === 0) {
+            crashes += 1
+            await server.start()
+          }
+          const at = Date.now()
+          await eventually(
+            async () => firstAfter(load.tally.acknowledged, at) < Infinity && (await receiver.ready()) === 200,
+            30_000,
+          )
+          slowest = Math.max(slowest, Date.now() - at)
+        }
+        const { acknowledged, refused, slowestMs } = await load.end()
+        const sql = client()
+        await untilInboxIsEmpty(sql)
+        const books = await countBooks(sql, acknowledged)
+        return {
+          rounds,
+          acknowledged: acknowledged.length,
+          ...books,
+          silenceMs: longestSilenceMs(acknowledged),
+          measured: `well again after ${(slowest / 1000).toFixed(1)} s; ${refused} × 503, slowest answer ${(slowestMs / 1000).toFixed(1)} s; Postgres ended itself ${crashes} times`,
+          met:
+            books.lost === 0 &&
+            books.doubled === 0 &&
+            slowest <= wellWithinMs &&
+            receiver.isRunning() &&
+            slowestMs <= 5000,
+        }
+      })
+    },
+  )
 })

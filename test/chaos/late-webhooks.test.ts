@@ -43,11 +43,21 @@ function bodyOf(requestId: string, end: End) {
 function resultOf({ requestId, end }: Tracked): object {
   const result = imageResult(requestId, end === 'four pictures' ? 4 : 1)
   if (end === 'failed')
-    return { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'the model gave up' }, cost: 0 }
+    return {
+      request_id: requestId,
+      status: 'FAILED',
+      error: { code: 'GENERATION_FAILED', message: 'the model gave up' },
+      cost: 0,
+    }
   if (end === 'canceled') return { request_id: requestId, status: 'CANCELED' }
   if (end === 'video')
-    return { ...result, output: { video: { url: `https://media.test/${requestId}.mp4`, width: 640, height: 360, duration: 4 } } }
-  return end === 'audio' ? { ...result, output: { audio: { url: `https://media.test/${requestId}.mp3`, duration: 9 } } } : result
+    return {
+      ...result,
+      output: { video: { url: `https://media.test/${requestId}.mp4`, width: 640, height: 360, duration: 4 } },
+    }
+  return end === 'audio'
+    ? { ...result, output: { audio: { url: `https://media.test/${requestId}.mp3`, duration: 9 } } }
+    : result
 }
 
 const endState = (end: End) => (end === 'failed' ? 'FAILED' : end === 'canceled' ? 'CANCELED' : 'COMPLETED')
@@ -108,7 +118,9 @@ it(
     expect(answers.filter(({ status }) => status !== 200)).toEqual([])
     const isOver = async (tracked: readonly Tracked[]) => {
       const rows = await rowsOf(sql)
-      return tracked.every(({ requestId }) => rows.get(requestId)?.media_complete === true && rows.get(requestId)?.next_poll_at === null)
+      return tracked.every(
+        ({ requestId }) => rows.get(requestId)?.media_complete === true && rows.get(requestId)?.next_poll_at === null,
+      )
     }
     await eventually(() => isOver(of('late')), waitMs)
     const late = await sender.sendAll(shuffled(of('late').map(({ outgoing }) => outgoing)))
@@ -135,7 +147,11 @@ it(
 )
 
 /** How each third did. */
-function report(all: readonly Tracked[], rows: ReadonlyMap<string, Row>, { seconds, calls }: { seconds: number; calls: number }): void {
+function report(
+  all: readonly Tracked[],
+  rows: ReadonlyMap<string, Row>,
+  { seconds, calls }: { seconds: number; calls: number },
+): void {
   const lines = fates.map((fate) => {
     const these = all.filter((one) => one.fate === fate).flatMap(({ requestId }) => rows.get(requestId) ?? [])
     const landedBy = (source: string) => these.filter((row) => row.source === source).length
@@ -143,6 +159,8 @@ function report(all: readonly Tracked[], rows: ReadonlyMap<string, Row>, { secon
     return `  ${fate.padEnd(6)} ${these.length} requests: ${landedBy('webhook')} landed by webhook, ${landedBy('reconciler')} by reconciler; ${sum((row) => row.polls)} polls, ${sum((row) => row.contradictions)} contradictions`
   })
   process.stdout.write(
-    [`${all.length} requests ended in ${seconds.toFixed(1)} s with ${calls} calls to the provider`, ...lines, ''].join('\n'),
+    [`${all.length} requests ended in ${seconds.toFixed(1)} s with ${calls} calls to the provider`, ...lines, ''].join(
+      '\n',
+    ),
   )
 }

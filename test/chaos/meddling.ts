@@ -4,7 +4,8 @@ const now = Date.now.bind(Date)
 let shiftMs = 0
 
 globalThis.Date = new Proxy(Date, {
-  construct: (target, args, newTarget) => Reflect.construct(target, args.length === 0 ? [now() + shiftMs] : args, newTarget),
+  construct: (target, args, newTarget) =>
+    Reflect.construct(target, args.length === 0 ? [now() + shiftMs] : args, newTarget),
   apply: () => new Date(now() + shiftMs).toString(),
   get: (target, name) => (name === 'now' ? () => now() + shiftMs : Reflect.get(target, name)),
 })

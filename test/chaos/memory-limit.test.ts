@@ -25,7 +25,12 @@ type ControlGroup = { folder: string; mostMebibytes: () => Promise<number>; kill
 async function withControlGroup(): Promise<ControlGroup | undefined> {
   const name = `mediadock-chaos-${process.pid}`
   const versions = [
-    { root: '/sys/fs/cgroup/memory', limit: 'memory.limit_in_bytes', most: 'memory.max_usage_in_bytes', events: 'memory.oom_control' },
+    {
+      root: '/sys/fs/cgroup/memory',
+      limit: 'memory.limit_in_bytes',
+      most: 'memory.max_usage_in_bytes',
+      events: 'memory.oom_control',
+    },
     { root: '/sys/fs/cgroup', limit: 'memory.max', most: 'memory.peak', events: 'memory.events' },
   ]
   for (const { root, limit, most, events } of versions) {
@@ -47,39 +52,43 @@ async function withControlGroup(): Promise<ControlGroup | undefined> {
   return undefined
 }
 
-it.skipIf(!long)(`a container of ${limitMebibytes} MiB is enough under load and under a stranger`, { timeout: 300_000 }, async (test) => {
-  const fault = `a container of ${limitMebibytes} MiB, under load and a stranger`
-  const goal = 'not killed; senders are answered'
-  const group = await withControlGroup()
-  if (group === undefined) {
-    await notShown(fault, goal, 'this machine lets us make no control group')
-    return test.skip('this machine lets us make no control group')
-  }
-  return inTable(fault, goal, async () => {
-    const { url, sql } = await withTestDatabase(preferredServer)
-    await watchEffects(sql)
-    const receiver = await withReceiverProcess(url, {}, { controlGroup: group.folder })
-    const pid = receiver.pid()
-    const resident = watchResident(receiver.pid)
-    const load = startLoad({ urls: [receiver.url], perSecond, atOnce: 64 })
-    const most: string[] = []
-    for (const row of rows) {
-      resident.forget()
-      await promisify(execFile)(process.execPath, [stranger, receiver.url, row, String(rowSeconds)])
-      most.push(`${row} ${Math.round(resident.most())}`)
+it.skipIf(!long)(
+  `a container of ${limitMebibytes} MiB is enough under load and under a stranger`,
+  { timeout: 300_000 },
+  async (test) => {
+    const fault = `a container of ${limitMebibytes} MiB, under load and a stranger`
+    const goal = 'not killed; senders are answered'
+    const group = await withControlGroup()
+    if (group === undefined) {
+      await notShown(fault, goal, 'this machine lets us make no control group')
+      return test.skip('this machine lets us make no control group')
     }
-    const { acknowledged, refused, broken, slowestMs } = await load.end()
-    const isAlive = receiver.isRunning() && receiver.pid() === pid
-    await untilInboxIsEmpty(sql)
-    const books = await countBooks(sql, acknowledged)
-    const [peak, kills] = [await group.mostMebibytes(), await group.kills()]
-    return {
-      rounds: rows.length,
-      acknowledged: acknowledged.length,
-      ...books,
-      silenceMs: longestSilenceMs(acknowledged),
-      measured: `the group at most ${Math.round(peak)} MiB; resident: ${most.join(', ')} MiB; ${refused + broken} not acknowledged at once, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
-      met: books.lost === 0 && books.doubled === 0 && isAlive && kills === 0 && peak < limitMebibytes * 0.95,
-    }
-  })
-})
+    return inTable(fault, goal, async () => {
+      const { url, sql } = await withTestDatabase(preferredServer)
+      await watchEffects(sql)
+      const receiver = await withReceiverProcess(url, {}, { controlGroup: group.folder })
+      const pid = receiver.pid()
+      const resident = watchResident(receiver.pid)
+      const load = startLoad({ urls: [receiver.url], perSecond, atOnce: 64 })
+      const most: string[] = []
+      for (const row of rows) {
+        resident.forget()
+        await promisify(execFile)(process.execPath, [stranger, receiver.url, row, String(rowSeconds)])
+        most.push(`${row} ${Math.round(resident.most())}`)
+      }
+      const { acknowledged, refused, broken, slowestMs } = await load.end()
+      const isAlive = receiver.isRunning() && receiver.pid() === pid
+      await untilInboxIsEmpty(sql)
+      const books = await countBooks(sql, acknowledged)
+      const [peak, kills] = [await group.mostMebibytes(), await group.kills()]
+      return {
+        rounds: rows.length,
+        acknowledged: acknowledged.length,
+        ...books,
+        silenceMs: longestSilenceMs(acknowledged),
+        measured: `the group at most ${Math.round(peak)} MiB; resident: ${most.join(', ')} MiB; ${refused + broken} not acknowledged at once, slowest answer ${(slowestMs / 1000).toFixed(1)} s`,
+        met: books.lost === 0 && books.doubled === 0 && isAlive && kills === 0 && peak < limitMebibytes * 0.95,
+      }
+    })
+  },
+)

@@ -37,7 +37,11 @@ const goal = '0 lost; each delivery accepted in one of its six tries; receiving 
 describeOnPackaged('what an operator does by the documents', () => {
   it.skipIf(!long)('loses no delivery', { timeout: 1_800_000 }, async (test) => {
     const haproxy = (await findBalancers()).find(({ kind }) => kind === 'haproxy')
-    const needs = { pg_auto_failover: await hasAutoFailover(), PgBouncer: await hasPgBouncer(), HAProxy: haproxy !== undefined }
+    const needs = {
+      pg_auto_failover: await hasAutoFailover(),
+      PgBouncer: await hasPgBouncer(),
+      HAProxy: haproxy !== undefined,
+    }
     const [missing] = Object.entries(needs).flatMap(([name, isThere]) => (isThere ? [] : [name]))
     if (missing !== undefined || haproxy === undefined) {
       await notShown(fault, goal, `${missing} is not installed here`)
@@ -89,7 +93,8 @@ describeOnPackaged('what an operator does by the documents', () => {
       const killedAt = Date.now()
       await Promise.all([whole.primary.kill(), stand.bouncerOf(whole.primary).kill()])
       const promotedAt = await untilWritable(adminUrl('postgres', whole.secondary))
-      while (firstAfter(tally.acknowledged, promotedAt) === Infinity && Date.now() - promotedAt < 3 * againWithinMs) await delay(20)
+      while (firstAfter(tally.acknowledged, promotedAt) === Infinity && Date.now() - promotedAt < 3 * againWithinMs)
+        await delay(20)
       const againMs = firstAfter(tally.acknowledged, promotedAt) - promotedAt
       await Promise.all([whole.primary.start(), stand.bouncerOf(whole.primary).start()])
       await delay(stepMs)
@@ -142,7 +147,9 @@ async function restore(adminUrl: OperatorsStand['adminUrl'], acknowledged: numbe
       select (select count(*)::int from mediadock.deliveries) as deliveries,
         array(select distinct tableowner::text from pg_tables where schemaname = 'mediadock') as owners`
     if (row === undefined || row.deliveries < acknowledged || row.owners.join() !== 'mediadock_migrate')
-      throw new Error(`of ${acknowledged} deliveries ${row?.deliveries} were restored, and belong to ${row?.owners.join(', ')}`)
+      throw new Error(
+        `of ${acknowledged} deliveries ${row?.deliveries} were restored, and belong to ${row?.owners.join(', ')}`,
+      )
   } finally {
     await restored.end({ timeout: 1 })
   }

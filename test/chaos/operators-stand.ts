@@ -22,7 +22,11 @@ type Key = { name: string; api_key: string; signing_secret: string; retired?: bo
 /** A version: where its files are, and what is run of it. */
 type Version = { folder: string; main: string; cli: string }
 
-export const present: Version = { folder: root, main: path.join(root, 'src/main.ts'), cli: path.join(root, 'src/cli.ts') }
+export const present: Version = {
+  folder: root,
+  main: path.join(root, 'src/main.ts'),
+  cli: path.join(root, 'src/cli.ts'),
+}
 export const packageAt = (folder: string): Version => ({
   folder,
   main: path.join(folder, 'dist/main.js'),
@@ -44,7 +48,11 @@ export type OperatorsStand = {
 }
 
 /** By the steps of docs/operations.md: servers, roles, PgBouncer, migration, receivers. */
-export async function standUp(version: Version, keys: readonly Key[], settings: Record<string, string>): Promise<OperatorsStand> {
+export async function standUp(
+  version: Version,
+  keys: readonly Key[],
+  settings: Record<string, string>,
+): Promise<OperatorsStand> {
   const cluster = await withAutoFailover()
   await cluster.untilWhole()
   const adminUrl = (database = 'media', node?: HaNode) => {

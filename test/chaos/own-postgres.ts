@@ -6,7 +6,7 @@ import path from 'node:path'
 import postgres from 'postgres'
 import { onTestFinished } from 'vitest'
 import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
+import { createLogger } from '../../src/platform/logger.ts'
 
 export type OwnPostgres = {
   /** The same through every stop and start. */

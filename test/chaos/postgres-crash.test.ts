@@ -38,7 +38,10 @@ describeOnPackaged('Postgres under load', () => {
         await server.stop('immediate')
         await server.start()
         const at = Date.now()
-        await eventually(async () => (await receiver.ready()) === 200 && firstAfter(load.tally.acknowledged, at) < Infinity, 30_000)
+        await eventually(
+          async () => (await receiver.ready()) === 200 && firstAfter(load.tally.acknowledged, at) < Infinity,
+          30_000,
+        )
         slowest = Math.max(slowest, Date.now() - at)
       }
       const { acknowledged } = await load.end()
@@ -62,41 +65,49 @@ describeOnPackaged('Postgres under load', () => {
   const maxMebibytes = 256
 
   // A short freeze is shown by postgres-away.test.ts.
-  it.skipIf(!long)(`frozen ${freezes} times for 30 s is answered 503, and all goes on`, { timeout: 900_000 }, async () => {
-    await inTable('Postgres frozen 30 s', '503 within 5 s each, memory < 256 MB, full speed ≤ 5 s after', async () => {
-      const { server, receiver, client } = await withMigratedReceiver()
-      const memory = watchResident(receiver.pid)
-      const load = startLoad({ urls: [receiver.url], perSecond })
-      let slowest = 0
-      for (let freeze = 1; freeze <= freezes; freeze += 1) {
-        await delay(3000)
-        await server.freeze()
-        await delay(frozenMs)
-        server.thaw()
-        const at = Date.now()
-        // As many in a second as before.
-        const inLastSecond = () => load.tally.acknowledged.filter((one) => one.at > Date.now() - 1000).length
-        await eventually(() => inLastSecond() >= perSecond * 0.9, 30_000)
-        slowest = Math.max(slowest, Date.now() - at)
-      }
-      const { acknowledged, slowestMs, refused } = await load.end()
-      const sql = client()
-      await untilInboxIsEmpty(sql)
-      const books = await countBooks(sql, acknowledged)
-      return {
-        rounds: freezes,
-        acknowledged: acknowledged.length,
-        ...books,
-        silenceMs: longestSilenceMs(acknowledged),
-        measured: `slowest answer ${(slowestMs / 1000).toFixed(1)} s (${refused} × 503), at most ${Math.round(memory.most())} MiB, full speed after ${(slowest / 1000).toFixed(1)} s`,
-        met:
-          books.lost === 0 &&
-          books.doubled === 0 &&
-          refused > 0 &&
-          slowestMs <= answeredWithinMs &&
-          memory.most() < maxMebibytes &&
-          slowest <= 5000,
-      }
-    })
-  })
+  it.skipIf(!long)(
+    `frozen ${freezes} times for 30 s is answered 503, and all goes on`,
+    { timeout: 900_000 },
+    async () => {
+      await inTable(
+        'Postgres frozen 30 s',
+        '503 within 5 s each, memory < 256 MB, full speed ≤ 5 s after',
+        async () => {
+          const { server, receiver, client } = await withMigratedReceiver()
+          const memory = watchResident(receiver.pid)
+          const load = startLoad({ urls: [receiver.url], perSecond })
+          let slowest = 0
+          for (let freeze = 1; freeze <= freezes; freeze += 1) {
+            await delay(3000)
+            await server.freeze()
+            await delay(frozenMs)
+            server.thaw()
+            const at = Date.now()
+            // As many in a second as before.
+            const inLastSecond = () => load.tally.acknowledged.filter((one) => one.at > Date.now() - 1000).length
+            await eventually(() => inLastSecond() >= perSecond * 0.9, 30_000)
+            slowest = Math.max(slowest, Date.now() - at)
+          }
+          const { acknowledged, slowestMs, refused } = await load.end()
+          const sql = client()
+          await untilInboxIsEmpty(sql)
+          const books = await countBooks(sql, acknowledged)
+          return {
+            rounds: freezes,
+            acknowledged: acknowledged.length,
+            ...books,
+            silenceMs: longestSilenceMs(acknowledged),
+            measured: `slowest answer ${(slowestMs / 1000).toFixed(1)} s (${refused} × 503), at most ${Math.round(memory.most())} MiB, full speed after ${(slowest / 1000).toFixed(1)} s`,
+            met:
+              books.lost === 0 &&
+              books.doubled === 0 &&
+              refused > 0 &&
+              slowestMs <= answeredWithinMs &&
+              memory.most() < maxMebibytes &&
+              slowest <= 5000,
+          }
+        },
+      )
+    },
+  )
 })

@@ -44,7 +44,10 @@ it('a Postgres that became read-only (a failover to a standby) is answered 503, 
       // Nobody ends the sessions that began meanwhile, and are still read-only.
       await sql.unsafe(`alter database ${name} reset default_transaction_read_only`)
       const at = Date.now()
-      await eventually(async () => firstAfter(load.tally.acknowledged, at) < Infinity && (await receiver.ready()) === 200, 30_000)
+      await eventually(
+        async () => firstAfter(load.tally.acknowledged, at) < Infinity && (await receiver.ready()) === 200,
+        30_000,
+      )
       slowest = Math.max(slowest, Date.now() - at)
     }
     const { acknowledged, refused, slowestMs } = await load.end()

@@ -13,7 +13,12 @@ import { inTable } from './table.ts'
 const { rounds, perSecond } = long ? { rounds: roundsOf(5), perSecond: 200 } : { rounds: 1, perSecond: 50 }
 /** Longer than HAProxy takes to see it: two checks, a second apart. */
 const graceSeconds = 8
-const settings = { DRAIN_SECONDS: '4', SHUTDOWN_GRACE_SECONDS: String(graceSeconds), DATABASE_POOL_SIZE: '6', TRUST_PROXY: '127.0.0.1' }
+const settings = {
+  DRAIN_SECONDS: '4',
+  SHUTDOWN_GRACE_SECONDS: String(graceSeconds),
+  DATABASE_POOL_SIZE: '6',
+  TRUST_PROXY: '127.0.0.1',
+}
 /** HAProxy asks once a second whether somebody is back. */
 const backWithinMs = 1500
 const senderAddress = '127.0.0.2'

@@ -47,7 +47,11 @@ export type BalancerProcess = {
 }
 
 /** The program with its file of `ops/`, of which only addresses, the certificate and the places to write are others. */
-export async function startBalancer(kind: BalancerKind, program: string, receivers: readonly string[]): Promise<BalancerProcess> {
+export async function startBalancer(
+  kind: BalancerKind,
+  program: string,
+  receivers: readonly string[],
+): Promise<BalancerProcess> {
   const folder = await fs.mkdtemp(path.join(os.tmpdir(), `mediadock-${kind}-`))
   const authority = await makeAuthority()
   const { cert, key } = await authority.certify('IP:127.0.0.1')
@@ -67,7 +71,9 @@ export async function startBalancer(kind: BalancerKind, program: string, receive
   }
   const name = { nginx: 'nginx.conf', haproxy: 'haproxy.cfg' }[kind]
   let text = await fs.readFile(path.join(ops, name), 'utf8')
-  const addresses = Object.fromEntries(receivers.map((url, at) => [` mediadock-${at + 1}:3000`, ` ${new URL(url).host}`]))
+  const addresses = Object.fromEntries(
+    receivers.map((url, at) => [` mediadock-${at + 1}:3000`, ` ${new URL(url).host}`]),
+  )
   for (const [from, to] of Object.entries({ ...replaced[kind], ...addresses })) {
     if (!text.includes(from)) throw new Error(`${name} has no ${from}`)
     text = text.replaceAll(from, to)

@@ -75,10 +75,19 @@ export async function withReceiverProcess(
       main = program
       // What it keeps beside itself on a laptop goes to a folder of its own.
       const preloaded = preload === undefined ? [] : ['--import', preload]
-      const node = [process.execPath, '--max-old-space-size=512', '--max-semi-space-size=16', ...preloaded, main, 'receiver']
+      const node = [
+        process.execPath,
+        '--max-old-space-size=512',
+        '--max-semi-space-size=16',
+        ...preloaded,
+        main,
+        'receiver',
+      ]
       // It joins the group before it is itself: what it takes is counted from the first page on.
       const [command = '', ...args] =
-        controlGroup === undefined ? node : ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', controlGroup, ...node]
+        controlGroup === undefined
+          ? node
+          : ['sh', '-c', 'echo $$ > "$0/cgroup.procs" && exec "$@"', controlGroup, ...node]
       child = spawn(command, args, {
         cwd: folder,
         env,

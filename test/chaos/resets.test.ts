@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
-import { startCuttingProxy } from '../runtime/support/cutting-proxy.ts'
+import { startCuttingProxy } from '../platform/support/cutting-proxy.ts'
 import { describeOnPackaged } from '../support/own-packaged-postgres.ts'
 import { withTlsPostgres } from '../support/tls-postgres.ts'
 import { expectKept } from './books.ts'
@@ -23,7 +23,10 @@ describeOnPackaged(`resets of every connection to Postgres, every ${resetEveryMs
       for (let round = 1; round <= rounds; round += 1) {
         const proxy = await startCuttingProxy(server.urlWith({ sslmode }))
         // A reconciler that is always at work, since its statements are lost as well.
-        const receiver = await withReceiverProcess(proxy.url, { RECONCILE_CRON: '* * * * * *', STUCK_AFTER_SECONDS: '1' })
+        const receiver = await withReceiverProcess(proxy.url, {
+          RECONCILE_CRON: '* * * * * *',
+          STUCK_AFTER_SECONDS: '1',
+        })
         await sql`insert into mediadock.requests (request_id, tracked_at) select gen_random_uuid(), now() - interval '1 hour' from generate_series(1, 500)`
         const resets = setInterval(proxy.resetAll, resetEveryMs)
         onTestFinished(() => clearInterval(resets))

@@ -10,7 +10,9 @@ import { withReceiverProcess } from './receiver-process.ts'
 import { longestSilenceMs, startLoad } from './steady-load.ts'
 import { inTable } from './table.ts'
 
-const { rounds, count, perSecond } = long ? { rounds: roundsOf(20), count: 3, perSecond: 500 } : { rounds: 1, count: 2, perSecond: 100 }
+const { rounds, count, perSecond } = long
+  ? { rounds: roundsOf(20), count: 3, perSecond: 500 }
+  : { rounds: 1, count: 2, perSecond: 100 }
 const graceSeconds = 5
 
 // Short: one of ours shows no more than nginx and HAProxy do, where one of them is.
@@ -50,7 +52,12 @@ it.skipIf(!long && (await findBalancers()).length > 0)(
           ...books,
           silenceMs: longestSilenceMs(acknowledged),
           measured: `${refused + broken} failed; ${codes.length} stops, ${badEnds.length} of them not with 0, the slowest ${(slowest / 1000).toFixed(1)} s`,
-          met: books.lost === 0 && books.doubled === 0 && refused + broken === 0 && badEnds.length === 0 && slowest <= graceSeconds * 1000,
+          met:
+            books.lost === 0 &&
+            books.doubled === 0 &&
+            refused + broken === 0 &&
+            badEnds.length === 0 &&
+            slowest <= graceSeconds * 1000,
         }
       },
     )

@@ -16,7 +16,10 @@ export type Answer = { status: number; outcome: string; retryAfter: string | und
 
 /** Audio and errors in turn: what lands without a call to the provider. */
 export function makeDeliveries(count: number): Outgoing[] {
-  return Array.from({ length: count }, (_, index) => ({ webhookId: randomUUID(), ...(index % 2 === 0 ? okAudio() : failed()) }))
+  return Array.from({ length: count }, (_, index) => ({
+    webhookId: randomUUID(),
+    ...(index % 2 === 0 ? okAudio() : failed()),
+  }))
 }
 
 export type Sender = {
@@ -41,10 +44,20 @@ export function withSender(url: string, connections: number, connecting: Partial
 
   const send = async ({ webhookId, body, secret = liveKey.signing_secret }: Outgoing): Promise<Answer> => {
     const started = performance.now()
-    const answer = await pool.request({ method: 'POST', path: '/webhooks', headers: headersFor(body, { webhookId, secret }), body })
+    const answer = await pool.request({
+      method: 'POST',
+      path: '/webhooks',
+      headers: headersFor(body, { webhookId, secret }),
+      body,
+    })
     const json: unknown = await answer.body.json()
     const retryAfter = answer.headers['retry-after']
-    return { status: answer.statusCode, outcome: wordOf(json), retryAfter: retryAfter?.toString(), tookMs: performance.now() - started }
+    return {
+      status: answer.statusCode,
+      outcome: wordOf(json),
+      retryAfter: retryAfter?.toString(),
+      tookMs: performance.now() - started,
+    }
   }
   const inLanes = async (deliveries: readonly Outgoing[], one: (delivery: Outgoing) => Promise<void>) => {
     let next = 0
@@ -79,7 +92,9 @@ export function withSender(url: string, connections: number, connecting: Partial
 function wordOf(json: unknown): string {
   if (typeof json !== 'object' || json === null) return ''
   if ('status' in json) return String(json.status)
-  return 'error' in json && typeof json.error === 'object' && json.error !== null && 'code' in json.error ? String(json.error.code) : ''
+  return 'error' in json && typeof json.error === 'object' && json.error !== null && 'code' in json.error
+    ? String(json.error.code)
+    : ''
 }
 
 export function shuffled<T>(items: readonly T[]): T[] {

@@ -50,7 +50,11 @@ it.skipIf(process.platform !== 'linux')(
     const { url, sql } = await withTestDatabase(preferredServer)
     const keys = [
       liveKey,
-      ...Array.from({ length: 9 }, (_, n) => ({ ...liveKey, name: `key ${n}`, signing_secret: `whsec_other_secret_${n}` })),
+      ...Array.from({ length: 9 }, (_, n) => ({
+        ...liveKey,
+        name: `key ${n}`,
+        signing_secret: `whsec_other_secret_${n}`,
+      })),
     ]
     const receiver = await withReceiverProcess(url, { GENERATION_KEYS: JSON.stringify(keys) })
     const sender = withSender(receiver.url, lanes)
@@ -60,7 +64,9 @@ it.skipIf(process.platform !== 'linux')(
     const sendAnew = async (delivery: Outgoing): Promise<Answer> => {
       const started = performance.now()
       const headers = { connection: 'close', ...headersFor(delivery.body, delivery) }
-      const request = http.request(`${receiver.url}/webhooks`, { method: 'POST', agent: false, headers }).end(delivery.body)
+      const request = http
+        .request(`${receiver.url}/webhooks`, { method: 'POST', agent: false, headers })
+        .end(delivery.body)
       const [answer] = await once(request, 'response')
       answer.resume()
       return { status: answer.statusCode, outcome: '', retryAfter: undefined, tookMs: performance.now() - started }
@@ -82,7 +88,11 @@ it.skipIf(process.platform !== 'linux')(
           await delay(pauseMs)
         }
       }
-      await Promise.all([over, lane(sendAnew, newcomers), ...Array.from({ length: lanes }, () => lane(sender.send, answers))])
+      await Promise.all([
+        over,
+        lane(sendAnew, newcomers),
+        ...Array.from({ length: lanes }, () => lane(sender.send, answers)),
+      ])
       return { answers, newcomers }
     }
 
@@ -96,7 +106,13 @@ it.skipIf(process.platform !== 'linux')(
     for (let turn = 0; turn < names.length || performance.now() < until; turn += 1) {
       const name = names[turn % names.length] ?? ''
       resident.forget()
-      const stranger = promisify(execFile)(process.execPath, [program, receiver.url, name, String(rowSeconds), String(mostConnections)])
+      const stranger = promisify(execFile)(process.execPath, [
+        program,
+        receiver.url,
+        name,
+        String(rowSeconds),
+        String(mostConnections),
+      ])
       const { answers, newcomers } = await sendDuring(stranger)
       all.push(...answers)
       allNew.push(...newcomers)
@@ -132,7 +148,9 @@ it.skipIf(process.platform !== 'linux')(
     expect(await receiver.ready()).toBe(200)
     await expectKept(sql, acknowledged)
     await eventually(async () => (await residentMebibytes(receiver.pid())) < atFirst + nearMebibytes, 60_000)
-    const [held] = await sql<{ bytes: number }[]>`select coalesce(sum(bytes), 0)::float8 as bytes from mediadock.quarantine`
+    const [held] = await sql<
+      { bytes: number }[]
+    >`select coalesce(sum(bytes), 0)::float8 as bytes from mediadock.quarantine`
     expect(held?.bytes).toBeLessThan(68 * mebibyte)
   },
 )

@@ -18,9 +18,13 @@ type Row = {
 }
 
 function head(headers: Record<string, string | number>, { method = 'POST', path = '/webhooks' } = {}): string {
-  return [`${method} ${path} HTTP/1.1`, 'host: x', ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`), '', ''].join(
-    '\r\n',
-  )
+  return [
+    `${method} ${path} HTTP/1.1`,
+    'host: x',
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    '',
+    '',
+  ].join('\r\n')
 }
 
 function forgedHeaders(): Record<string, string> {
@@ -36,32 +40,62 @@ const withoutHost = 'GET / HTTP/1.1\r\n\r\n'
 const pieces = Buffer.from('1\r\nx\r\n'.repeat(10_000))
 
 export const strangerRows: Readonly<Record<string, Row>> = {
-  'headers without a body': { connections: 100, message: () => [head({ ...forgedHeaders(), 'x-filler': filler, 'content-length': 0 })] },
+  'headers without a body': {
+    connections: 100,
+    message: () => [head({ ...forgedHeaders(), 'x-filler': filler, 'content-length': 0 })],
+  },
   'small forged bodies': { connections: 100, message: () => [head({ ...forgedHeaders(), 'content-length': 2 }), '{}'] },
   'chunks of one byte': {
     connections: 16,
-    message: () => [head({ ...forgedHeaders(), 'transfer-encoding': 'chunked' }), ...Array.from({ length: 100 }, () => pieces)],
+    message: () => [
+      head({ ...forgedHeaders(), 'transfer-encoding': 'chunked' }),
+      ...Array.from({ length: 100 }, () => pieces),
+    ],
   },
   'segments of one byte': {
     connections: 16,
-    message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), ...Array.from({ length: 2000 }, () => 'x')],
+    message: () => [
+      head({ ...forgedHeaders(), 'content-length': mebibyte }),
+      ...Array.from({ length: 2000 }, () => 'x'),
+    ],
   },
   readyz: { connections: 32, message: () => [head({}, { method: 'GET', path: '/readyz' })] },
   'pipelined readyz': { connections: 16, message: () => [head({}, { method: 'GET', path: '/readyz' }).repeat(500)] },
-  'pipelined forgeries': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': 0 }).repeat(500)] },
+  'pipelined forgeries': {
+    connections: 16,
+    message: () => [head({ ...forgedHeaders(), 'content-length': 0 }).repeat(500)],
+  },
   'pipelines without Host': { connections: 1000, together: true, message: () => inOneWrite(withoutHost) },
-  'pipelined healthz': { connections: 1000, together: true, message: () => inOneWrite(head({}, { method: 'GET', path: '/healthz' })) },
-  'pipelined Expect': { connections: 1000, together: true, message: () => inOneWrite(head({ expect: 'x' }, { method: 'GET', path: '/' })) },
+  'pipelined healthz': {
+    connections: 1000,
+    together: true,
+    message: () => inOneWrite(head({}, { method: 'GET', path: '/healthz' })),
+  },
+  'pipelined Expect': {
+    connections: 1000,
+    together: true,
+    message: () => inOneWrite(head({ expect: 'x' }, { method: 'GET', path: '/' })),
+  },
   'pipelined forgeries, opened first': {
     connections: 1000,
     together: true,
     message: () => inOneWrite(head({ ...forgedHeaders(), 'content-length': 0 })),
   },
-  'pipelines of 60 at 5 Mbit/s': { connections: 200, perSecond: 2, message: () => [head({}, { method: 'GET', path: '/' }).repeat(60)] },
+  'pipelines of 60 at 5 Mbit/s': {
+    connections: 200,
+    perSecond: 2,
+    message: () => [head({}, { method: 'GET', path: '/' }).repeat(60)],
+  },
   'pipelines of 8': { connections: 200, message: () => [head({}, { method: 'GET', path: '/' }).repeat(8)] },
-  'no proper requests': { connections: 100, message: () => ['GET http://[bad/ HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n'] },
+  'no proper requests': {
+    connections: 100,
+    message: () => ['GET http://[bad/ HTTP/1.1\r\nhost: x\r\nhost: x\r\n\r\n'],
+  },
   CONNECT: { connections: 100, message: () => ['CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n'] },
-  'garbage after a forgery': { connections: 100, message: () => [`${head({ ...forgedHeaders(), 'content-length': 0 })}no HTTP\r\n\r\n`] },
+  'garbage after a forgery': {
+    connections: 100,
+    message: () => [`${head({ ...forgedHeaders(), 'content-length': 0 })}no HTTP\r\n\r\n`],
+  },
   'health with a body that never comes': {
     connections: 500,
     message: () => [head({ 'content-length': 5 }, { method: 'GET', path: '/healthz' })],
@@ -70,15 +104,30 @@ export const strangerRows: Readonly<Record<string, Row>> = {
     connections: 2000,
     message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large.subarray(1)],
   },
-  'forged bodies of 1 MiB': { connections: 16, message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large] },
-  'Expect with 1 GB': { connections: 50, message: () => [head({ expect: '100-continue', 'content-length': 1_000_000_000 })] },
+  'forged bodies of 1 MiB': {
+    connections: 16,
+    message: () => [head({ ...forgedHeaders(), 'content-length': mebibyte }), large],
+  },
+  'Expect with 1 GB': {
+    connections: 50,
+    message: () => [head({ expect: '100-continue', 'content-length': 1_000_000_000 })],
+  },
   'a webhook id of 15 kB': {
     connections: 100,
     message: () => [head({ 'x-service-webhook-id': filler.repeat(2).slice(0, 15_000), 'content-length': 0 })],
   },
-  'paths that are not there': { connections: 100, message: () => [head({ 'content-length': 0 }, { path: `/${filler}` })] },
-  'idle connections': { connections: 5000, message: () => [head({}, { method: 'GET', path: '/healthz' }).slice(0, -2)] },
-  'half-closed connections': { connections: 200, message: () => [head({ ...forgedHeaders(), 'content-length': 5 }), 'x'] },
+  'paths that are not there': {
+    connections: 100,
+    message: () => [head({ 'content-length': 0 }, { path: `/${filler}` })],
+  },
+  'idle connections': {
+    connections: 5000,
+    message: () => [head({}, { method: 'GET', path: '/healthz' }).slice(0, -2)],
+  },
+  'half-closed connections': {
+    connections: 200,
+    message: () => [head({ ...forgedHeaders(), 'content-length': 5 }), 'x'],
+  },
 }
 
 const reconnectMs = 20

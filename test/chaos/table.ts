@@ -17,7 +17,15 @@ export async function inTable(fault: string, goal: string, run: () => Promise<Ca
     came = await run()
   } catch (error) {
     const why = (error instanceof Error ? error.message : String(error)).split('\n')[0] ?? ''
-    await write({ rounds: 0, acknowledged: 0, lost: 0, doubled: 0, silenceMs: undefined, measured: `came to no end: ${why}`, met: false })
+    await write({
+      rounds: 0,
+      acknowledged: 0,
+      lost: 0,
+      doubled: 0,
+      silenceMs: undefined,
+      measured: `came to no end: ${why}`,
+      met: false,
+    })
     throw error
   }
   const line = await write(came)

@@ -41,37 +41,44 @@ function shapeOf(at: number): { key: string; model: string; input: object; media
   return { ...kind, key: rendered ? keys.live : keys.sandbox }
 }
 
-it(`${requests} requests of all types, from the submit to the row: every one lands once`, { timeout: 180_000 }, async () => {
-  const expected = new Map<string, number>()
-  let next = 0
-  const submitMany = async () => {
-    for (let at = next++; at < requests; at = next++) {
-      const { key, model, input, media } = shapeOf(at)
-      const answer = await provider.call('POST', `/v1/models/${model}`, { key, body: { input, webhook_url: receiver.webhookUrl } })
-      expect(answer.status).toBe(200)
-      expected.set(answer.body.request_id, media)
+it(
+  `${requests} requests of all types, from the submit to the row: every one lands once`,
+  { timeout: 180_000 },
+  async () => {
+    const expected = new Map<string, number>()
+    let next = 0
+    const submitMany = async () => {
+      for (let at = next++; at < requests; at = next++) {
+        const { key, model, input, media } = shapeOf(at)
+        const answer = await provider.call('POST', `/v1/models/${model}`, {
+          key,
+          body: { input, webhook_url: receiver.webhookUrl },
+        })
+        expect(answer.status).toBe(200)
+        expected.set(answer.body.request_id, media)
+      }
     }
-  }
-  await Promise.all(Array.from({ length: connections }, submitMany))
-  expect(expected.size).toBe(requests)
+    await Promise.all(Array.from({ length: connections }, submitMany))
+    expect(expected.size).toBe(requests)
 
-  await eventually(async () => {
-    // The webhook of a sound carries it whole; its length is only in the full result.
-    await receiver.deps.background.reconcileNow()
-    const [row] = await database.sql`select count(*)::int as n from mediadock.requests where confirmed_at is not null`
-    return row?.['n'] === requests
-  }, 150_000)
+    await eventually(async () => {
+      // The webhook of a sound carries it whole; its length is only in the full result.
+      await receiver.deps.background.reconcileNow()
+      const [row] = await database.sql`select count(*)::int as n from mediadock.requests where confirmed_at is not null`
+      return row?.['n'] === requests
+    }, 150_000)
 
-  const rows = await database.sql`select request_id, status, media_complete, sandbox, (
+    const rows = await database.sql`select request_id, status, media_complete, sandbox, (
     select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.results r`
-  expect(rows).toHaveLength(requests)
-  for (const row of rows) {
-    expect(row).toMatchObject({ status: 'COMPLETED', media_complete: true })
-    expect(row['media']).toBe(expected.get(row['request_id']))
-  }
-  expect(rows.filter((row) => row['sandbox'] === false).length).toBeGreaterThan(requests / 50)
-  const [deliveries] =
-    await database.sql`select count(*)::int as n, count(distinct request_id)::int as requests, count(*) filter (where flags <> '{}' or parked_reason is not null)::int as odd
+    expect(rows).toHaveLength(requests)
+    for (const row of rows) {
+      expect(row).toMatchObject({ status: 'COMPLETED', media_complete: true })
+      expect(row['media']).toBe(expected.get(row['request_id']))
+    }
+    expect(rows.filter((row) => row['sandbox'] === false).length).toBeGreaterThan(requests / 50)
+    const [deliveries] =
+      await database.sql`select count(*)::int as n, count(distinct request_id)::int as requests, count(*) filter (where flags <> '{}' or parked_reason is not null)::int as odd
     from mediadock.deliveries`
-  expect(deliveries).toMatchObject({ requests, odd: 0 })
-})
+    expect(deliveries).toMatchObject({ requests, odd: 0 })
+  },
+)

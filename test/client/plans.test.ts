@@ -6,9 +6,11 @@ const rows = 30_000
 
 // The callers' connections are not ours: JIT is on there, as it comes.
 describe.each(testServers)('a page of the feed by SQL (%s)', (server) => {
-  it.each(['missing', 'fresh'])('reads no table whole and is not worth compiling, with statistics that are %s', async (statistics) => {
-    const { sql } = await withTestDatabase(server)
-    await sql.unsafe(`
+  it.each(['missing', 'fresh'])(
+    'reads no table whole and is not worth compiling, with statistics that are %s',
+    async (statistics) => {
+      const { sql } = await withTestDatabase(server)
+      await sql.unsafe(`
       alter table mediadock.requests disable trigger all; alter table mediadock.media disable trigger all;
       create temporary table ids as select gen_random_uuid() as id, n from generate_series(1, ${rows}) n;
       insert into mediadock.requests (request_id, status, media_complete, landed_at, source) select id, 'COMPLETED', true, now(), 'webhook' from ids;
@@ -16,24 +18,31 @@ describe.each(testServers)('a page of the feed by SQL (%s)', (server) => {
         select id, 'image', item, 'https://media.test/' || n || repeat('x', 900) from ids, generate_series(0, 1) item;
       insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) select n, now(), id, 1, true from ids;
       ${statistics === 'fresh' ? 'analyze mediadock.requests, mediadock.media, mediadock.feed_entries' : ''}`)
-    const asked: { text: string; params: number[] }[] = []
-    const driver = {
-      unsafe: (text: string, params: number[]) => {
-        asked.push({ text, params })
-        return sql.unsafe(text, params)
-      },
-    }
-    const { data, head } = await overSql(driver)(20_000, AbortSignal.timeout(10_000))
-    expect({ changes: data.length, first: data[0]?.position, head }).toEqual({ changes: 100, first: 20_001, head: rows })
-    expect(data.every((change) => !('error' in change) && change.media.length === 2 && change.result !== null)).toBe(true)
+      const asked: { text: string; params: number[] }[] = []
+      const driver = {
+        unsafe: (text: string, params: number[]) => {
+          asked.push({ text, params })
+          return sql.unsafe(text, params)
+        },
+      }
+      const { data, head } = await overSql(driver)(20_000, AbortSignal.timeout(10_000))
+      expect({ changes: data.length, first: data[0]?.position, head }).toEqual({
+        changes: 100,
+        first: 20_001,
+        head: rows,
+      })
+      expect(data.every((change) => !('error' in change) && change.media.length === 2 && change.result !== null)).toBe(
+        true,
+      )
 
-    const { text = '', params = [] } = asked[0] ?? {}
-    const [row] = await sql.unsafe<{ 'QUERY PLAN': [{ Plan: Plan }] }[]>(`explain (format json) ${text}`, params)
-    const plan = row?.['QUERY PLAN'][0].Plan
-    expect(plan && scansOf(plan)).toEqual([])
-    // `jit_above_cost`, as it comes.
-    expect(plan?.['Total Cost']).toBeLessThan(100_000)
-  })
+      const { text = '', params = [] } = asked[0] ?? {}
+      const [row] = await sql.unsafe<{ 'QUERY PLAN': [{ Plan: Plan }] }[]>(`explain (format json) ${text}`, params)
+      const plan = row?.['QUERY PLAN'][0].Plan
+      expect(plan && scansOf(plan)).toEqual([])
+      // `jit_above_cost`, as it comes.
+      expect(plan?.['Total Cost']).toBeLessThan(100_000)
+    },
+  )
 })
 
 type Plan = { 'Node Type': string; 'Relation Name'?: string; 'Total Cost': number; Plans?: Plan[] }

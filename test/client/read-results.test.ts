@@ -22,10 +22,13 @@ describe.each(usualServers)('readResults (%s)', (server) => {
   const land = async () => {
     const { requestId, body } = failed()
     await deliver(receiver.webhookUrl, body)
-    await eventually(async () => (await database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0)
+    await eventually(
+      async () => (await database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0,
+    )
     return requestId
   }
-  const head = async () => Number((await database.sql`select coalesce(max(position), 0) as head from mediadock.feed`)[0]?.['head'])
+  const head = async () =>
+    Number((await database.sql`select coalesce(max(position), 0) as head from mediadock.feed`)[0]?.['head'])
 
   /** All that can be read from, and how. */
   const sources = {
@@ -64,8 +67,17 @@ describe.each(usualServers)('readResults (%s)', (server) => {
       ids.push(await land())
       await eventually(() => first.had.length === 3)
       expect(first.had.map(({ request_id }) => request_id)).toEqual(ids)
-      expect(first.had[0]).toMatchObject({ status: 'FAILED', media_complete: true, result: { request_id: ids[0], cost: 0 }, media: [] })
-      expect(first.reader.lag()).toMatchObject({ isCaughtUp: true, position: first.had[2]?.position, head: first.had[2]?.position })
+      expect(first.had[0]).toMatchObject({
+        status: 'FAILED',
+        media_complete: true,
+        result: { request_id: ids[0], cost: 0 },
+        media: [],
+      })
+      expect(first.reader.lag()).toMatchObject({
+        isCaughtUp: true,
+        position: first.had[2]?.position,
+        head: first.had[2]?.position,
+      })
       expect(first.reader.lag().ms).toBeLessThan(10_000)
       first.stop()
       await first.done
@@ -92,19 +104,25 @@ describe.each(usualServers)('readResults (%s)', (server) => {
     expect(had.map(({ request_id }) => request_id)).toEqual(ids)
   })
 
-  it.each(Object.keys(sources) as (keyof typeof sources)[])('says so where what comes next is no longer kept, %s', async (name) => {
-    await land()
-    const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }
-    await pruneOnce(later, new AbortController().signal)
-    await expect(reading({ from: sources[name](), after: 1 }).done).rejects.toMatchObject({
-      name: 'ReadError',
-      code: 'position_expired',
-      message: expect.stringContaining('after position 1 are no longer kept'),
-    })
-  })
+  it.each(Object.keys(sources) as (keyof typeof sources)[])(
+    'says so where what comes next is no longer kept, %s',
+    async (name) => {
+      await land()
+      const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 31 * 86_400_000) }
+      await pruneOnce(later, new AbortController().signal)
+      await expect(reading({ from: sources[name](), after: 1 }).done).rejects.toMatchObject({
+        name: 'ReadError',
+        code: 'position_expired',
+        message: expect.stringContaining('after position 1 are no longer kept'),
+      })
+    },
+  )
 
   it('does not try again what is refused', async () => {
-    await expect(reading({ from: { url: receiver.webhookUrl } }).done).rejects.toMatchObject({ name: 'ReadError', code: 'not_found' })
+    await expect(reading({ from: { url: receiver.webhookUrl } }).done).rejects.toMatchObject({
+      name: 'ReadError',
+      code: 'not_found',
+    })
   })
 })
 

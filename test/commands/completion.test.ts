@@ -74,7 +74,10 @@ ask`
       ['requests', '--status', '=', 'F'],
       ['requests', '--status', '='],
     ]
-    expect(complete('bash', script, how, lines)).toEqual([['FAILED'], ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED']])
+    expect(complete('bash', script, how, lines)).toEqual([
+      ['FAILED'],
+      ['IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED'],
+    ])
   })
 
   it('is registered for mediadock', () => {

@@ -170,11 +170,14 @@ describe('how they end', () => {
     })
   })
 
-  it.each(['deliveries', 'requests', 'arrivals', 'replay', 'reconcile'])('0 for %s --help, with examples', async (name) => {
-    const { code, stdout } = await mediadockHere({}, name, '--help')
-    expect(code).toBe(0)
-    expect(stdout).toMatch(new RegExp(`^mediadock ${name} `))
-    expect(stdout).toMatch(new RegExp(`^  mediadock ${name}`, 'm'))
-    expect(usage()).toMatch(new RegExp(`^  ${name} `, 'm'))
-  })
+  it.each(['deliveries', 'requests', 'arrivals', 'replay', 'reconcile'])(
+    '0 for %s --help, with examples',
+    async (name) => {
+      const { code, stdout } = await mediadockHere({}, name, '--help')
+      expect(code).toBe(0)
+      expect(stdout).toMatch(new RegExp(`^mediadock ${name} `))
+      expect(stdout).toMatch(new RegExp(`^  mediadock ${name}`, 'm'))
+      expect(usage()).toMatch(new RegExp(`^  ${name} `, 'm'))
+    },
+  )
 })

@@ -14,7 +14,10 @@ const usual = { GENERATION_KEYS: JSON.stringify([liveKey, sandboxKey]), GENERATI
 
 /** Runs `mediadock …` as a process of its own, with these settings and no others. */
 export async function mediadock(env: Record<string, string>, ...args: string[]): Promise<Ended> {
-  const child = spawn(process.execPath, [cli, ...args], { env: { ...childEnv, ...usual, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(process.execPath, [cli, ...args], {
+    env: { ...childEnv, ...usual, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, 'exit')])
   return { code: child.exitCode, stdout, stderr }
 }
@@ -43,10 +46,15 @@ export async function mediadockHere(env: Record<string, string>, ...args: string
 }
 
 /** Whether there is what gives a command a terminal: `script` of util-linux. */
-export const hasTerminals = spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false
+export const hasTerminals =
+  spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout?.includes('util-linux') ?? false
 
 /** The same in a terminal of this many columns: what a person sees, stdout and stderr alike. Words without spaces only. */
-export async function mediadockInTerminal(env: Record<string, string>, columns: number, ...args: string[]): Promise<string> {
+export async function mediadockInTerminal(
+  env: Record<string, string>,
+  columns: number,
+  ...args: string[]
+): Promise<string> {
   const command = `stty cols ${columns}; exec '${process.execPath}' '${cli}' ${args.join(' ')}`
   const settings = { ...childEnv, ...usual, TERM: 'xterm-256color', ...env }
   const child = spawn('script', ['-qec', command, '/dev/null'], { env: settings, stdio: ['ignore', 'pipe', 'inherit'] })

@@ -52,12 +52,17 @@ describe('mediadock status', () => {
 
   it('ends with 1 while no receiver runs, and says since when', async () => {
     const never = await run('status')
-    expect(never).toMatchObject({ code: 1, stdout: expect.stringMatching(/^critical +No receiver is running: none has written/m) })
+    expect(never).toMatchObject({
+      code: 1,
+      stdout: expect.stringMatching(/^critical +No receiver is running: none has written/m),
+    })
     await isSeen('10 minutes')
     const { code, stdout } = await run('status', '--json')
     expect(code).toBe(1)
     const [{ text }] = linesOf(stdout)[0].problems
-    expect(text).toMatch(/^No receiver is running: the last one wrote to this database at \d{4}-\S+Z, 10 min ago\. Start one: /)
+    expect(text).toMatch(
+      /^No receiver is running: the last one wrote to this database at \d{4}-\S+Z, 10 min ago\. Start one: /,
+    )
     await isSeen('30 seconds')
   })
 
@@ -94,7 +99,9 @@ describe('mediadock status', () => {
     const requestId = randomUUID()
     await database.sql`insert into mediadock.requests (request_id, key_name, status, source, landed_at, next_poll_at)
       values (${requestId}, 'live', 'FAILED', 'webhook', now(), now() + interval '1 minute')`
-    expect((await run('status')).stdout).toMatch(/ 1 result lacks its full result, complete by about \d{4}-\S+Z with the calls/)
+    expect((await run('status')).stdout).toMatch(
+      / 1 result lacks its full result, complete by about \d{4}-\S+Z with the calls/,
+    )
     await database.sql`delete from mediadock.requests where request_id = ${requestId}`
   })
 })
@@ -108,7 +115,11 @@ it('mediadock verify accepts what was refused for want of a secret that is there
     code: 0,
     stdout: expect.stringContaining('verified 0 again'),
   })
-  expect(await asProcess('verify')).toEqual({ code: 0, stdout: 'verified 1 again: 1 accepted, 0 refused as before\n', stderr: '' })
+  expect(await asProcess('verify')).toEqual({
+    code: 0,
+    stdout: 'verified 1 again: 1 accepted, 0 refused as before\n',
+    stderr: '',
+  })
   expect(await database.sql`select request_id, key_name from mediadock.deliveries`).toEqual([
     { request_id: requestId, key_name: 'sandbox' },
   ])
@@ -163,14 +174,17 @@ describe('mediadock config check', () => {
 
   it('says that only tracked requests are found by polling, once, where some are not tracked', async () => {
     const { url, sql } = await withTestDatabase()
-    const tracked = async () => (await mediadockHere({ DATABASE_URL: url }, 'config', 'check')).stdout.match(/^tracking .*$/gm)
+    const tracked = async () =>
+      (await mediadockHere({ DATABASE_URL: url }, 'config', 'check')).stdout.match(/^tracking .*$/gm)
     await sql`insert into mediadock.requests (request_id, key_name) values (gen_random_uuid(), 'live')`
     expect(await tracked()).toBeNull()
     const receiver = await startTestReceiver({ databaseUrl: url })
     onTestFinished(receiver.stop)
     for (const { requestId, body } of [failed(), failed()]) {
       expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)
-      await eventually(async () => (await sql`select from mediadock.results where request_id = ${requestId}`).length > 0)
+      await eventually(
+        async () => (await sql`select from mediadock.results where request_id = ${requestId}`).length > 0,
+      )
     }
     expect(await tracked()).toEqual([
       expect.stringMatching(/2 of the latest 3 requests were not tracked .* polling finds tracked requests only/),
@@ -183,7 +197,11 @@ describe('mediadock config check', () => {
       [database.url, 'reached, and no standby'],
       [away, 'not reached: '],
     ] as const) {
-      const { code, stdout } = await mediadockHere({ DATABASE_URL: database.url, DATABASE_READ_URL: url }, 'config', 'check')
+      const { code, stdout } = await mediadockHere(
+        { DATABASE_URL: database.url, DATABASE_READ_URL: url },
+        'config',
+        'check',
+      )
       expect(code).toBe(1)
       expect(stdout).toMatch(new RegExp(`^standby +${is}`, 'm'))
     }

@@ -68,10 +68,14 @@ describe('mediadock replay', () => {
 
     const real = await asProcess('replay', '--state', 'parked', '--reason', 'landing_failed', '--json')
     expect(real.code).toBe(0)
-    expect(linesOf(real.stdout)).toMatchObject([{ replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] }])
+    expect(linesOf(real.stdout)).toMatchObject([
+      { replayed: 2, changes: [{ outcome: 'landed' }, { outcome: 'landed' }], failed: [] },
+    ])
     expect([await statusOf(one.requestId), await statusOf(two.requestId)]).toEqual(['COMPLETED', 'FAILED'])
     const detail = { replayed: 2, changed: 2, failed: 0 }
-    expect(await audit()).toEqual([{ via: 'cli', actor, action: 'replay_many', target: 'state=parked&reason=landing_failed', detail }])
+    expect(await audit()).toEqual([
+      { via: 'cli', actor, action: 'replay_many', target: 'state=parked&reason=landing_failed', detail },
+    ])
   })
 
   it('takes ids; one that is unknown does not keep the others back', async () => {
@@ -116,10 +120,15 @@ describe('mediadock reconcile', () => {
     const overdue = await track(600)
     const fresh = await track(1)
     const { code, stdout } = await asProcess('reconcile')
-    expect({ code, stdout }).toEqual({ code: 0, stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n' })
+    expect({ code, stdout }).toEqual({
+      code: 0,
+      stdout: 'scanned 1, landed 1, running 0, not found 0, failed 0, postponed 0\n',
+    })
     expect(stand.calls).toEqual([{ path: `/v1/requests/${overdue}`, authorization: `Bearer ${liveKey.api_key}` }])
     expect([await statusOf(overdue), await statusOf(fresh)]).toEqual(['COMPLETED', 'IN_QUEUE'])
-    expect(await audit()).toMatchObject([{ via: 'cli', actor, action: 'reconcile_run', target: null, detail: { scanned: 1, landed: 1 } }])
+    expect(await audit()).toMatchObject([
+      { via: 'cli', actor, action: 'reconcile_run', target: null, detail: { scanned: 1, landed: 1 } },
+    ])
     expect(await database.sql`select trigger, outcome, landed from mediadock.reconcile_runs`).toMatchObject([
       { trigger: 'manual', outcome: 'ok', landed: 1 },
     ])
@@ -128,17 +137,20 @@ describe('mediadock reconcile', () => {
     ])
   })
 
-  it.skipIf(!hasTerminals)('says in a terminal what it does where that takes over a second, and takes it back', async () => {
-    await track(600)
-    stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
-    const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
-    const taken = '\r\u001b[K'
-    expect(shown).toContain(`${taken}polling the provider for what is overdue, 1 s${taken}`)
-    expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
-    await track(600)
-    expect(await mediadockInTerminal(settings(), 100, 'reconcile')).toMatch(/^scanned 1/)
-  })
+  it.skipIf(!hasTerminals)(
+    'says in a terminal what it does where that takes over a second, and takes it back',
+    async () => {
+      await track(600)
+      stand.answer((id, _req, res) => void setTimeout(() => json(res, 200, imageResult(id, 1)), 2000))
+      const shown = await mediadockInTerminal(settings(), 100, 'reconcile')
+      const taken = '\r\u001b[K'
+      expect(shown).toContain(`${taken}polling the provider for what is overdue, 1 s${taken}`)
+      expect(shown.split(taken).at(-1)).toMatch(/^scanned 1, landed 1/)
+      stand.answer((id, _req, res) => json(res, 200, imageResult(id, 1)))
+      await track(600)
+      expect(await mediadockInTerminal(settings(), 100, 'reconcile')).toMatch(/^scanned 1/)
+    },
+  )
 
   it('polls one request now, whatever its age', async () => {
     const id = await track(1)
@@ -156,7 +168,10 @@ describe('mediadock reconcile', () => {
     stand.answer((_id, _req, res) => json(res, 500, {}))
     expect(await asProcess('reconcile')).toMatchObject({ code: 1, stdout: expect.stringContaining('failed 1') })
     const unknown = randomUUID()
-    expect(await run('reconcile', unknown)).toMatchObject({ code: 1, stderr: `mediadock: nobody tracks request ${unknown}\n` })
+    expect(await run('reconcile', unknown)).toMatchObject({
+      code: 1,
+      stderr: `mediadock: nobody tracks request ${unknown}\n`,
+    })
     expect(await run('reconcile', 'x')).toMatchObject({ code: 2, stderr: 'mediadock: the request_id must be a uuid\n' })
   })
 })

@@ -5,7 +5,10 @@ import { withTestDatabase } from '../support/database.ts'
 import { mediadock, mediadockHere, type Ended } from './mediadock.ts'
 
 it.each([
-  [['credits', 'grant', '--account', 'a', '--credits', 'many'], /^mediadock: credits must be a decimal above 0 with at most 6 places\n$/],
+  [
+    ['credits', 'grant', '--account', 'a', '--credits', 'many'],
+    /^mediadock: credits must be a decimal above 0 with at most 6 places\n$/,
+  ],
   [['credits', 'grant', '--account', 'a', '--credits', '-5'], /^mediadock: .*credits/],
   [['credits', 'grant', '--account', ' a', '--credits', '5'], /^mediadock: account must be/],
   [['keys', 'create', '--account', 'a', '--name', 'x\ny', '--environment', 'live'], /^mediadock: name must be/],
@@ -49,12 +52,18 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
   expect(listed).toMatch(/valid/)
   expect(listed).not.toContain('other')
 
-  expect(JSON.parse(await provider('credits', 'grant', '--account', 'acme', '--credits', '12.5', '--json'))).toMatchObject({
+  expect(
+    JSON.parse(await provider('credits', 'grant', '--account', 'acme', '--credits', '12.5', '--json')),
+  ).toMatchObject({
     account: 'acme',
     balance: 12.5,
   })
   expect((await sql`select available::float8 from provider.accounts where id = 'acme'`)[0]).toEqual({ available: 12.5 })
-  expect((await sql`select via, actor, action, detail from provider.audit where target = 'acme' order by id desc limit 1`)[0]).toEqual({
+  expect(
+    (
+      await sql`select via, actor, action, detail from provider.audit where target = 'acme' order by id desc limit 1`
+    )[0],
+  ).toEqual({
     via: 'cli',
     actor: `${os.userInfo().username}@${os.hostname()}`,
     action: 'credits_grant',
@@ -82,6 +91,12 @@ it('every action does what it says, to the database and on stdout', { timeout: 1
   })
   expect(JSON.parse(await provider('ledger', 'check', '--json'))).toMatchObject({ ok: true })
   await sql`update provider.accounts set available = available + 1 where id = 'acme'`
-  expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({ code: 1, stdout: expect.stringContaining('acme') })
-  expect(await mediadockHere(env, 'provider', 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('unknown action') })
+  expect(await mediadock(env, 'provider', 'ledger', 'check')).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('acme'),
+  })
+  expect(await mediadockHere(env, 'provider', 'bananas')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('unknown action'),
+  })
 })

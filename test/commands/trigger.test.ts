@@ -21,7 +21,8 @@ beforeAll(async () => {
   return its.stop
 })
 
-const trigger = (env: Record<string, string>, ...args: string[]) => mediadockHere(env, 'trigger', ...args, '--url', receiver.webhookUrl)
+const trigger = (env: Record<string, string>, ...args: string[]) =>
+  mediadockHere(env, 'trigger', ...args, '--url', receiver.webhookUrl)
 const idIn = (stdout: string) => /^request_id (\S+)\nwebhook_id (\S+)$/m.exec(stdout)
 
 it.each([
@@ -51,7 +52,10 @@ it.each([
 
 it('an answer that such a delivery should not get is exit 1, and what is written wrong is 2', async () => {
   expect((await mediadock({}, 'trigger', 'ok', '--secret', 'whsec_nobody', '--url', receiver.webhookUrl)).code).toBe(1)
-  expect(await trigger({}, 'bananas')).toMatchObject({ code: 2, stderr: expect.stringContaining('trigger takes one of ok, error') })
+  expect(await trigger({}, 'bananas')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('trigger takes one of ok, error'),
+  })
   expect(await trigger({ NODE_ENV: 'production', GENERATION_KEYS: '' }, 'ok')).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('use --secret-file'),
@@ -63,15 +67,24 @@ it('is signed with the secret in a file or in TRIGGER_SECRET, neither of which o
   onTestFinished(() => fs.rm(folder, { recursive: true }))
   const file = path.join(folder, 'secret.txt')
   await fs.writeFile(file, `${sandboxKey.signing_secret}\n`)
-  expect(await trigger({ TRIGGER_SECRET: 'whsec_nobody' }, 'ok', '--secret-file', file)).toMatchObject({ code: 0, stderr: '' })
-  expect(await trigger({ GENERATION_KEYS: '', TRIGGER_SECRET: sandboxKey.signing_secret }, 'ok')).toMatchObject({ code: 0, stderr: '' })
+  expect(await trigger({ TRIGGER_SECRET: 'whsec_nobody' }, 'ok', '--secret-file', file)).toMatchObject({
+    code: 0,
+    stderr: '',
+  })
+  expect(await trigger({ GENERATION_KEYS: '', TRIGGER_SECRET: sandboxKey.signing_secret }, 'ok')).toMatchObject({
+    code: 0,
+    stderr: '',
+  })
   expect((await trigger({ TRIGGER_SECRET: 'whsec_nobody' }, 'ok')).code).toBe(1)
   expect(await trigger({}, 'ok', '--secret', 'x', '--secret-file', file)).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('both'),
   })
   await fs.writeFile(file, '\n')
-  expect(await trigger({}, 'ok', '--secret-file', file)).toMatchObject({ code: 2, stderr: expect.stringContaining('empty file') })
+  expect(await trigger({}, 'ok', '--secret-file', file)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('empty file'),
+  })
 })
 
 it('prints a foreign answer as one line in which nothing steers the terminal', async () => {
@@ -90,11 +103,19 @@ it('is signed with the first key of GENERATION_KEYS_FILE, as the receiver reads 
   const file = path.join(folder, 'keys.json')
   await fs.writeFile(file, JSON.stringify([sandboxKey, liveKey]))
   const requestId = '2f0d6c1e-0000-4000-8000-000000000001'
-  const { code, stderr } = await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: file }, 'error', '--request-id', requestId)
+  const { code, stderr } = await trigger(
+    { GENERATION_KEYS: '', GENERATION_KEYS_FILE: file },
+    'error',
+    '--request-id',
+    requestId,
+  )
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
   const [row] = await database.sql`select key_name from mediadock.deliveries where request_id = ${requestId}`
   expect(row).toEqual({ key_name: 'sandbox' })
-  expect(await trigger({ GENERATION_KEYS_FILE: file }, 'ok')).toMatchObject({ code: 78, stderr: expect.stringContaining('both given') })
+  expect(await trigger({ GENERATION_KEYS_FILE: file }, 'ok')).toMatchObject({
+    code: 78,
+    stderr: expect.stringContaining('both given'),
+  })
   expect(await trigger({ GENERATION_KEYS: '', GENERATION_KEYS_FILE: `${file}.not` }, 'ok')).toMatchObject({
     code: 78,
     stderr: expect.stringContaining('GENERATION_KEYS_FILE cannot be read'),

@@ -14,9 +14,9 @@ import {
   readDatabaseUrl,
   readProviderSecretKey,
 } from '../../src/config/config.ts'
+import type { ProcessEnvironment } from '../../src/platform/settings.ts'
 import { parseKeys } from '../../src/receiver/domain/keys.ts'
-import type { ProcessEnvironment } from '../../src/runtime/settings.ts'
-import { startProcess } from '../runtime/support/processes.ts'
+import { startProcess } from '../platform/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
 
 const both: Program[] = ['receiver', 'provider']
@@ -33,8 +33,10 @@ const production: ProcessEnvironment = {
   PROVIDER_SECRET_KEY: secretKey,
 }
 
-const receiver = (env: ProcessEnvironment, defaults = local) => readConfig(env, ['receiver'], defaults).receiver ?? expect.fail()
-const provider = (env: ProcessEnvironment, defaults = local) => readConfig(env, ['provider'], defaults).provider ?? expect.fail()
+const receiver = (env: ProcessEnvironment, defaults = local) =>
+  readConfig(env, ['receiver'], defaults).receiver ?? expect.fail()
+const provider = (env: ProcessEnvironment, defaults = local) =>
+  readConfig(env, ['provider'], defaults).provider ?? expect.fail()
 
 /** The lines of the one ConfigError, without its first. */
 function problemsOf(env: ProcessEnvironment, wanted = both, defaults = local): string[] {
@@ -86,7 +88,13 @@ describe('defaults', () => {
       keepAliveSeconds: 75,
     })
     expect(keys.all).toEqual([
-      { name: 'live', apiKey: 'service_live_hush', signingSecret: 'whsec_hush_hush_hush', retired: false, environment: 'live' },
+      {
+        name: 'live',
+        apiKey: 'service_live_hush',
+        signingSecret: 'whsec_hush_hush_hush',
+        retired: false,
+        environment: 'live',
+      },
     ])
     expect(readConfig({}, both, local)).toMatchObject({ production: false, logLevel: 'info' })
   })
@@ -128,7 +136,11 @@ describe('defaults', () => {
       AWS_DEFAULT_REGION: 'eu-central-1',
     }
     const place = { kind: 's3', bucket: 'bucket', prefix: 'kept/here' }
-    expect(receiver(env).mediaArchive).toEqual({ ...place, endpoint: 'http://s3.internal:9000', region: 'eu-central-1' })
+    expect(receiver(env).mediaArchive).toEqual({
+      ...place,
+      endpoint: 'http://s3.internal:9000',
+      region: 'eu-central-1',
+    })
     expect(receiver({ MEDIA_ARCHIVE: 's3://bucket' }).mediaArchive).toEqual({
       ...place,
       prefix: '',
@@ -141,13 +153,18 @@ describe('defaults', () => {
     expect(receiver({ SHUTDOWN_GRACE_SECONDS: '10' }).drainSeconds).toBe(2)
     expect(receiver({ SHUTDOWN_GRACE_SECONDS: '300' }).drainSeconds).toBe(5)
     expect(receiver({ PORT: '8080' }).webhookPublicUrl).toBe('http://127.0.0.1:8080/webhooks')
-    expect(provider({ PROVIDER_PORT: '8081' })).toMatchObject({ baseUrl: 'http://127.0.0.1:8081', mediaUrl: 'http://127.0.0.1:8081/media' })
+    expect(provider({ PROVIDER_PORT: '8081' })).toMatchObject({
+      baseUrl: 'http://127.0.0.1:8081',
+      mediaUrl: 'http://127.0.0.1:8081/media',
+    })
     expect(provider({ PROVIDER_BASE_URL: 'https://api.test/' })).toMatchObject({
       baseUrl: 'https://api.test',
       mediaUrl: 'https://api.test/media',
     })
     expect(provider({ DATABASE_URL: 'postgres://a/b' }).databaseUrl).toBe('postgres://a/b')
-    expect(provider({ DATABASE_URL: 'postgres://a/b', PROVIDER_DATABASE_URL: 'postgres://c/d' }).databaseUrl).toBe('postgres://c/d')
+    expect(provider({ DATABASE_URL: 'postgres://a/b', PROVIDER_DATABASE_URL: 'postgres://c/d' }).databaseUrl).toBe(
+      'postgres://c/d',
+    )
   })
 
   it('hold for a variable that is empty, as a compose file leaves it', () => {
@@ -193,7 +210,10 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   },
   MEDIA_ARCHIVE_MAX_BYTES: { good: '5368709120', bad: ['0', '512MB', '5368709121'] },
   FFMPEG_PATH: { good: '/usr/bin/ffmpeg', bad: ['ffmpeg', './hush'] },
-  PROVIDER_DATABASE_URL: { good: 'postgres://u:p@a:5432,b:5433/x', bad: ['http://hush', 'postgres://u:hush@a:5432,b:hush/x'] },
+  PROVIDER_DATABASE_URL: {
+    good: 'postgres://u:p@a:5432,b:5433/x',
+    bad: ['http://hush', 'postgres://u:hush@a:5432,b:hush/x'],
+  },
   DATABASE_POOL_SIZE: { good: '3', bad: ['2', '1001', 'ten', '5.5'] },
   PORT: { good: '65535', bad: ['65536', '-1', 'http', '3000.5', ' ', '0x10', '1e3', '3000 '] },
   INTERNAL_PORT: { good: '0', bad: ['70000', 'x'] },
@@ -241,7 +261,12 @@ const malformed: Record<string, { good: string; bad: string[] }> = {
   PROVIDER_RATE_PER_ACCOUNT: { good: '1', bad: ['0', 'x'] },
   PROVIDER_SECRET_KEY: {
     good: secretKey,
-    bad: ['hush', randomBytes(31).toString('base64'), randomBytes(33).toString('base64'), randomBytes(32).toString('hex')],
+    bad: [
+      'hush',
+      randomBytes(31).toString('base64'),
+      randomBytes(33).toString('base64'),
+      randomBytes(32).toString('hex'),
+    ],
   },
   PROVIDER_CANCEL_ENDPOINT: { good: 'on', bad: ['yes', 'true'] },
 }
@@ -280,7 +305,14 @@ describe('production', () => {
   })
 
   it('lists what is missing beside what is malformed, each once', () => {
-    const env = { ...production, PORT: 'x', DATABASE_URL: 'hush', WEBHOOK_PUBLIC_URL: '', LOG_LEVEL: 'loud', PROVIDER_SECRET_KEY: 'hush' }
+    const env = {
+      ...production,
+      PORT: 'x',
+      DATABASE_URL: 'hush',
+      WEBHOOK_PUBLIC_URL: '',
+      LOG_LEVEL: 'loud',
+      PROVIDER_SECRET_KEY: 'hush',
+    }
     const names = problemsOf(env, both, nothing).map((line) => line.split(' ', 1).join())
     expect(names.sort()).toEqual([
       'DATABASE_URL',
@@ -304,16 +336,18 @@ describe('production', () => {
   })
 
   it('wants https for the URL that is sent with every submit', () => {
-    expect(problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing)).toEqual([
-      'WEBHOOK_PUBLIC_URL must be an https URL',
-    ])
+    expect(
+      problemsOf({ ...production, WEBHOOK_PUBLIC_URL: 'http://hooks.test/webhooks' }, ['receiver'], nothing),
+    ).toEqual(['WEBHOOK_PUBLIC_URL must be an https URL'])
   })
 
   it('wants https for the API that keys are sent to, but within the machine', () => {
     expect(problemsOf({ ...production, GENERATION_API_URL: 'http://api.test' }, ['receiver'], nothing)).toEqual([
       'GENERATION_API_URL must be an https URL',
     ])
-    expect(receiver({ ...production, GENERATION_API_URL: 'http://127.0.0.1:4000' }, nothing).generationApiUrl).toBe('http://127.0.0.1:4000')
+    expect(receiver({ ...production, GENERATION_API_URL: 'http://127.0.0.1:4000' }, nothing).generationApiUrl).toBe(
+      'http://127.0.0.1:4000',
+    )
   })
 
   it('lists every wrong one of these at once, each by its name', () => {
@@ -333,16 +367,21 @@ describe('production', () => {
     ])
   })
 
-  it.each(['PROVIDER_WEBHOOK_ALLOW', 'PROVIDER_REFERENCE_ALLOW'])('refuses exceptions from the rules for URLs: %s', (name) => {
-    expect(problemsOf({ ...production, [name]: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
-      `${name} is for local use only and refused in production`,
-    ])
-  })
+  it.each(['PROVIDER_WEBHOOK_ALLOW', 'PROVIDER_REFERENCE_ALLOW'])(
+    'refuses exceptions from the rules for URLs: %s',
+    (name) => {
+      expect(problemsOf({ ...production, [name]: 'http://127.0.0.1:3000' }, both, nothing)).toEqual([
+        `${name} is for local use only and refused in production`,
+      ])
+    },
+  )
 })
 
 describe('a console that others can reach', () => {
   it.each(['0.0.0.0', '::', '10.0.0.1', 'console.test', '127.console.test'])('on %s needs a token', (host) => {
-    expect(problemsOf({ INTERNAL_HOST: host }, ['receiver'])).toEqual(['INTERNAL_TOKEN is required when INTERNAL_HOST is not loopback'])
+    expect(problemsOf({ INTERNAL_HOST: host }, ['receiver'])).toEqual([
+      'INTERNAL_TOKEN is required when INTERNAL_HOST is not loopback',
+    ])
     expect(problemsOf({ INTERNAL_HOST: host, INTERNAL_TOKEN: 'short' }, ['receiver'])).toEqual([
       'INTERNAL_TOKEN must have at least 32 characters',
     ])
@@ -392,7 +431,9 @@ describe('settings in files', () => {
     '%s_FILE beside its own variable, unreadable, empty or with a wrong value is refused by its name',
     async (name, [good, bad]) => {
       const file = `${name}_FILE`
-      expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([`${name} and ${file} are both given: leave one out`])
+      expect(problemsOf({ [name]: good, [file]: await fileOf(good) })).toEqual([
+        `${name} and ${file} are both given: leave one out`,
+      ])
       expect(problemsOf({ [file]: '/nowhere/hush' })).toEqual([`${file} cannot be read: ENOENT`])
       expect(problemsOf({ [file]: await fileOf('\n') })).toEqual([`${file} names an empty file`])
       const problems = problemsOf({ [file]: await fileOf(bad) })
@@ -412,9 +453,9 @@ describe('settings in files', () => {
     expect(provider(env, nothing).databaseUrl).toBe(DATABASE_URL)
     expect(needsEmbeddedPostgres({ DATABASE_URL_FILE: env.DATABASE_URL_FILE }, both)).toBe(false)
     expect(readDatabaseUrl(env, 'provider', undefined)).toBe(DATABASE_URL)
-    expect(readDatabaseUrl({ ...env, PROVIDER_DATABASE_URL_FILE: await fileOf('postgres://own/x') }, 'provider', undefined)).toBe(
-      'postgres://own/x',
-    )
+    expect(
+      readDatabaseUrl({ ...env, PROVIDER_DATABASE_URL_FILE: await fileOf('postgres://own/x') }, 'provider', undefined),
+    ).toBe('postgres://own/x')
     expect(readProviderSecretKey(env, undefined).toString('base64')).toBe(PROVIDER_SECRET_KEY)
     expect(() => readDatabaseUrl({ DATABASE_URL_FILE: '/nowhere' }, 'receiver', undefined)).toThrow(
       'DATABASE_URL_FILE cannot be read: ENOENT',
@@ -433,17 +474,36 @@ describe('a variable that is no setting', () => {
     ['LOG_LEVL', 'LOG_LEVEL'],
   ])('%s is refused as a misspelt %s, whichever program starts', (name, meant) => {
     for (const wanted of [['receiver'], ['provider']] satisfies Program[][])
-      expect(problemsOf({ ...production, [name]: 'hush' }, wanted)).toEqual([`${name} is not a setting: did you mean ${meant}?`])
+      expect(problemsOf({ ...production, [name]: 'hush' }, wanted)).toEqual([
+        `${name} is not a setting: did you mean ${meant}?`,
+      ])
   })
 
   it('is left alone where it is empty, where it resembles no setting, and where Kubernetes sets it for a service', () => {
-    const services = ['PROVIDER', 'PROVIDER_CONSOLE', 'DATABASE', 'INTERNAL', 'MEDIA', 'WEBHOOK', 'GENERATION_API', 'MEDIADOCK_INTERNAL']
+    const services = [
+      'PROVIDER',
+      'PROVIDER_CONSOLE',
+      'DATABASE',
+      'INTERNAL',
+      'MEDIA',
+      'WEBHOOK',
+      'GENERATION_API',
+      'MEDIADOCK_INTERNAL',
+    ]
     const links = services.flatMap((service) => [
       ...(['PROVIDER', 'PROVIDER_CONSOLE', 'INTERNAL'].includes(service) ? [] : [`${service}_PORT`]),
       ...[`SERVICE_HOST`, `SERVICE_PORT`, `SERVICE_PORT_HTTP`].map((name) => `${service}_${name}`),
       ...['', '_PROTO', '_PORT', '_ADDR'].map((part) => `${service}_PORT_4000_TCP${part}`),
     ])
-    const others = ['DATABASE_HOST', 'DATABASE_PASSWORD', 'MEDIA_ROOT', 'EXTERNAL_HOST', 'HOST_1', 'OTEL_EXPORTER_OTLP_HEADERS', 'HOSTS']
+    const others = [
+      'DATABASE_HOST',
+      'DATABASE_PASSWORD',
+      'MEDIA_ROOT',
+      'EXTERNAL_HOST',
+      'HOST_1',
+      'OTEL_EXPORTER_OTLP_HEADERS',
+      'HOSTS',
+    ]
     const env = Object.fromEntries([...links, ...others].map((name) => [name, 'tcp://10.0.0.1:4000']))
     expect(() => readConfig({ ...production, ...env, FETCH_RATE_PER_MINTE: '' }, both, nothing)).not.toThrow()
   })
@@ -505,7 +565,11 @@ describe('keys', () => {
       JSON.stringify([key, retired, { ...key, name: 'again' }]),
       '2.signing_secret: is the same as that of entry 0: a delivery would not show which key signed it',
     ],
-    ['two of one name', JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_second' }]), 'two keys have the same name'],
+    [
+      'two of one name',
+      JSON.stringify([key, { ...key, signing_secret: 'whsec_hush_second' }]),
+      'two keys have the same name',
+    ],
   ])('%s: refused by the place, without a value', (_what, text, place) => {
     const [problem = '', ...more] = problemsOf({ GENERATION_KEYS: text }, ['receiver'])
     expect(more).toEqual([])
@@ -532,7 +596,9 @@ describe('keys', () => {
     expect(problemsOf({ GENERATION_KEYS_FILE: '/nowhere/keys.json' }, ['receiver'])).toEqual([
       'GENERATION_KEYS_FILE cannot be read: ENOENT',
     ])
-    expect(problemsOf({ GENERATION_KEYS_FILE: await keysFile('hush') }, ['receiver'])).toEqual(['GENERATION_KEYS_FILE is not valid JSON'])
+    expect(problemsOf({ GENERATION_KEYS_FILE: await keysFile('hush') }, ['receiver'])).toEqual([
+      'GENERATION_KEYS_FILE is not valid JSON',
+    ])
   })
 
   it('put by mistake where the name of the file belongs are not in the message', () => {
@@ -587,14 +653,17 @@ describe('a start whose settings are wrong', () => {
   }
   missing['all'] = Object.values(missing).flat()
 
-  it.each(Object.entries(missing))('%s in production with nothing set: exit 78 and one message with every name', async (what, names) => {
-    const { code, output, left } = await start(what, { NODE_ENV: 'production' })
-    expect(code).toBe(78)
-    const [head, ...lines] = output.trimEnd().split('\n')
-    expect(head).toBe('mediadock: the settings do not allow a start:')
-    expect(lines.sort()).toEqual(names.map((name) => `  ${name} is required`).sort())
-    expect(left).toEqual([])
-  })
+  it.each(Object.entries(missing))(
+    '%s in production with nothing set: exit 78 and one message with every name',
+    async (what, names) => {
+      const { code, output, left } = await start(what, { NODE_ENV: 'production' })
+      expect(code).toBe(78)
+      const [head, ...lines] = output.trimEnd().split('\n')
+      expect(head).toBe('mediadock: the settings do not allow a start:')
+      expect(lines.sort()).toEqual(names.map((name) => `  ${name} is required`).sort())
+      expect(left).toEqual([])
+    },
+  )
 
   it('malformed values, in production and on a laptop: exit 78, no secret in the message, nothing begun', async () => {
     const wrong = {

@@ -30,7 +30,9 @@ it('the tables of the README and of the provider’s page name no setting that i
     const text = await fs.readFile(path.join(root, file), 'utf8')
     const named = [...text.matchAll(/`([A-Z]+(?:_[A-Z]+)+)`/g)].map(([, name = '']) => name)
     const ours = named.filter((name) =>
-      /_(?:URL|HOST|PORT|TOKEN|FILE|SECONDS|CRON|DAYS|ROWS|BYTES|MINUTE|SIZE|START|LEVEL|KEYS|PROXY|HOSTS|DIR|KEY)$/.test(name),
+      /_(?:URL|HOST|PORT|TOKEN|FILE|SECONDS|CRON|DAYS|ROWS|BYTES|MINUTE|SIZE|START|LEVEL|KEYS|PROXY|HOSTS|DIR|KEY)$/.test(
+        name,
+      ),
     )
     expect(ours.length).toBeGreaterThan(0)
     // What AWS names is read by its own client.

@@ -3,9 +3,9 @@ import path from 'node:path'
 import { parseEnv } from 'node:util'
 import { expect, it } from 'vitest'
 import { z } from 'zod'
+import { logLevel, type SettingsReader } from '../../src/platform/settings.ts'
 import { readProviderSettings } from '../../src/provider/settings.ts'
 import { readReceiverSettings } from '../../src/receiver/settings.ts'
-import { logLevel, type SettingsReader } from '../../src/runtime/settings.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 const file = path.join(root, 'docs/settings.schema.json')
@@ -60,7 +60,12 @@ async function settingsSchema(): Promise<object> {
       const { schema, fallback } = recorded.get(name) ?? { schema: z.string() }
       const { $schema: _, ...form } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' })
       const described = { description: comments.get(name), type: 'string', ...form }
-      return [name, ['string', 'number', 'boolean'].includes(typeof fallback) ? { ...described, default: asText(fallback) } : described]
+      return [
+        name,
+        ['string', 'number', 'boolean'].includes(typeof fallback)
+          ? { ...described, default: asText(fallback) }
+          : described,
+      ]
     }),
   )
   const required = [...recorded].flatMap(([name, { isRequired }]) => (isRequired ? [name] : []))
@@ -69,11 +74,14 @@ async function settingsSchema(): Promise<object> {
   return {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'Settings of mediadock',
-    description: 'Environment variables, with what production must be given for the receiver. Text that is empty counts as not given.',
+    description:
+      'Environment variables, with what production must be given for the receiver. Text that is empty counts as not given.',
     type: 'object',
     properties,
     required: required.filter((name) => !isFile(name) && !name.startsWith('PROVIDER_')),
-    allOf: [...required.filter((name) => isFile(name) && !name.startsWith('PROVIDER_')), 'GENERATION_KEYS'].map(eitherOf),
+    allOf: [...required.filter((name) => isFile(name) && !name.startsWith('PROVIDER_')), 'GENERATION_KEYS'].map(
+      eitherOf,
+    ),
   }
 }
 
@@ -90,6 +98,11 @@ it('takes the example, and refuses what a start would refuse', async () => {
   const example = parseEnv(await fs.readFile(path.join(root, '.env.example'), 'utf8'))
   const given = Object.fromEntries(Object.entries(example).filter(([, value]) => value !== ''))
   expect(schema.safeParse(given).error?.issues ?? []).toEqual([])
-  for (const wrong of [{ PORT: 'http' }, { LOG_LEVEL: 'loud' }, { MIGRATE_ON_START: 'yes' }, { WEBHOOK_PUBLIC_URL: undefined }])
+  for (const wrong of [
+    { PORT: 'http' },
+    { LOG_LEVEL: 'loud' },
+    { MIGRATE_ON_START: 'yes' },
+    { WEBHOOK_PUBLIC_URL: undefined },
+  ])
     expect(schema.safeParse({ ...given, ...wrong }).success, JSON.stringify(wrong)).toBe(false)
 })

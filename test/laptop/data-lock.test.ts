@@ -3,7 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { DataDirInUseError, lockDataDir } from '../../src/laptop/data-lock.ts'
-import { startProcess } from '../runtime/support/processes.ts'
+import { startProcess } from '../platform/support/processes.ts'
 
 const holderScript = path.join(import.meta.dirname, 'support/lock-holder.ts')
 

@@ -7,8 +7,8 @@ import postgres from 'postgres'
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest'
 import { findEmbeddedPostgres, startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
 import { locateBinaries } from '../../src/laptop/postgres-binaries.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
-import { isAlive, processesIn, startProcess } from '../runtime/support/processes.ts'
+import { createLogger } from '../../src/platform/logger.ts'
+import { isAlive, processesIn, startProcess } from '../platform/support/processes.ts'
 import { eventually } from '../support/eventually.ts'
 import { copyInstallation, ordinaryUser } from './support/ordinary-user.ts'
 
@@ -93,13 +93,16 @@ describe('the embedded PostgreSQL', () => {
     const { url } = await start(dataDir)
     const [settings] = await query(
       url,
-      (sql) => sql`select current_setting('listen_addresses') as listen, current_setting('unix_socket_directories') as sockets`,
+      (sql) =>
+        sql`select current_setting('listen_addresses') as listen, current_setting('unix_socket_directories') as sockets`,
     )
     expect(settings).toEqual({ listen: '127.0.0.1', sockets: '' })
     for (const wrong of ['x', '']) {
       const stranger = url.replace(/:[0-9a-f]{48}@/, wrong === '' ? '@' : `:${wrong}@`)
       expect(stranger).not.toBe(url)
-      await expect(query(stranger, (sql) => sql`select 1`)).rejects.toMatchObject({ code: expect.stringMatching(/^28P01$|SASL/) })
+      await expect(query(stranger, (sql) => sql`select 1`)).rejects.toMatchObject({
+        code: expect.stringMatching(/^28P01$|SASL/),
+      })
     }
   })
 
@@ -164,7 +167,9 @@ describe('after a process that was killed', () => {
     }
     const { url } = await start(dataDir)
     expect(await query(url, (sql) => sql`select 1 as one`)).toEqual([{ one: 1 }])
-    await expect(query(url.replace(/:[0-9a-f]{48}@/, ':x@'), (sql) => sql`select 1`)).rejects.toMatchObject({ code: '28P01' })
+    await expect(query(url.replace(/:[0-9a-f]{48}@/, ':x@'), (sql) => sql`select 1`)).rejects.toMatchObject({
+      code: '28P01',
+    })
     expect(await fs.readdir(dataDir)).not.toContain('postgres.new')
   })
 

@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { isAlive, type TestProcess } from '../runtime/support/processes.ts'
+import { isAlive, type TestProcess } from '../platform/support/processes.ts'
 import { eventually } from '../support/eventually.ts'
 import { openLaptop, printedRequest, type Laptop } from './support/laptop.ts'
 
@@ -90,7 +90,9 @@ describe('npm start without any setting', () => {
       const server = await laptop.serverPid()
       const second = laptop.start()
       expect(await second.exit).toMatchObject({ code: 1 })
-      expect(second.output()).toMatch(/^mediadock: \S+\.data is in use by a mediadock that is already running: stop that one first$/m)
+      expect(second.output()).toMatch(
+        /^mediadock: \S+\.data is in use by a mediadock that is already running: stop that one first$/m,
+      )
       expect(second.output().trim().split('\n')).toHaveLength(1)
       expect(await laptop.serverPid()).toBe(server)
       expect((await fetch(`${consoleUrl}readyz`)).status).toBe(200)
@@ -114,7 +116,9 @@ describe('npm start without any setting', () => {
           .split('\n')
           .filter((line) => !line.startsWith('{')),
       ).toEqual([])
-      for (const { signing_secret: secret, api_key: key } of [secrets['live'], secrets['sandbox']].flatMap((one) => one ?? [])) {
+      for (const { signing_secret: secret, api_key: key } of [secrets['live'], secrets['sandbox']].flatMap(
+        (one) => one ?? [],
+      )) {
         expect(program.output()).not.toContain(secret)
         expect(logged).not.toContain(key)
       }
@@ -166,20 +170,24 @@ describe('npm start without any setting', () => {
 it.each([
   ['is no JSON', '{"secret_key":'],
   ['lacks a key', '{"secret_key":"c2VjcmV0","live":{"api_key":"a","signing_secret":"b"}}'],
-])('a file of demo keys that %s ends the start with a line that says what to do', { timeout: 60_000 }, async (_what, text) => {
-  const fresh = await openLaptop()
-  try {
-    await fs.mkdir(fresh.dataDir)
-    await fs.writeFile(path.join(fresh.dataDir, 'demo-keys.json'), text)
-    const program = fresh.start()
-    expect(await program.exit).toMatchObject({ code: 1 })
-    expect(program.output()).toMatch(
-      /demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/,
-    )
-  } finally {
-    await fresh.remove()
-  }
-})
+])(
+  'a file of demo keys that %s ends the start with a line that says what to do',
+  { timeout: 60_000 },
+  async (_what, text) => {
+    const fresh = await openLaptop()
+    try {
+      await fs.mkdir(fresh.dataDir)
+      await fs.writeFile(path.join(fresh.dataDir, 'demo-keys.json'), text)
+      const program = fresh.start()
+      expect(await program.exit).toMatchObject({ code: 1 })
+      expect(program.output()).toMatch(
+        /demo-keys\.json does not hold the demo keys that this program keeps there: delete it, and new ones are made/,
+      )
+    } finally {
+      await fresh.remove()
+    }
+  },
+)
 
 it(
   'Ctrl-C while PostgreSQL is still being made leaves nothing behind; the next start works, and ends with exit 1 and says why when its PostgreSQL ends',

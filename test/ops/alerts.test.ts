@@ -3,7 +3,7 @@ import path from 'node:path'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { z } from 'zod'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { startTestReceiver } from '../support/receiver.ts'
 import { deliver, failed, okAudio } from '../support/webhooks.ts'
@@ -12,7 +12,11 @@ import { withReceiver } from '../support/with-receiver.ts'
 const root = path.resolve(import.meta.dirname, '../..')
 const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')
 
-const annotationsSchema = z.strictObject({ summary: z.string().max(60), description: z.string().regex(/\{\{ .*\$/), runbook: z.string() })
+const annotationsSchema = z.strictObject({
+  summary: z.string().max(60),
+  description: z.string().regex(/\{\{ .*\$/),
+  runbook: z.string(),
+})
 const ruleSchema = z.strictObject({
   alert: z.string().regex(/^Mediadock[A-Z]/),
   expr: z.string(),
@@ -20,12 +24,22 @@ const ruleSchema = z.strictObject({
   labels: z.strictObject({ severity: z.enum(['page', 'ticket']) }),
   annotations: annotationsSchema,
 })
-const rulesSchema = z.strictObject({ groups: z.array(z.strictObject({ name: z.string(), rules: z.array(ruleSchema) })) })
+const rulesSchema = z.strictObject({
+  groups: z.array(z.strictObject({ name: z.string(), rules: z.array(ruleSchema) })),
+})
 const testsSchema = z.object({
-  tests: z.array(z.object({ alert_rule_test: z.array(z.object({ alertname: z.string(), exp_alerts: z.array(z.unknown()).optional() })) })),
+  tests: z.array(
+    z.object({
+      alert_rule_test: z.array(z.object({ alertname: z.string(), exp_alerts: z.array(z.unknown()).optional() })),
+    }),
+  ),
 })
 const gridSchema = z.object({ x: z.int().min(0), y: z.int().min(0), w: z.int().min(1), h: z.int().min(1) })
-const targetSchema = z.object({ refId: z.string(), expr: z.string(), datasource: z.object({ uid: z.literal('${datasource}') }) })
+const targetSchema = z.object({
+  refId: z.string(),
+  expr: z.string(),
+  datasource: z.object({ uid: z.literal('${datasource}') }),
+})
 const dashboardSchema = z.object({
   uid: z.string(),
   title: z.string(),
@@ -88,7 +102,8 @@ let metricsText: string
 const seriesOf = (metric: string) =>
   metricsText.split('\n').filter((line) => line.startsWith(`${metric}{`) || line.startsWith(`${metric} `))
 const typeOf = (metric: string) => new RegExp(`^# TYPE ${metric} (\\w+)$`, 'm').exec(metricsText)?.[1]
-const isExported = (metric: string) => typeOf(metric) !== undefined || typeOf(metric.replace(/_(bucket|sum|count)$/, '')) === 'histogram'
+const isExported = (metric: string) =>
+  typeOf(metric) !== undefined || typeOf(metric.replace(/_(bucket|sum|count)$/, '')) === 'histogram'
 
 function expectExported(expr: string): void {
   const metrics = metricsIn(expr)
@@ -98,7 +113,10 @@ function expectExported(expr: string): void {
     const known = seriesOf(metric).join('\n')
     // Labels of the scrape are Prometheus' own.
     for (const label of labels)
-      expect(['job', 'instance'].includes(label) || known.includes(`${label}="`), `${label} of ${metric} in ${expr}`).toBe(true)
+      expect(
+        ['job', 'instance'].includes(label) || known.includes(`${label}="`),
+        `${label} of ${metric} in ${expr}`,
+      ).toBe(true)
   }
 }
 
@@ -141,12 +159,16 @@ describe('the alerts', () => {
   it('have a section each in the runbook that says what it means, what to look at, what to do and what not', async () => {
     const [, ...sections] = (await read('docs/operations.md')).split(/^### /m)
     expect(sections.map((section) => section.split('\n', 1)[0])).toEqual(rules.map(({ alert }) => alert))
-    for (const section of sections) expect(section).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
-    for (const { alert, annotations } of rules) expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`)
+    for (const section of sections)
+      expect(section).toMatch(/\*\*Means\.\*\* [^]+\*\*Look\.\*\* [^]+\*\*Do\.\*\*\s[^]+\*\*Don't\.\*\* /)
+    for (const { alert, annotations } of rules)
+      expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`)
   })
 
   it('are each made to fire by promtool, and each kept from it', async () => {
-    const tests = testsSchema.parse(parse(await read('ops/prometheus-alerts.test.yml'))).tests.flatMap((test) => test.alert_rule_test)
+    const tests = testsSchema
+      .parse(parse(await read('ops/prometheus-alerts.test.yml')))
+      .tests.flatMap((test) => test.alert_rule_test)
     for (const { alert } of rules) {
       const ofAlert = tests.filter(({ alertname }) => alertname === alert)
       expect(

@@ -9,7 +9,7 @@ import { parse } from 'yaml'
 import { z } from 'zod'
 import { readConfig, type Program } from '../../src/config/config.ts'
 import { migrationsOf } from '../../src/config/migrations.ts'
-import { migrate } from '../../src/runtime/postgres/migrate.ts'
+import { migrate } from '../../src/platform/postgres/migrate.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../support/own-packaged-postgres.ts'
 import { printedCommands } from './printed-commands.ts'
 
@@ -65,15 +65,27 @@ describe('compose.yaml', () => {
     const given = Object.entries(services[name]?.environment ?? {}).map(([setting, value]) => {
       const file = /^\/run\/secrets\/(\w+)$/.exec(value)?.[1]
       if (file !== undefined) expect(services[name]?.secrets).toContain(file)
-      return [setting, file === undefined ? value.replace(/^\$\{\w+:\?.*\}$/, 'https://given.example.com') : path.join(secrets, file)]
+      return [
+        setting,
+        file === undefined ? value.replace(/^\$\{\w+:\?.*\}$/, 'https://given.example.com') : path.join(secrets, file),
+      ]
     })
     expect(services[name]?.env_file).toEqual([{ path: '.env', required: false }])
     // All of the example beneath it, with a database, keys and ports of which none may win over those of this file.
-    const example = { ...parseEnv(await read('.env.example')), PORT: '8080', INTERNAL_TOKEN: 'z'.repeat(32), KEEP_ALIVE_SECONDS: '90' }
+    const example = {
+      ...parseEnv(await read('.env.example')),
+      PORT: '8080',
+      INTERNAL_TOKEN: 'z'.repeat(32),
+      KEEP_ALIVE_SECONDS: '90',
+    }
     const config = readConfig({ ...example, ...Object.fromEntries(given) }, [program], nothing)
     expect(config).toMatchObject({ production: true, [program]: { keepAliveSeconds: 90 } })
     if (config.receiver)
-      expect(config.receiver).toMatchObject({ port: 3000, internalToken: 'x'.repeat(32), databaseUrl: contents.mediadock_run })
+      expect(config.receiver).toMatchObject({
+        port: 3000,
+        internalToken: 'x'.repeat(32),
+        databaseUrl: contents.mediadock_run,
+      })
     const grace = config[program]?.shutdownGraceSeconds ?? Number.NaN
     expect(Number.parseInt(services[name]?.stop_grace_period ?? '', 10)).toBeGreaterThan(grace)
   })
@@ -88,7 +100,10 @@ describe('compose.yaml', () => {
     const receivers = Object.keys(services).filter((name) => name.startsWith('mediadock-'))
     for (const file of ['ops/nginx.conf', 'ops/haproxy.cfg', 'ops/prometheus.yml']) {
       const text = (await read(file)).replaceAll(/^ *#.*$/gm, '')
-      expect([file, ...new Set([...text.matchAll(/\b(mediadock-\d):300\d/g)].map(([, name]) => name))]).toEqual([file, ...receivers])
+      expect([file, ...new Set([...text.matchAll(/\b(mediadock-\d):300\d/g)].map(([, name]) => name))]).toEqual([
+        file,
+        ...receivers,
+      ])
     }
   })
 })
@@ -128,7 +143,8 @@ describe('what compose.yaml gives to whom', () => {
       const { services, secrets } = await readCompose()
       const folder = await temporaryFolder()
       await fs.writeFile(path.join(folder, 'generation-keys.json'), '[]')
-      const commands = (await printedCommands('Where it lives')).find((one) => one.includes('secrets/provider-secret-key')) ?? ''
+      const commands =
+        (await printedCommands('Where it lives')).find((one) => one.includes('secrets/provider-secret-key')) ?? ''
       await promisify(execFile)('bash', ['-ec', commands.replace('…/', '')], { cwd: folder })
       const at = (file: string) => path.join(folder, file)
       expect((await fs.stat(at('secrets'))).mode & 0o777).toBe(0o700)
@@ -144,33 +160,37 @@ describe('what compose.yaml gives to whom', () => {
 })
 
 describeOnPackaged('the roles that compose.yaml makes', () => {
-  it('sign in with the passwords of their URLs, and none but the owner of the server is a superuser', { timeout: 60_000 }, async () => {
-    const { services } = await readCompose()
-    const server = await withPackagedPostgres({ settings: { fsync: 'off' } })
-    const admin = postgres(server.url, { max: 1, onnotice: () => {} })
-    onTestFinished(() => admin.end({ timeout: 1 }))
-    await admin.unsafe('create database media')
-    const secrets = await temporaryFolder()
-    const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_provider_migrate', 'mediadock_provider_run']
-    const urlOf = (role: string) => `postgres://${role}:of-${role}@127.0.0.1:${server.port}/media`
-    for (const role of roles) await fs.writeFile(path.join(secrets, role), `${urlOf(role)}\n`)
-    await fs.writeFile(path.join(secrets, 'postgres_password'), `${new URL(server.url).password}\n`)
-    const script = (services['roles']?.command?.[2] ?? '')
-      .replaceAll('$$', '$')
-      .replaceAll('/run/secrets', secrets)
-      .replace('/ops/', `${root}/ops/`)
-      .replace('--host postgres', `--host 127.0.0.1 --port ${server.port}`)
-    const env = { PATH: `${inject('packagedBinaries')}:${process.env['PATH']}` }
-    for (const _time of [1, 2]) await promisify(execFile)('sh', ['-ec', script], { env })
-    for (const role of roles) {
-      const sql = postgres(urlOf(role), { max: 1 })
-      expect([...(await sql`select current_user as name, current_setting('is_superuser') as super`)]).toEqual([
-        { name: role, super: 'off' },
-      ])
-      await sql.end()
-    }
-    await migrate({ url: urlOf('mediadock_migrate'), ...migrationsOf.receiver })
-  })
+  it(
+    'sign in with the passwords of their URLs, and none but the owner of the server is a superuser',
+    { timeout: 60_000 },
+    async () => {
+      const { services } = await readCompose()
+      const server = await withPackagedPostgres({ settings: { fsync: 'off' } })
+      const admin = postgres(server.url, { max: 1, onnotice: () => {} })
+      onTestFinished(() => admin.end({ timeout: 1 }))
+      await admin.unsafe('create database media')
+      const secrets = await temporaryFolder()
+      const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_provider_migrate', 'mediadock_provider_run']
+      const urlOf = (role: string) => `postgres://${role}:of-${role}@127.0.0.1:${server.port}/media`
+      for (const role of roles) await fs.writeFile(path.join(secrets, role), `${urlOf(role)}\n`)
+      await fs.writeFile(path.join(secrets, 'postgres_password'), `${new URL(server.url).password}\n`)
+      const script = (services['roles']?.command?.[2] ?? '')
+        .replaceAll('$$', '$')
+        .replaceAll('/run/secrets', secrets)
+        .replace('/ops/', `${root}/ops/`)
+        .replace('--host postgres', `--host 127.0.0.1 --port ${server.port}`)
+      const env = { PATH: `${inject('packagedBinaries')}:${process.env['PATH']}` }
+      for (const _time of [1, 2]) await promisify(execFile)('sh', ['-ec', script], { env })
+      for (const role of roles) {
+        const sql = postgres(urlOf(role), { max: 1 })
+        expect([...(await sql`select current_user as name, current_setting('is_superuser') as super`)]).toEqual([
+          { name: role, super: 'off' },
+        ])
+        await sql.end()
+      }
+      await migrate({ url: urlOf('mediadock_migrate'), ...migrationsOf.receiver })
+    },
+  )
 })
 
 const hasSystemd = await promisify(execFile)('systemd-analyze', ['--version']).then(
@@ -191,16 +211,21 @@ describe('ops/mediadock.service', () => {
   it('points to documentation that is there, which says how it is installed', async () => {
     const unit = await read('ops/mediadock.service')
     const [, page = ''] = /^Documentation=file:\/\/\/opt\/mediadock\/(\S+)$/m.exec(unit) ?? []
-    const installs = (await printedCommands('Where it lives')).find((one) => one.includes('ops/mediadock.service')) ?? ''
+    const installs =
+      (await printedCommands('Where it lives')).find((one) => one.includes('ops/mediadock.service')) ?? ''
     expect(await read(page)).toContain(installs)
-    for (const step of ['npm ci', '/opt/mediadock', '/etc/mediadock/receiver.env', 'systemctl enable']) expect(installs).toContain(step)
+    for (const step of ['npm ci', '/opt/mediadock', '/etc/mediadock/receiver.env', 'systemctl enable'])
+      expect(installs).toContain(step)
     const headings = (await read(page)).match(/^## .+$/gm)
     for (const [, heading] of unit.matchAll(/operations\.md, "([^"]+)"/g)) expect(headings).toContain(`## ${heading}`)
   })
 
   it.skipIf(!hasSystemd)('is a unit that systemd takes, where systemd-analyze is installed', async () => {
     const file = path.join(await temporaryFolder(), 'mediadock.service')
-    await fs.writeFile(file, (await read('ops/mediadock.service')).replace('/opt/mediadock/node_modules/.bin/node', process.execPath))
+    await fs.writeFile(
+      file,
+      (await read('ops/mediadock.service')).replace('/opt/mediadock/node_modules/.bin/node', process.execPath),
+    )
     const { stdout, stderr } = await promisify(execFile)('systemd-analyze', ['verify', file])
     expect(`${stdout}${stderr}`).not.toMatch(/mediadock\.service/)
   })

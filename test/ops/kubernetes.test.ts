@@ -8,7 +8,11 @@ import { z } from 'zod'
 import { readConfig } from '../../src/config/config.ts'
 
 const folder = path.resolve(import.meta.dirname, '../../deploy/kubernetes')
-const objectSchema = z.looseObject({ apiVersion: z.string(), kind: z.string(), metadata: z.looseObject({ name: z.string() }) })
+const objectSchema = z.looseObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  metadata: z.looseObject({ name: z.string() }),
+})
 type KubernetesObject = z.infer<typeof objectSchema>
 
 const kustomization = z
@@ -18,7 +22,9 @@ const besides = ['migrate.yaml', 'prometheus-operator/service-monitor.yaml']
 const objects = (
   await Promise.all(
     [...kustomization.resources, ...besides].map(async (file) =>
-      parseAllDocuments(await fs.readFile(path.join(folder, file), 'utf8')).map((document) => objectSchema.parse(document.toJS())),
+      parseAllDocuments(await fs.readFile(path.join(folder, file), 'utf8')).map((document) =>
+        objectSchema.parse(document.toJS()),
+      ),
     ),
   )
 ).flat()
@@ -46,12 +52,17 @@ const { template } = find('Deployment', z.looseObject({ spec: z.looseObject({ te
 const ports = template.spec.containers[0].ports ?? []
 
 const ruleSchema = z.object({
-  to: z.array(z.looseObject({ ipBlock: z.object({ cidr: z.string(), except: z.array(z.string()).default([]) }).optional() })),
+  to: z.array(
+    z.looseObject({ ipBlock: z.object({ cidr: z.string(), except: z.array(z.string()).default([]) }).optional() }),
+  ),
   ports: z.array(z.object({ port: z.int(), protocol: z.string().optional() })),
 })
 
 /** The model of the kind, with the schema of its API. */
-async function modelOf({ apiVersion, kind }: KubernetesObject): Promise<new (given: object) => { validate: () => void }> {
+async function modelOf({
+  apiVersion,
+  kind,
+}: KubernetesObject): Promise<new (given: object) => { validate: () => void }> {
   const from = apiVersion.startsWith('monitoring.') ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
   return (await import(`${from}/${apiVersion}/${kind}`))[kind]
 }
@@ -103,7 +114,9 @@ it('services, policies and probes mean pods and ports that there are', () => {
   expect(selected.length).toBeGreaterThan(4)
   for (const one of selected) {
     const labels = z.looseObject({ matchLabels: z.record(z.string(), z.string()) }).safeParse(one)
-    expect(template.metadata.labels).toMatchObject(labels.success ? labels.data.matchLabels : z.record(z.string(), z.string()).parse(one))
+    expect(template.metadata.labels).toMatchObject(
+      labels.success ? labels.data.matchLabels : z.record(z.string(), z.string()).parse(one),
+    )
   }
   const named = [...JSON.stringify(objects).matchAll(/"(?:port|targetPort)":"(\w+)"/g)].map(([, name]) => name)
   expect(named.length).toBeGreaterThan(6)
@@ -124,9 +137,16 @@ it('receivers reach Postgres and https beyond the cluster, and neither other pod
     rules.egress.some(
       ({ to, ports: allowed }) =>
         allowed.some((one) => one.port === port) &&
-        to.some(({ ipBlock }) => ipBlock && isIn(address, ipBlock.cidr) && !ipBlock.except.some((except) => isIn(address, except))),
+        to.some(
+          ({ ipBlock }) =>
+            ipBlock && isIn(address, ipBlock.cidr) && !ipBlock.except.some((except) => isIn(address, except)),
+        ),
     )
-  expect([mayReach('10.2.3.4', 5432), mayReach('203.0.113.9', 443), mayReach('2a00::1', 443)]).toEqual([true, true, true])
+  expect([mayReach('10.2.3.4', 5432), mayReach('203.0.113.9', 443), mayReach('2a00::1', 443)]).toEqual([
+    true,
+    true,
+    true,
+  ])
   const others: [string, number][] = [
     ['10.2.3.4', 443],
     ['169.254.169.254', 443],
@@ -143,7 +163,10 @@ it('Prometheus finds the internal service, under the job that the alerts ask for
   const monitor = find(
     'ServiceMonitor',
     z.looseObject({
-      spec: z.looseObject({ selector: z.looseObject({ matchLabels: z.record(z.string(), z.string()) }), jobLabel: z.string() }),
+      spec: z.looseObject({
+        selector: z.looseObject({ matchLabels: z.record(z.string(), z.string()) }),
+        jobLabel: z.string(),
+      }),
     }),
   )
   const service = find(

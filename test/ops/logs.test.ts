@@ -17,7 +17,8 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const submittedId = randomUUID()
   const links = { status_url: `${stand.url}/s`, response_url: `${stand.url}/r`, cancel_url: `${stand.url}/c` }
   stand.answer((id, req, res) => {
-    if (req.method === 'POST') return json(res, 200, { request_id: submittedId, status: 'IN_QUEUE', queue_position: 3, ...links, cost: 4 })
+    if (req.method === 'POST')
+      return json(res, 200, { request_id: submittedId, status: 'IN_QUEUE', queue_position: 3, ...links, cost: 4 })
     json(res, 200, imageResult(id))
   })
   const { program, base, internalBase, database } = await startProductionReceiver({
@@ -98,7 +99,15 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   const reconciled = await lineOf('request reconciled', { request_id: submittedId })
   expect(reconciled).toMatchObject({ key_name: 'first', status: 'COMPLETED', outcome: 'landed' })
   const run = await eventually(() => linesOf('reconcile run ended').find((line) => Number(line['landed']) > 0))
-  expect(run).toMatchObject({ trigger: 'cron', scanned: 1, landed: 1, not_found: 0, failed: 0, rate_limited: 0, ms: expect.any(Number) })
+  expect(run).toMatchObject({
+    trigger: 'cron',
+    scanned: 1,
+    landed: 1,
+    not_found: 0,
+    failed: 0,
+    rate_limited: 0,
+    ms: expect.any(Number),
+  })
   const [row] = await database.sql`select landed from mediadock.reconcile_runs where id = ${Number(run['run_id'])}`
   expect(row).toEqual({ landed: 1 })
   // A run that found nothing is a run, too: silence would be a fault.
@@ -111,7 +120,10 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
   })
   expect(replayed.status).toBe(200)
   await lineOf('delivery replayed', { delivery_id: arrival['delivery_id'], request_id: image.requestId })
-  expect((await fetch(`${internalBase}/api/stats`, { headers: { authorization: 'Bearer wrong-but-nobodys-business' } })).status).toBe(401)
+  expect(
+    (await fetch(`${internalBase}/api/stats`, { headers: { authorization: 'Bearer wrong-but-nobodys-business' } }))
+      .status,
+  ).toBe(401)
 
   program.kill('SIGTERM')
   expect(await program.exit).toEqual({ code: 0, signal: null })

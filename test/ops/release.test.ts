@@ -22,13 +22,21 @@ const lockFile = z.object({
     }),
   ),
 })
-const component = z.object({ type: z.string(), name: z.string(), version: z.string(), purl: z.string(), 'bom-ref': z.string() })
+const component = z.object({
+  type: z.string(),
+  name: z.string(),
+  version: z.string(),
+  purl: z.string(),
+  'bom-ref': z.string(),
+})
 const bom = z.object({
   bomFormat: z.literal('CycloneDX'),
   specVersion: z.string().regex(/^1\.\d$/),
   metadata: z.object({ component }),
   components: z.array(
-    component.extend({ hashes: z.array(z.object({ alg: z.literal('SHA-512'), content: z.string().length(128) })).min(1) }),
+    component.extend({
+      hashes: z.array(z.object({ alg: z.literal('SHA-512'), content: z.string().length(128) })).min(1),
+    }),
   ),
   dependencies: z.array(z.object({ ref: z.string(), dependsOn: z.array(z.string()) })),
 })
@@ -70,7 +78,11 @@ describe('npm run release, in a copy of this checkout', () => {
   const release = (...args: (string | { env: NodeJS.ProcessEnv })[]) => {
     const words = args.filter((arg) => typeof arg === 'string')
     const { env: given = env } = args.find((arg) => typeof arg !== 'string') ?? {}
-    return run(process.execPath, ['ops/release.ts', ...words], { cwd: copy, env: given, maxBuffer: 64 * 1024 * 1024 }).then(
+    return run(process.execPath, ['ops/release.ts', ...words], {
+      cwd: copy,
+      env: given,
+      maxBuffer: 64 * 1024 * 1024,
+    }).then(
       ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
       ({ code, stdout, stderr }: { code: number; stdout: string; stderr: string }) => ({ code, stdout, stderr }),
     )
@@ -91,7 +103,11 @@ describe('npm run release, in a copy of this checkout', () => {
     // This is a test of the release, not of all the rest once more.
     await write(
       'package.json',
-      JSON.stringify({ ...packageJson, scripts: { ...packageJson.scripts, check: 'node -e 0', test: 'node -e 0' } }, undefined, 2),
+      JSON.stringify(
+        { ...packageJson, scripts: { ...packageJson.scripts, check: 'node -e 0', test: 'node -e 0' } },
+        undefined,
+        2,
+      ),
     )
     await git('init', '--quiet', '--initial-branch=main')
     await git('add', '--all')
@@ -102,9 +118,18 @@ describe('npm run release, in a copy of this checkout', () => {
   it('wants a version, its section in the changelog, main, and a clean tree', async () => {
     expect(await release()).toMatchObject({ code: 2, stderr: expect.stringContaining('usage:') })
     expect(await release('next')).toMatchObject({ code: 2, stderr: 'release: "next" is no version like 1.2.3\n' })
-    expect(await release(version, '--skip-tests')).toMatchObject({ code: 2, stderr: expect.stringContaining('goes with --dry-run alone') })
-    expect(await release(version, '--base', 'node:24')).toMatchObject({ code: 2, stderr: expect.stringContaining('needs a digest') })
-    expect(await release(version)).toMatchObject({ code: 2, stderr: expect.stringContaining(`has no section "## ${version}"`) })
+    expect(await release(version, '--skip-tests')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('goes with --dry-run alone'),
+    })
+    expect(await release(version, '--base', 'node:24')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('needs a digest'),
+    })
+    expect(await release(version)).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining(`has no section "## ${version}"`),
+    })
 
     const changelog = await read('CHANGELOG.md')
     await write('CHANGELOG.md', changelog.replace(/^## /m, `## ${version}\n\n- All of it.\n\n## `))
@@ -114,7 +139,10 @@ describe('npm run release, in a copy of this checkout', () => {
     })
     await git('commit', '--all', '--quiet', '--message', 'Say what changed')
     await git('switch', '--quiet', '--create', 'other')
-    expect(await release(version)).toMatchObject({ code: 2, stderr: 'release: a release is made on main, and this is other\n' })
+    expect(await release(version)).toMatchObject({
+      code: 2,
+      stderr: 'release: a release is made on main, and this is other\n',
+    })
     await git('switch', '--quiet', 'main')
   })
 
@@ -132,7 +160,9 @@ describe('npm run release, in a copy of this checkout', () => {
     for (const step of ['npm ci', 'npm run check', 'npm test', 'npm audit --omit=dev', 'build the image'])
       expect(said).toContain(`would: ${step}`)
     expect((await release(version, '--dry-run', '--skip-tests')).stdout.split('\n')).not.toContain('would: npm test')
-    expect([await git('rev-parse', 'HEAD'), await git('status', '--porcelain', '--ignored'), await git('tag')]).toEqual([before, '', ''])
+    expect([await git('rev-parse', 'HEAD'), await git('status', '--porcelain', '--ignored'), await git('tag')]).toEqual(
+      [before, '', ''],
+    )
   })
 
   it('leaves the tree as it was where a step fails', async () => {
@@ -156,9 +186,17 @@ describe('npm run release, in a copy of this checkout', () => {
         sbom) echo '{}' ;;
       esac`
     await fs.writeFile(path.join(bin, 'npm'), npm, { mode: 0o755 })
-    const withMeanwhile = (meanwhile: string) => ({ ...env, PATH: `${bin}:${process.env['PATH']}`, MEANWHILE: meanwhile })
+    const withMeanwhile = (meanwhile: string) => ({
+      ...env,
+      PATH: `${bin}:${process.env['PATH']}`,
+      MEANWHILE: meanwhile,
+    })
     const before = await git('rev-parse', 'HEAD')
-    const left = async () => [await git('rev-parse', 'HEAD'), await git('tag'), await git('status', '--porcelain', '--ignored')]
+    const left = async () => [
+      await git('rev-parse', 'HEAD'),
+      await git('tag'),
+      await git('status', '--porcelain', '--ignored'),
+    ]
 
     const edited = await release(version, { env: withMeanwhile('echo "// untested" >> src/main.ts') })
     expect(edited).toMatchObject({ code: 2, stderr: expect.stringContaining('has changed since the tests began') })
@@ -171,7 +209,9 @@ describe('npm run release, in a copy of this checkout', () => {
     expect(await left()).toEqual([before, '', 'M src/main.ts'])
     await git('checkout', '--quiet', 'src/main.ts')
 
-    const committed = await release(version, { env: withMeanwhile('git commit --quiet --allow-empty --message other -- CHANGELOG.md') })
+    const committed = await release(version, {
+      env: withMeanwhile('git commit --quiet --allow-empty --message other -- CHANGELOG.md'),
+    })
     expect(committed).toMatchObject({ code: 2, stderr: expect.stringContaining('has changed since the tests began') })
     await git('reset', '--quiet', '--hard', before)
 
@@ -238,9 +278,14 @@ describe('npm run release, in a copy of this checkout', () => {
       expect(wanted.size).toBeGreaterThan(100)
       expect(new Set(sbom.components.map((one) => `${one.name}@${one.version}`))).toEqual(wanted)
       const refs = new Set([sbom.metadata.component, ...sbom.components].map((one) => one['bom-ref']))
-      expect(sbom.dependencies.flatMap(({ ref, dependsOn }) => [ref, ...dependsOn]).filter((ref) => !refs.has(ref))).toEqual([])
+      expect(
+        sbom.dependencies.flatMap(({ ref, dependsOn }) => [ref, ...dependsOn]).filter((ref) => !refs.has(ref)),
+      ).toEqual([])
 
-      expect(await release(version)).toMatchObject({ code: 2, stderr: expect.stringContaining('v9.8.7 is there already') })
+      expect(await release(version)).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('v9.8.7 is there already'),
+      })
     },
   )
 })

@@ -7,13 +7,13 @@ import { promisify } from 'node:util'
 import postgres from 'postgres'
 import { expect, inject, it, onTestFinished } from 'vitest'
 import { migrationsOf } from '../../src/config/migrations.ts'
+import { createLogger } from '../../src/platform/logger.ts'
+import { migrate } from '../../src/platform/postgres/migrate.ts'
 import { createKey, grantCredits, openProvider } from '../../src/provider/operating/commands.ts'
 import { startProvider } from '../../src/provider/program.ts'
 import { replayDelivery } from '../../src/receiver/landing/replay.ts'
 import { dropDaysBefore } from '../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneOnce } from '../../src/receiver/upkeep/retention.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
-import { migrate } from '../../src/runtime/postgres/migrate.ts'
 import { mediadock } from '../commands/mediadock.ts'
 import { testSettings } from '../provider/support/running-provider.ts'
 import { eventually } from '../support/eventually.ts'
@@ -24,7 +24,13 @@ import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { printedCommands } from './printed-commands.ts'
 
 const file = path.resolve(import.meta.dirname, '../../ops/roles.sql')
-const roles = ['mediadock_migrate', 'mediadock_run', 'mediadock_read', 'mediadock_provider_migrate', 'mediadock_provider_run'] as const
+const roles = [
+  'mediadock_migrate',
+  'mediadock_run',
+  'mediadock_read',
+  'mediadock_provider_migrate',
+  'mediadock_provider_run',
+] as const
 type Role = (typeof roles)[number]
 
 /** A server with the roles as printed, applied before the first migration and after it. */
@@ -91,141 +97,199 @@ async function owned(sql: postgres.Sql) {
 const denied = { code: '42501' }
 
 describeOnPackaged('ops/roles.sql', () => {
-  it('lets one role migrate, another run the whole receiver, and a third read results and nothing more', { timeout: 90_000 }, async () => {
-    const { as, owner, url } = await migratedByRoles()
-    const stand = await startProviderStand()
-    onTestFinished(() => stand.close())
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-    // Where nothing is new the role may migrate on start as well.
-    for (const migrateOnStart of [true, false]) {
-      const receiver = await startTestReceiver({ databaseUrl: as('mediadock_run'), providerUrl: stand.url, settings: { migrateOnStart } })
-      try {
-        const { requestId, body } = okImage()
-        const webhookId = randomUUID()
-        expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
-        expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })).status).toBe(401)
-        expect((await deliver(receiver.webhookUrl, Buffer.from('nonsense'))).status).toBe(200)
-        await eventually(
-          async () => (await owner`select from mediadock.results where request_id = ${requestId} and media_complete`).length > 0,
-        )
-        await eventually(async () => (await owner`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9)
-        await eventually(async () => (await owner`select from mediadock.quarantine`).length > 0)
-
-        const tracked = randomUUID()
-        await owner`insert into mediadock.requests (request_id, key_name, tracked_at) values (${tracked}, 'live', now() - interval '1 hour')`
-        expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1 })
-        const [delivery] = await owner`select id from mediadock.deliveries where webhook_id = ${webhookId}`
-        expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })).toMatchObject({ replayed: 1 })
-        expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })).toMatchObject({ replayed: 1 })
-        for (const page of ['', 'deliveries', 'requests', 'parked', 'keys', 'reconciler', 'audit', 'metrics', 'readyz']) {
-          expect({ page, status: (await fetch(new URL(page, receiver.internalUrl))).status }).toEqual({ page, status: 200 })
-        }
-        const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 45 * 86_400_000) }
-        expect(await pruneOnce(later, new AbortController().signal)).toMatchObject({
-          partitions: 8,
-          deliveries: expect.any(Number),
-          changes: 2,
+  it(
+    'lets one role migrate, another run the whole receiver, and a third read results and nothing more',
+    { timeout: 90_000 },
+    async () => {
+      const { as, owner, url } = await migratedByRoles()
+      const stand = await startProviderStand()
+      onTestFinished(() => stand.close())
+      stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+      // Where nothing is new the role may migrate on start as well.
+      for (const migrateOnStart of [true, false]) {
+        const receiver = await startTestReceiver({
+          databaseUrl: as('mediadock_run'),
+          providerUrl: stand.url,
+          settings: { migrateOnStart },
         })
-        expect(await dropDaysBefore(receiver.deps.db, new Date(), new AbortController().signal)).toEqual({ dropped: 0, left: 0 })
-      } finally {
-        await receiver.stop()
+        try {
+          const { requestId, body } = okImage()
+          const webhookId = randomUUID()
+          expect((await deliver(receiver.webhookUrl, body, { webhookId })).status).toBe(200)
+          expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })).status).toBe(401)
+          expect((await deliver(receiver.webhookUrl, Buffer.from('nonsense'))).status).toBe(200)
+          await eventually(
+            async () =>
+              (await owner`select from mediadock.results where request_id = ${requestId} and media_complete`).length >
+              0,
+          )
+          await eventually(
+            async () =>
+              (await owner`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9,
+          )
+          await eventually(async () => (await owner`select from mediadock.quarantine`).length > 0)
+
+          const tracked = randomUUID()
+          await owner`insert into mediadock.requests (request_id, key_name, tracked_at) values (${tracked}, 'live', now() - interval '1 hour')`
+          expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1 })
+          const [delivery] = await owner`select id from mediadock.deliveries where webhook_id = ${webhookId}`
+          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: true })).toMatchObject({
+            replayed: 1,
+          })
+          expect(await replayDelivery(receiver.deps.landing, delivery?.['id'], { dryRun: false })).toMatchObject({
+            replayed: 1,
+          })
+          for (const page of [
+            '',
+            'deliveries',
+            'requests',
+            'parked',
+            'keys',
+            'reconciler',
+            'audit',
+            'metrics',
+            'readyz',
+          ]) {
+            expect({ page, status: (await fetch(new URL(page, receiver.internalUrl))).status }).toEqual({
+              page,
+              status: 200,
+            })
+          }
+          const later = { ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + 45 * 86_400_000) }
+          expect(await pruneOnce(later, new AbortController().signal)).toMatchObject({
+            partitions: 8,
+            deliveries: expect.any(Number),
+            changes: 2,
+          })
+          expect(await dropDaysBefore(receiver.deps.db, new Date(), new AbortController().signal)).toEqual({
+            dropped: 0,
+            left: 0,
+          })
+        } finally {
+          await receiver.stop()
+        }
       }
-    }
-    expect(await mediadock({ DATABASE_URL: as('mediadock_run') }, 'requests', '--json')).toMatchObject({ code: 0, stderr: '' })
-
-    const run = postgres(as('mediadock_run'), { max: 1, onnotice: () => {} })
-    onTestFinished(() => run.end({ timeout: 1 }))
-    for (const statement of [
-      'create table mediadock.mine (n int)',
-      'drop table mediadock.media',
-      'alter table mediadock.requests add column mine int',
-      "insert into mediadock.migrations (hash) values ('x')",
-      'select from provider.requests',
-      'create schema mine',
-    ]) {
-      await expect(run.unsafe(statement), statement).rejects.toMatchObject(denied)
-    }
-
-    const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
-    onTestFinished(() => read.end({ timeout: 1 }))
-    expect(
-      (await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`).length,
-    ).toBeGreaterThan(0)
-    // All of the feed has been pruned above.
-    expect(
-      await read`select position from mediadock.feed where position > (select mediadock.still_kept(0)) order by position`,
-    ).toHaveLength(0)
-    await expect(read`select mediadock.still_kept(1)`).rejects.toMatchObject({ code: 'MD002' })
-    await read`insert into mediadock.feed_consumers (name) values ('shop')`
-    await read`update mediadock.feed_consumers set position = 1 where name = 'shop'`
-    for (const statement of [
-      ...['requests', 'deliveries', 'inbox', 'changes', 'feed_entries', 'arrivals', 'quarantine', 'audit', 'migrations'].map(
-        (table) => `select from mediadock.${table}`,
-      ),
-      'delete from mediadock.media',
-      "update mediadock.results set status = 'FAILED'",
-      'create table mediadock.mine (n int)',
-      "select mediadock.drop_arrival_day('2030-01-01')",
-      'select mediadock.sequence_changes(null, 1)',
-      'delete from mediadock.feed',
-      "select mediadock.make_arrival_day('2030-01-01')",
-    ]) {
-      await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
-    }
-
-    // What a backup brings back belongs to whom it belonged: functions that run as their owner must not run as a superuser.
-    const restored = postgres(await backUpAndRestore(url), { max: 1, onnotice: () => {} })
-    onTestFinished(() => restored.end({ timeout: 1 }))
-    expect(await owned(restored)).toEqual(await owned(owner))
-  })
-
-  it('lets no role but those that write stop the feed, the days of the log or a migration', { timeout: 60_000 }, async () => {
-    const { as } = await migratedByRoles()
-    const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) => postgres(as(role), { max: 1, onnotice: () => {} }))
-    if (!read || !run) throw new Error('no roles')
-    onTestFinished(async () => void (await Promise.all([read.end({ timeout: 1 }), run.end({ timeout: 1 })])))
-    // Any role may take these: earlier versions went by them.
-    await read`select pg_advisory_lock(n) from generate_series(7120241121, 7120241123) as n`
-    for (const statement of [
-      'select from mediadock.feed_bounds for update',
-      'do $$ begin lock table mediadock.migrations in share row exclusive mode; end $$',
-      'do $$ begin lock table mediadock.arrivals_other in share update exclusive mode; end $$',
-    ])
-      await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
-    await run`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), array[gen_random_uuid()], array[2::smallint], array[true])`
-    expect((await run`select sequenced from mediadock.sequence_changes(null, 10)`)[0]).toEqual({ sequenced: 1 })
-    expect((await run`select mediadock.make_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'made' })
-    expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
-    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
-    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-    await fs.mkdir(path.join(folder, 'meta'))
-    await fs.writeFile(path.join(folder, '0000_one.sql'), 'select 1')
-    const entries = [{ idx: 0, version: '7', when: 1, tag: '0000_one', breakpoints: true }]
-    await fs.writeFile(path.join(folder, 'meta/_journal.json'), JSON.stringify({ version: '7', dialect: 'postgresql', entries }))
-    expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
-  })
-
-  it('lets no role create in public, as databases of PostgreSQL 14 did, and looks for nothing there', { timeout: 60_000 }, async () => {
-    const { as, owner, apply } = await migratedByRoles()
-    await owner`grant create on schema public to public`
-    const trap = 'create function public.trap() returns int language sql as $$ select 1 $$'
-    const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
-    onTestFinished(() => read.end({ timeout: 1 }))
-    await read.unsafe(trap)
-    await apply()
-    await expect(read.unsafe(trap.replace('trap', 'other'))).rejects.toMatchObject(denied)
-    for (const role of roles) {
-      const sql = postgres(as(role), { max: 1, onnotice: () => {} })
-      onTestFinished(() => sql.end({ timeout: 1 }))
-      expect((await sql`show search_path`)[0], role).toEqual({
-        search_path: `pg_catalog, ${role.includes('provider') ? 'provider' : 'mediadock'}, pg_temp`,
+      expect(await mediadock({ DATABASE_URL: as('mediadock_run') }, 'requests', '--json')).toMatchObject({
+        code: 0,
+        stderr: '',
       })
-      await expect(sql`select trap()`, role).rejects.toMatchObject({ code: '42883' })
-    }
-    const [timeouts] =
-      await read`select current_setting('statement_timeout') as statement, current_setting('idle_in_transaction_session_timeout') as idle`
-    expect(timeouts).toEqual({ statement: '1min', idle: '1min' })
-  })
+
+      const run = postgres(as('mediadock_run'), { max: 1, onnotice: () => {} })
+      onTestFinished(() => run.end({ timeout: 1 }))
+      for (const statement of [
+        'create table mediadock.mine (n int)',
+        'drop table mediadock.media',
+        'alter table mediadock.requests add column mine int',
+        "insert into mediadock.migrations (hash) values ('x')",
+        'select from provider.requests',
+        'create schema mine',
+      ]) {
+        await expect(run.unsafe(statement), statement).rejects.toMatchObject(denied)
+      }
+
+      const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
+      onTestFinished(() => read.end({ timeout: 1 }))
+      expect(
+        (await read`select r.request_id, m.url from mediadock.results r join mediadock.media m using (request_id)`)
+          .length,
+      ).toBeGreaterThan(0)
+      // All of the feed has been pruned above.
+      expect(
+        await read`select position from mediadock.feed where position > (select mediadock.still_kept(0)) order by position`,
+      ).toHaveLength(0)
+      await expect(read`select mediadock.still_kept(1)`).rejects.toMatchObject({ code: 'MD002' })
+      await read`insert into mediadock.feed_consumers (name) values ('shop')`
+      await read`update mediadock.feed_consumers set position = 1 where name = 'shop'`
+      for (const statement of [
+        ...[
+          'requests',
+          'deliveries',
+          'inbox',
+          'changes',
+          'feed_entries',
+          'arrivals',
+          'quarantine',
+          'audit',
+          'migrations',
+        ].map((table) => `select from mediadock.${table}`),
+        'delete from mediadock.media',
+        "update mediadock.results set status = 'FAILED'",
+        'create table mediadock.mine (n int)',
+        "select mediadock.drop_arrival_day('2030-01-01')",
+        'select mediadock.sequence_changes(null, 1)',
+        'delete from mediadock.feed',
+        "select mediadock.make_arrival_day('2030-01-01')",
+      ]) {
+        await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
+      }
+
+      // What a backup brings back belongs to whom it belonged: functions that run as their owner must not run as a superuser.
+      const restored = postgres(await backUpAndRestore(url), { max: 1, onnotice: () => {} })
+      onTestFinished(() => restored.end({ timeout: 1 }))
+      expect(await owned(restored)).toEqual(await owned(owner))
+    },
+  )
+
+  it(
+    'lets no role but those that write stop the feed, the days of the log or a migration',
+    { timeout: 60_000 },
+    async () => {
+      const { as } = await migratedByRoles()
+      const [read, run] = (['mediadock_read', 'mediadock_run'] as const).map((role) =>
+        postgres(as(role), { max: 1, onnotice: () => {} }),
+      )
+      if (!read || !run) throw new Error('no roles')
+      onTestFinished(async () => void (await Promise.all([read.end({ timeout: 1 }), run.end({ timeout: 1 })])))
+      // Any role may take these: earlier versions went by them.
+      await read`select pg_advisory_lock(n) from generate_series(7120241121, 7120241123) as n`
+      for (const statement of [
+        'select from mediadock.feed_bounds for update',
+        'do $$ begin lock table mediadock.migrations in share row exclusive mode; end $$',
+        'do $$ begin lock table mediadock.arrivals_other in share update exclusive mode; end $$',
+      ])
+        await expect(read.unsafe(statement), statement).rejects.toMatchObject(denied)
+      await run`insert into mediadock.changes (changed_at, request_ids, statuses, media_complete) values (now(), array[gen_random_uuid()], array[2::smallint], array[true])`
+      expect((await run`select sequenced from mediadock.sequence_changes(null, 10)`)[0]).toEqual({ sequenced: 1 })
+      expect((await run`select mediadock.make_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'made' })
+      expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
+      const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
+      onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+      await fs.mkdir(path.join(folder, 'meta'))
+      await fs.writeFile(path.join(folder, '0000_one.sql'), 'select 1')
+      const entries = [{ idx: 0, version: '7', when: 1, tag: '0000_one', breakpoints: true }]
+      await fs.writeFile(
+        path.join(folder, 'meta/_journal.json'),
+        JSON.stringify({ version: '7', dialect: 'postgresql', entries }),
+      )
+      expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
+    },
+  )
+
+  it(
+    'lets no role create in public, as databases of PostgreSQL 14 did, and looks for nothing there',
+    { timeout: 60_000 },
+    async () => {
+      const { as, owner, apply } = await migratedByRoles()
+      await owner`grant create on schema public to public`
+      const trap = 'create function public.trap() returns int language sql as $$ select 1 $$'
+      const read = postgres(as('mediadock_read'), { max: 1, onnotice: () => {} })
+      onTestFinished(() => read.end({ timeout: 1 }))
+      await read.unsafe(trap)
+      await apply()
+      await expect(read.unsafe(trap.replace('trap', 'other'))).rejects.toMatchObject(denied)
+      for (const role of roles) {
+        const sql = postgres(as(role), { max: 1, onnotice: () => {} })
+        onTestFinished(() => sql.end({ timeout: 1 }))
+        expect((await sql`show search_path`)[0], role).toEqual({
+          search_path: `pg_catalog, ${role.includes('provider') ? 'provider' : 'mediadock'}, pg_temp`,
+        })
+        await expect(sql`select trap()`, role).rejects.toMatchObject({ code: '42883' })
+      }
+      const [timeouts] =
+        await read`select current_setting('statement_timeout') as statement, current_setting('idle_in_transaction_session_timeout') as idle`
+      expect(timeouts).toEqual({ statement: '1min', idle: '1min' })
+    },
+  )
 
   it('says what to do where a role may not migrate what is new', { timeout: 60_000 }, async () => {
     const { as, owner } = await migratedByRoles()

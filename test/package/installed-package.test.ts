@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
 import { submittedSchema } from '../../src/wire/schemas.ts'
 import { printedRequest } from '../laptop/support/laptop.ts'
+import { startProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { startProcess } from '../runtime/support/processes.ts'
 import { withEmptyDatabase } from '../support/database.ts'
 import { installPackage, root, type Installed } from './support/installed.ts'
 
@@ -17,7 +17,7 @@ const allowed = [
   /^docs\/[\w.-]+\.(?:md|json)$/,
   /^ops\/[\w.-]+\.(?:sql|yml|json|conf|cfg|service)$/,
   /^dist\/(?:[\w-]+\/)*[\w.-]+\.(?:js|css|svg|webp|mp3|mp4)$/,
-  /^dist\/(?:client|wire|runtime)\/[\w-]+\.d\.ts$/,
+  /^dist\/(?:client|wire|platform)\/[\w-]+\.d\.ts$/,
   /^drizzle\/(?:receiver|provider)\/(?:\d{4}_\w+\.sql|meta\/_journal\.json)$/,
   /^node_modules\/postgres\//,
 ]
@@ -47,9 +47,15 @@ describe('a project that has what npm pack makes, beside the packages of this ch
 
   it('is given nothing but what runs: no tests, no maps, no lock file, no place of this machine', async () => {
     expect(installed.files.filter((file) => !allowed.some((one) => one.test(file)))).toEqual([])
-    for (const file of ['dist/main.js', 'dist/console/assets/receiver.css', 'dist/provider/engines/samples/video.mp4'])
+    for (const file of [
+      'dist/main.js',
+      'dist/receiver/console/assets/receiver.css',
+      'dist/provider/engines/samples/video.mp4',
+    ])
       expect(installed.files).toContain(file)
-    const texts = installed.files.filter((file) => /\.(?:js|ts|json|sql)$/.test(file) && !file.startsWith('node_modules/'))
+    const texts = installed.files.filter(
+      (file) => /\.(?:js|ts|json|sql)$/.test(file) && !file.startsWith('node_modules/'),
+    )
     for (const file of texts) {
       const text = await fs.readFile(path.join(installed.folder, 'node_modules/mediadock', file), 'utf8')
       expect(text.includes(root) || /^\/\/# sourceMappingURL/m.test(text), file).toBe(false)
@@ -85,7 +91,14 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     const ports = { PORT: `${await freePort()}`, INTERNAL_PORT: `${await freePort()}` }
     const provider = { PROVIDER_PORT: `${await freePort()}`, PROVIDER_CONSOLE_PORT: `${await freePort()}` }
     const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' }
-    const settings = { DATABASE_URL: await withEmptyDatabase(), HOST: '127.0.0.1', DRAIN_SECONDS: '0', ...collector, ...ports, ...provider }
+    const settings = {
+      DATABASE_URL: await withEmptyDatabase(),
+      HOST: '127.0.0.1',
+      DRAIN_SECONDS: '0',
+      ...collector,
+      ...ports,
+      ...provider,
+    }
 
     expect(await run('npx', ['mediadock', '--version'])).toMatchObject({ code: 0, stdout: `${packageJson.version}\n` })
     expect(await run('mediadock', ['migrate'], settings)).toMatchObject({
@@ -96,10 +109,15 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     await fs.rm(path.join(folder, 'node_modules/@opentelemetry/exporter-trace-otlp-proto'))
     const program = startProcess('mediadock', ['start'], { cwd: folder, env: { ...env, ...settings } })
     await program.says(/Ctrl-C stops all of it/)
-    expect(program.output().match(/"msg":"traces are asked for, and [^"]*npm i @opentelemetry[^"]*; going on without"/g)).toHaveLength(1)
+    expect(
+      program.output().match(/"msg":"traces are asked for, and [^"]*npm i @opentelemetry[^"]*; going on without"/g),
+    ).toHaveLength(1)
 
     const requestId = randomUUID()
-    expect(await run('mediadock', ['trigger', 'ok', '--request-id', requestId], settings)).toMatchObject({ code: 0, stderr: '' })
+    expect(await run('mediadock', ['trigger', 'ok', '--request-id', requestId], settings)).toMatchObject({
+      code: 0,
+      stderr: '',
+    })
     // The engines have a process of their own, which says that what they draw with is not there.
     const { url, headers, body } = printedRequest(program.output())
     const submission = await fetch(url, { method: 'POST', headers, body })
@@ -116,17 +134,32 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     }
     await fs.writeFile(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files: ['service.ts'] }))
     expect(
-      await run(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '--singleThreaded', '-p', folder]),
+      await run(process.execPath, [
+        path.join(root, 'node_modules/typescript/bin/tsc'),
+        '--singleThreaded',
+        '-p',
+        folder,
+      ]),
     ).toMatchObject({
       code: 0,
       stdout: '',
     })
-    const reading = await run(process.execPath, ['service.ts', `http://127.0.0.1:${ports.INTERNAL_PORT}`, requestId, submitted])
+    const reading = await run(process.execPath, [
+      'service.ts',
+      `http://127.0.0.1:${ports.INTERNAL_PORT}`,
+      requestId,
+      submitted,
+    ])
     const changes = reading.stdout
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line))
-    expect(changes).toContainEqual({ request_id: requestId, status: 'COMPLETED', error: null, urls: ['https://media.example/sample.png'] })
+    expect(changes).toContainEqual({
+      request_id: requestId,
+      status: 'COMPLETED',
+      error: null,
+      urls: ['https://media.example/sample.png'],
+    })
     expect(changes).toContainEqual({
       request_id: submitted,
       status: 'FAILED',

@@ -33,6 +33,11 @@ it(
     await clients
     await untilAllEnded(90_000)
     expect(accepted.size).toBeGreaterThan(seconds)
-    expect(await lookAtBooks()).toMatchObject({ ledger: { ok: true, problems: [] }, lost: 0, doubled: 0, ends: new Set(['COMPLETED']) })
+    expect(await lookAtBooks()).toMatchObject({
+      ledger: { ok: true, problems: [] },
+      lost: 0,
+      doubled: 0,
+      ends: new Set(['COMPLETED']),
+    })
   },
 )

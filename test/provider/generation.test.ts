@@ -53,7 +53,11 @@ describe('a live generation', () => {
       expect(unasked.body, query).toMatchObject({ status: 'COMPLETED', logs: [] })
     }
     const account = await provider.call('GET', '/v1/account', { key: key.api_key })
-    expect(account.body).toEqual({ account_id: 'studio', balance: { credits: 96 }, usage_30d: { requests: 1, credits_spent: 4 } })
+    expect(account.body).toEqual({
+      account_id: 'studio',
+      balance: { credits: 96 },
+      usage_30d: { requests: 1, credits_spent: 4 },
+    })
 
     const { headers, body: bytes } = await eventually(() => caughtFor(id))
     const verified = verify(
@@ -89,7 +93,9 @@ describe('an output as the next input', () => {
     const next = await run('aurora-image-edit', { prompt: 'at night', image_urls: [url], strength: 0.2 })
     expect(next.status).toBe('COMPLETED')
     const [before, after] = await Promise.all(
-      [url, next.output.images[0].url].map(async (link: string) => Buffer.from(await (await fetch(link)).arrayBuffer())),
+      [url, next.output.images[0].url].map(async (link: string) =>
+        Buffer.from(await (await fetch(link)).arrayBuffer()),
+      ),
     )
     expect(await likeness(before ?? '', after ?? '')).toBeGreaterThan(0.9)
   })

@@ -40,7 +40,12 @@ describe(`${submits} mixed submits over ${connections} connections with balances
       const paying = live[index % live.length]?.api_key ?? ''
       const kinds = [
         { key: paying, slug: 'aurora-image', body: { input: { prompt: `p${index}` } } },
-        { key: paying, slug: 'aurora-image', body: { input: { prompt: 'same' } }, idempotency: shared[index % shared.length] },
+        {
+          key: paying,
+          slug: 'aurora-image',
+          body: { input: { prompt: 'same' } },
+          idempotency: shared[index % shared.length],
+        },
         { key: sandbox.api_key, slug: 'lyra-audio', body: { input: { prompt: 'x' } } },
         { key: faulty.api_key, slug: 'aurora-image', body: { input: { prompt: 'x' } } },
         { key: paying, slug: 'aurora-image', body: { input: { colour: 'red' } } },
@@ -52,7 +57,13 @@ describe(`${submits} mixed submits over ${connections} connections with balances
           cancel: true,
         },
       ]
-      const { key = '', slug, body, idempotency, cancel } = kinds[Math.floor(index / live.length) % kinds.length] ?? expect.fail()
+      const {
+        key = '',
+        slug,
+        body,
+        idempotency,
+        cancel,
+      } = kinds[Math.floor(index / live.length) % kinds.length] ?? expect.fail()
       const headers = idempotency === undefined ? {} : { 'idempotency-key': idempotency }
       const answer = await provider.call('POST', `/v1/models/${slug}`, { key, body, headers })
       seen.set(answer.status, (seen.get(answer.status) ?? 0) + 1)
@@ -66,7 +77,8 @@ describe(`${submits} mixed submits over ${connections} connections with balances
 
     const { sql } = provider.database
     await eventually(async () => {
-      const [row] = await sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
+      const [row] =
+        await sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
       return row?.['n'] === 0
     }, 180_000)
     const rows = await sql`select id from provider.requests`

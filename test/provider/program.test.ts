@@ -2,10 +2,10 @@ import fs from 'node:fs/promises'
 import net from 'node:net'
 import os from 'node:os'
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { createLogger } from '../../src/platform/logger.ts'
 import { createEngineHost } from '../../src/provider/engines/engine-host.ts'
 import { openProvider, createKey, grantCredits, setFaults } from '../../src/provider/operating/commands.ts'
 import { startProvider } from '../../src/provider/program.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from './support/free-port.ts'
@@ -33,9 +33,14 @@ describe('a provider', () => {
     await setFaults(deps, key.id, { slow_seconds: 600 })
     const first = await startProvider({ settings, logger })
     const body = { input: { prompt: 'x' } }
-    const { body: submitted } = await call(first.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key: key.api_key, body })
+    const { body: submitted } = await call(first.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body,
+    })
     const state = async () =>
-      (await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`)[0]
+      (
+        await database.sql`select status, attempts, lease_token from provider.requests where id = ${submitted.request_id}`
+      )[0]
     await eventually(async () => (await state())?.['status'] === 'IN_PROGRESS')
     const started = Date.now()
     await first.stop(100)
@@ -54,7 +59,8 @@ describe('a provider', () => {
     const running = await startProvider({ settings, logger })
     cleanups.unshift(() => running.stop(0))
     const url = running.urls['api'] ?? ''
-    const submit = (key: string) => call(url, 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
+    const submit = (key: string) =>
+      call(url, 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
     const { body: known } = await submit(other.api_key)
 
     const waiting = await database.sql.begin(async (sql) => {
@@ -83,7 +89,10 @@ describe('a provider', () => {
     cleanups.unshift(() => running.stop(0))
     await database.sql.begin(async (sql) => {
       await sql`select from provider.accounts where id = 'a' for update`
-      const answer = await call(running.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', { key, body: { input: { prompt: 'x' } } })
+      const answer = await call(running.urls['api'] ?? '', 'POST', '/v1/models/aurora-image', {
+        key,
+        body: { input: { prompt: 'x' } },
+      })
       expect(answer).toMatchObject({ status: 503, body: { error: { code: 'unavailable' } } })
       const [waiting] =
         await sql`select count(*)::int as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
@@ -178,7 +187,8 @@ describe('the engine process', () => {
     const run = () => host.run('no-engine', job('/nowhere'), async () => {}, AbortSignal.timeout(20_000))
     process.execPath = '/nowhere/node'
     const failures = await Promise.allSettled([run(), run()])
-    for (const failure of failures) expect(failure).toMatchObject({ reason: { message: expect.stringContaining('ENOENT') } })
+    for (const failure of failures)
+      expect(failure).toMatchObject({ reason: { message: expect.stringContaining('ENOENT') } })
     process.execPath = execPath
     await expect(run()).rejects.toThrow('no engine is installed')
   })
@@ -214,7 +224,9 @@ describe('the engine process', () => {
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
     const signal = new AbortController().signal
-    await expect(host.run('no-engine', job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({ name: 'EngineError' })
+    await expect(host.run('no-engine', job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({
+      name: 'EngineError',
+    })
     const abort = new AbortController()
     const aborted = host.run('local-image', job(settings.mediaDir), async () => {}, abort.signal)
     abort.abort(new Error('no longer wanted'))
@@ -230,7 +242,10 @@ describe('the engine process', () => {
     const program = await startProvider({ settings: { ...settings, mediaDir: `${settings.mediaDir}/file` }, logger })
     cleanups.unshift(() => program.stop(0))
     const url = program.urls['api'] ?? ''
-    const { body } = await call(url, 'POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } })
+    const { body } = await call(url, 'POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body: { input: { prompt: 'x' } },
+    })
     const result = await eventually(async () => {
       await database.sql`update provider.requests set lease_until = now() where id = ${body.request_id} and lease_token is null`
       const answer = await call(url, 'GET', `/v1/requests/${body.request_id}`, { key: key.api_key })

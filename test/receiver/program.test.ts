@@ -6,7 +6,9 @@ import { withReceiver } from '../support/with-receiver.ts'
 const internalToken = 'a-token-of-at-least-32-characters-aaaa'
 
 it('each listener believes its own proxies: a guesser cannot get a new start by naming another address', async () => {
-  const { database, receiver, stop } = await withReceiver({ settings: { internalToken, trustProxy: 'loopback', internalTrustProxy: 0 } })
+  const { database, receiver, stop } = await withReceiver({
+    settings: { internalToken, trustProxy: 'loopback', internalTrustProxy: 0 },
+  })
   onTestFinished(stop)
   const ask = async (token: string, address: string) => {
     const headers = { authorization: `Bearer ${token}`, 'x-forwarded-for': address }

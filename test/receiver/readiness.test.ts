@@ -1,8 +1,8 @@
 import path from 'node:path'
 import { pino } from 'pino'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { watchReadiness } from '../../src/runtime/http/readiness.ts'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
+import { watchReadiness } from '../../src/platform/http/readiness.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startTestReceiver } from '../support/receiver.ts'
@@ -57,7 +57,12 @@ it('logs each change of readiness once, with its cause', async () => {
   const proxy = await startPostgresProxy(url)
   const lines: string[] = []
   const logger = pino({ base: null }, { write: (line) => lines.push(line) })
-  const readiness = await watchReadiness({ url: proxy.url, ...migrations, logger, signal: new AbortController().signal })
+  const readiness = await watchReadiness({
+    url: proxy.url,
+    ...migrations,
+    logger,
+    signal: new AbortController().signal,
+  })
   onTestFinished(readiness.stop)
   proxy.swallowAfter(0)
   await eventually(() => !readiness.isReady(), 5000)
@@ -72,7 +77,12 @@ it('logs each change of readiness once, with its cause', async () => {
 it('is over at once when we stop', async () => {
   const { url } = await withTestDatabase()
   const stopping = new AbortController()
-  const readiness = await watchReadiness({ url, ...migrations, logger: pino({ level: 'silent' }), signal: stopping.signal })
+  const readiness = await watchReadiness({
+    url,
+    ...migrations,
+    logger: pino({ level: 'silent' }),
+    signal: stopping.signal,
+  })
   onTestFinished(readiness.stop)
   expect(readiness.isReady()).toBe(true)
   stopping.abort()

@@ -64,7 +64,9 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     expect(statements).toHaveLength(14)
     await run('create role media_reader')
     await run('create role media_tracker')
-    await database.sql.unsafe('create role gallery nologin in role media_reader; create schema gallery authorization gallery')
+    await database.sql.unsafe(
+      'create role gallery nologin in role media_reader; create schema gallery authorization gallery',
+    )
     await run('create table gallery.pictures', 'gallery')
     await run('insert into mediadock.feed_consumers', 'gallery')
     await run('create role shop')
@@ -88,7 +90,10 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     await receiver.deps.background.reconcileOne(requestId)
-    expect(Object(await artwork()).urls).toEqual([`https://media.test/${requestId}-0.png`, `https://media.test/${requestId}-1.png`])
+    expect(Object(await artwork()).urls).toEqual([
+      `https://media.test/${requestId}-0.png`,
+      `https://media.test/${requestId}-1.png`,
+    ])
 
     const rows = await run('left join mediadock.media')
     expect(rows.map((row) => [row['status'], row['media_complete'], row['position'], row['width']])).toEqual([
@@ -105,13 +110,17 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     ])
     const head = changes[1]?.['position']
     expect([...(await run('as head from mediadock.feed'))]).toEqual([{ head }])
-    expect([...(await run('as changes_behind'))]).toEqual([{ name: 'gallery', changes_behind: '2', lag: expect.any(String) }])
+    expect([...(await run('as changes_behind'))]).toEqual([
+      { name: 'gallery', changes_behind: '2', lag: expect.any(String) },
+    ])
     // With the rights of a service: all of a page, once.
     await run('with place as', 'gallery')
     expect([...(await database.sql`select * from gallery.pictures`)]).toEqual([
       { request_id: requestId, status: 'COMPLETED', urls: Object(await artwork()).urls },
     ])
-    expect([...(await database.sql`select name, position from mediadock.feed_consumers`)]).toEqual([{ name: 'gallery', position: head }])
+    expect([...(await database.sql`select name, position from mediadock.feed_consumers`)]).toEqual([
+      { name: 'gallery', position: head },
+    ])
     expect([...(await run('with place as'))]).toEqual([])
     expect([...(await run('as changes_behind'))]).toEqual([{ name: 'gallery', changes_behind: '0', lag: null }])
     expect(statements.some((statement) => statement.trim() === 'listen mediadock_feed;')).toBe(true)
@@ -120,13 +129,15 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
   })
 
   it('the reading role reads all three and nothing else', async () => {
-    for (const table of ['results', 'media', 'feed']) await as('media_reader', `select count(*) from mediadock.${table}`)
+    for (const table of ['results', 'media', 'feed'])
+      await as('media_reader', `select count(*) from mediadock.${table}`)
     for (const table of ['deliveries', 'requests', 'quarantine', 'changes', 'feed_entries']) {
       await expect(as('media_reader', `select count(*) from mediadock.${table}`)).rejects.toThrow(/permission denied/)
     }
   })
 
-  const trigger = (when: string) => `create trigger x ${when} on mediadock.requests for each row execute function shop.take_result()`
+  const trigger = (when: string) =>
+    `create trigger x ${when} on mediadock.requests for each row execute function shop.take_result()`
   const replaced = `create or replace function shop.take_result() returns trigger language plpgsql as 'begin delete from mediadock.deliveries; return null; end'`
 
   // Each of these would run as the role that lands, with all its rights.
@@ -136,7 +147,11 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
     ['drop the trigger', 'drop trigger shop_take_result on mediadock.requests', /must be owner of relation requests/],
     ['replace the function', replaced, /permission denied for schema shop/],
     ['alter the function', 'alter function shop.take_result() reset search_path', /must be owner of function/],
-    ['make a function', 'create function shop.x() returns int language sql return 1', /permission denied for schema shop/],
+    [
+      'make a function',
+      'create function shop.x() returns int language sql return 1',
+      /permission denied for schema shop/,
+    ],
     [
       'make a function beside the tables',
       'create function mediadock.x() returns int language sql return 1',
@@ -147,7 +162,11 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
       'create trigger x before insert on shop.artworks for each row execute function shop.take_result()',
       /permission denied for table artworks/,
     ],
-    ['give the table a constraint', 'alter table shop.artworks add check (order_id > 0)', /must be owner of table artworks/],
+    [
+      'give the table a constraint',
+      'alter table shop.artworks add check (order_id > 0)',
+      /must be owner of table artworks/,
+    ],
     ['write the table', 'update shop.artworks set order_id = 1', /permission denied for table artworks/],
     ['read deliveries', 'select from mediadock.deliveries', /permission denied/],
   ])("the service's role reads its table, and cannot %s", async (_what, statement, message) => {
@@ -158,13 +177,18 @@ describe.each(testServers)('docs/reading-results.md (%s)', (server) => {
   })
 
   it('the landing role may do no more than the function does', async () => {
-    await expect(as('mediadock_run', 'delete from shop.artworks')).rejects.toThrow(/permission denied for table artworks/)
+    await expect(as('mediadock_run', 'delete from shop.artworks')).rejects.toThrow(
+      /permission denied for table artworks/,
+    )
     await expect(as('mediadock_run', 'create table shop.x ()')).rejects.toThrow(/permission denied for schema shop/)
   })
 
   it('the tracking role cannot say how a request ended', async () => {
     const insert = (columns: string, values: string) =>
-      as('media_tracker', `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
+      as(
+        'media_tracker',
+        `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`,
+      )
     await insert('model', "'vela'")
     await expect(insert('status, landed_at', "'COMPLETED', now()")).rejects.toThrow(/permission denied/)
     await expect(insert('confirmed_at', 'now()')).rejects.toThrow(/permission denied/)
@@ -185,14 +209,18 @@ describe.each(testServers)('on %s, a role that may write all of the table', (ser
     ['confirmed and not terminal', 'confirmed_at', 'now()', /requests_landed/],
   ])('cannot write what is %s', async (_what, columns, values, message) => {
     const { sql } = await withTestDatabase(server)
-    const write = sql.unsafe(`insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`)
+    const write = sql.unsafe(
+      `insert into mediadock.requests (request_id, ${columns}) values (gen_random_uuid(), ${values})`,
+    )
     await expect(write).rejects.toThrow(message)
   })
 
   it('cannot make one COMPLETED afterwards', async () => {
     const { sql } = await withTestDatabase(server)
     await sql`insert into mediadock.requests (request_id) values (${requestId})`
-    await expect(sql`update mediadock.requests set status = 'COMPLETED', landed_at = now()`).rejects.toThrow(/COMPLETED without a row/)
+    await expect(sql`update mediadock.requests set status = 'COMPLETED', landed_at = now()`).rejects.toThrow(
+      /COMPLETED without a row/,
+    )
   })
 })
 

@@ -6,8 +6,8 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { removeMedia } from '../../src/receiver/archiving/removal.ts'
+import { startProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { startProcess } from '../runtime/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
 import { preferredServer } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -60,14 +60,17 @@ describe('docs/recipes.md', () => {
     await fs.rm(folder, { recursive: true })
   })
 
-  const statementsOf = (words: string) => blocks.flatMap(({ language, text }) => (language === 'sql' && text.includes(words) ? [text] : []))
+  const statementsOf = (words: string) =>
+    blocks.flatMap(({ language, text }) => (language === 'sql' && text.includes(words) ? [text] : []))
   const start = (file: string, given: Record<string, string> = {}) =>
     startProcess(process.execPath, [file], { cwd: folder, env: { ...env, ...given } })
   const land = async () => {
     const { requestId, body } = okImage()
     await deliver(its.receiver.webhookUrl, body)
     await eventually(
-      async () => (await its.database.sql`select from mediadock.feed where request_id = ${requestId} and media_complete`).length > 0,
+      async () =>
+        (await its.database.sql`select from mediadock.feed where request_id = ${requestId} and media_complete`).length >
+        0,
     )
     return requestId
   }
@@ -75,7 +78,9 @@ describe('docs/recipes.md', () => {
 
   it('compiles, every file of it', async () => {
     const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
-    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch((error: { stdout: string }) => error)
+    const { stdout } = await promisify(execFile)(process.execPath, [tsc, '-p', folder]).catch(
+      (error: { stdout: string }) => error,
+    )
     expect(stdout).toBe('')
   })
 
@@ -84,14 +89,19 @@ describe('docs/recipes.md', () => {
       const columns = await its.database.sql`
         select attname as name, format_type(atttypid, null) as type from pg_attribute
         where attrelid = ${`mediadock.${name}`}::regclass and attnum > 0 and not attisdropped order by attnum`
-      const model = blocks.find((block) => block.language === language && block.text.includes('duration_seconds'))?.text ?? ''
+      const model =
+        blocks.find((block) => block.language === language && block.text.includes('duration_seconds'))?.text ?? ''
       const [, part = ''] =
-        (language === 'ts' ? new RegExp(`view\\('${name}', \\{([^]*?)\\n {2}\\}\\)`) : new RegExp(`"${name}"([^]*?)(?:\\n\\n\\n|$)`)).exec(
-          model,
-        ) ?? []
+        (language === 'ts'
+          ? new RegExp(`view\\('${name}', \\{([^]*?)\\n {2}\\}\\)`)
+          : new RegExp(`"${name}"([^]*?)(?:\\n\\n\\n|$)`)
+        ).exec(model) ?? []
       const printed =
         language === 'ts'
-          ? [...part.matchAll(/: (\w+)\('(\w+)'/g)].map(([, type = '', column]) => ({ name: column, type: types[type] }))
+          ? [...part.matchAll(/: (\w+)\('(\w+)'/g)].map(([, type = '', column]) => ({
+              name: column,
+              type: types[type],
+            }))
           : [...part.matchAll(/(\w+) = Column\((?:"(\w+)", )?(\w+)/g)].map(([, own, given, type = '']) => ({
               name: given ?? own,
               type: types[type],
@@ -125,7 +135,9 @@ describe('docs/recipes.md', () => {
     await eventually(async () => (await mails()).length === changes.length)
     const found = await mails()
     expect(found.map(({ position, request_id }) => ({ position, request_id }))).toEqual([...changes])
-    expect(found.filter(({ request_id }) => request_id === ids[3]).map(({ line }) => line)).toContain('COMPLETED, 2 files')
+    expect(found.filter(({ request_id }) => request_id === ids[3]).map(({ line }) => line)).toContain(
+      'COMPLETED, 2 files',
+    )
   })
 
   it('a page gets its pictures by a long poll, and no picture where the generation failed', async () => {
@@ -143,7 +155,8 @@ describe('docs/recipes.md', () => {
     // First only what the webhook carried, then the full result.
     its.stand.answer((_id, _req, res) => json(res, 500, {}))
     await deliver(its.receiver.webhookUrl, body)
-    const isLanded = async () => (await its.database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0
+    const isLanded = async () =>
+      (await its.database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0
     await eventually(isLanded)
     its.stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     await its.receiver.deps.background.reconcileOne(requestId)
@@ -186,7 +199,9 @@ describe('docs/recipes.md', () => {
     const link = serve('a.png', (res) => (isThere ? res.writeHead(200).end(picture) : res.writeHead(403).end()))
     const id = await landPictures([link, serve('never.png', (res) => res.writeHead(500).end())])
     await eventually(
-      async () => (await own.database.sql`select from mediadock.media where request_id = ${id} and sha256 is not null`).length > 0,
+      async () =>
+        (await own.database.sql`select from mediadock.media where request_id = ${id} and sha256 is not null`).length >
+        0,
     )
     isThere = false
     const port = await freePort()
@@ -200,7 +215,11 @@ describe('docs/recipes.md', () => {
       fetch(`http://127.0.0.1:${port}/files/${at}`, { headers, redirect: 'manual' })
     await eventually(() => get('').then(() => true))
     const whole = await get(`${id}/image/0`)
-    expect([whole.status, whole.headers.get('content-type'), Buffer.from(await whole.arrayBuffer())]).toEqual([200, 'image/png', picture])
+    expect([whole.status, whole.headers.get('content-type'), Buffer.from(await whole.arrayBuffer())]).toEqual([
+      200,
+      'image/png',
+      picture,
+    ])
     expect(whole.headers.get('content-security-policy')).toBe("default-src 'none'; sandbox")
     const part = await get(`${id}/image/0`, { range: 'bytes=1-3' })
     expect([part.status, await part.text()]).toEqual([206, 'PNG'])
@@ -217,7 +236,8 @@ describe('docs/recipes.md', () => {
   it('counts by model', async () => {
     await land()
     const [statement = ''] = statementsOf('percentile_cont')
-    const [landed] = await its.database.sql`select count(*) as n, sum(cost) as cost from mediadock.results where model = 'aurora-image'`
+    const [landed] = await its.database
+      .sql`select count(*) as n, sum(cost) as cost from mediadock.results where model = 'aurora-image'`
     const rows = await its.database.sql.unsafe(statement)
     expect(rows.find((row) => row['model'] === 'aurora-image')).toMatchObject({
       landed: landed?.['n'],
@@ -237,7 +257,10 @@ async function writeProject(files: readonly string[]): Promise<string> {
   const modules = path.join(folder, 'node_modules')
   const client = path.join(modules, 'mediadock')
   await fs.mkdir(client, { recursive: true })
-  await fs.writeFile(path.join(client, 'package.json'), '{"name":"mediadock","type":"module","exports":{"./client":"./client.ts"}}')
+  await fs.writeFile(
+    path.join(client, 'package.json'),
+    '{"name":"mediadock","type":"module","exports":{"./client":"./client.ts"}}',
+  )
   await fs.symlink(path.join(root, 'src/client/read-results.ts'), path.join(client, 'client.ts'))
   for (const name of ['postgres', 'drizzle-orm', 'undici-types'])
     await fs.symlink(path.join(root, 'node_modules', name), path.join(modules, name))

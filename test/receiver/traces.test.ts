@@ -3,12 +3,12 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { TraceSettings } from '../../src/platform/tracing/trace-settings.ts'
 import { deliveryId, toDelivery } from '../../src/receiver/domain/delivery.ts'
 import { storedSpanId } from '../../src/receiver/domain/trace.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
-import type { TraceSettings } from '../../src/runtime/tracing/trace-settings.ts'
+import { watchedLogger } from '../platform/support/watched-logger.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { watchedLogger } from '../runtime/support/watched-logger.ts'
 import { startProductionReceiver } from '../start/support/receiver-process.ts'
 import { startCollector, type CollectedSpan } from '../support/collector.ts'
 import { eventually } from '../support/eventually.ts'
@@ -46,14 +46,17 @@ async function traced(more: Partial<TraceSettings> = {}) {
   return { collector, receiver, stand, database, stop: stopOnce, logged, named, spanOf }
 }
 
-const places = (spans: readonly CollectedSpan[]) => spans.map(({ traceId, parentSpanId }) => ({ traceId, parentSpanId }))
+const places = (spans: readonly CollectedSpan[]) =>
+  spans.map(({ traceId, parentSpanId }) => ({ traceId, parentSpanId }))
 
 describe('the trace of a delivery', () => {
   it('is one from the arrival to the row, through the fetch, in the trace that the provider began', async () => {
     const { collector, receiver, stand, database, logged, spanOf, named } = await traced()
     const { requestId, body } = okImage()
     const webhookId = randomUUID()
-    expect(await deliver(receiver.webhookUrl, body, { webhookId, headers: { traceparent } })).toMatchObject({ status: 200 })
+    expect(await deliver(receiver.webhookUrl, body, { webhookId, headers: { traceparent } })).toMatchObject({
+      status: 200,
+    })
 
     const land = await spanOf('land', requestId)
     const receive = await spanOf('receive delivery', requestId)
@@ -88,7 +91,11 @@ describe('the trace of a delivery', () => {
         'mediadock.outcome': 'result',
       },
     })
-    expect(land).toMatchObject({ kind: 5, code: 0, attributes: { ...ids, 'mediadock.outcome': 'landed', 'mediadock.media': 3 } })
+    expect(land).toMatchObject({
+      kind: 5,
+      code: 0,
+      attributes: { ...ids, 'mediadock.outcome': 'landed', 'mediadock.media': 3 },
+    })
     // In the order in which it happened, to the millisecond of a clock.
     expect(receive.endMs).toBeGreaterThanOrEqual(receive.startMs)
     expect(fetched.startMs).toBeGreaterThanOrEqual(receive.startMs - 1)
@@ -197,7 +204,9 @@ describe('a collector', () => {
       const { requestId, body } = failed()
       expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)
       await eventually(() => collector.posts() >= posts)
-      await eventually(async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1)
+      await eventually(
+        async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1,
+      )
     }
     const complaints = logged('traces could not be sent to the collector, deliveries go on')
     expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
@@ -246,11 +255,17 @@ describe('a process', () => {
     const hooks = path.join(folder, 'hooks.mjs')
     await fs.writeFile(hooks, watchLoads)
     const started = await startProductionReceiver({ NODE_OPTIONS: `--import=${hooks}`, ...env })
-    return { ...started, loaded: () => new Set([...started.program.output().matchAll(/^loaded (.*)$/gm)].map(([, name]) => name)) }
+    return {
+      ...started,
+      loaded: () => new Set([...started.program.output().matchAll(/^loaded (.*)$/gm)].map(([, name]) => name)),
+    }
   }
 
   it('that is not to send traces loads nothing for it, and still says in its log which trace a delivery is of', async () => {
-    const { program, base, loaded } = await startWatched({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9', OTEL_SDK_DISABLED: 'true' })
+    const { program, base, loaded } = await startWatched({
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
+      OTEL_SDK_DISABLED: 'true',
+    })
     const delivery = { secret: 'whsec_first_secret', headers: { traceparent } }
     expect((await deliver(`${base}/webhooks`, failed().body, delivery)).status).toBe(200)
     await program.says(/"msg":"delivery processed"/)
@@ -265,7 +280,10 @@ describe('a process', () => {
   it('that is to send them does, and nothing else', async () => {
     const collector = await startCollector()
     onTestFinished(collector.close)
-    const { program, base, loaded } = await startWatched({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, OTEL_SERVICE_NAME: 'from-outside' })
+    const { program, base, loaded } = await startWatched({
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_SERVICE_NAME: 'from-outside',
+    })
     expect((await deliver(`${base}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(200)
     await eventually(() => collector.spans().some(({ name }) => name === 'land'))
     expect(collector.spans()[0]?.resource['service.name']).toBe('from-outside')

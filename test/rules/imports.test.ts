@@ -11,13 +11,13 @@ const depcruise = path.join(root, 'node_modules/dependency-cruiser/bin/dependenc
 /** Who imports what: each is planted in a copy of the sources, at any depth, as a value or a type. */
 const bad: readonly [string, string][] = [
   ['wire', 'receiver/domain/delivery.ts'],
-  ['wire', 'runtime/logger.ts'],
-  ['runtime/http', 'wire/signature.ts'],
-  ['runtime/postgres', 'pages/access.ts'],
+  ['wire', 'platform/logger.ts'],
+  ['platform/http', 'wire/signature.ts'],
+  ['platform/postgres', 'platform/pages/access.ts'],
   ['pages', 'receiver/domain/keys.ts'],
   ['receiver/landing', 'provider/engines/engine.ts'],
   ['receiver/api', 'provider/accounts/keys.ts'],
-  ['receiver/queries', 'console/parts/parts.ts'],
+  ['receiver/queries', 'receiver/console/parts/parts.ts'],
   ['receiver/queries', 'receiver/api/operation.ts'],
   ['receiver/queries', 'receiver/on-call/problems.ts'],
   ['receiver/landing', 'receiver/intake/accept.ts'],
@@ -28,13 +28,13 @@ const bad: readonly [string, string][] = [
   ['receiver/intake', 'receiver/program.ts'],
   ['receiver/domain', 'receiver/settings.ts'],
   ['provider/queue', 'receiver/on-call/problems.ts'],
-  ['provider/accounts', 'console/parts/parts.ts'],
+  ['provider/accounts', 'receiver/console/parts/parts.ts'],
   ['provider/accounts', 'provider/queue/job.ts'],
   ['provider/engines/artwork', 'provider/queue/job.ts'],
   ['provider/webhooks', 'provider/submit/submit.ts'],
-  ['console/parts', 'provider/domain/faults.ts'],
-  ['console/parts', 'console/requests/request-page.ts'],
-  ['console/now', 'start/start.ts'],
+  ['receiver/console/parts', 'provider/domain/faults.ts'],
+  ['receiver/console/parts', 'receiver/console/requests/request-page.ts'],
+  ['receiver/console/now', 'start/start.ts'],
   ['console', 'laptop/local.ts'],
   ['laptop', 'start/start.ts'],
   ['commands', 'cli.ts'],
@@ -56,7 +56,9 @@ describe('a planted import', () => {
   })
 
   it.each(bad.map(([room, target], at) => [room, target, at] as const))('%s → %s is refused', (room, target, at) => {
-    expect(violations.filter(({ from }) => from === `src/${room}/planted-${at}.ts`).map(({ to }) => to)).toContain(`src/${target}`)
+    expect(violations.filter(({ from }) => from === `src/${room}/planted-${at}.ts`).map(({ to }) => to)).toContain(
+      `src/${target}`,
+    )
   })
 
   it('of drizzle-orm is refused outside drizzle.ts, of its types it is not', () => {
@@ -65,7 +67,9 @@ describe('a planted import', () => {
   })
 
   it('of a circle is refused, and nothing that was not planted', () => {
-    expect(violations).toContainEqual(expect.objectContaining({ from: 'src/wire/planted-circle-a.ts', to: 'src/wire/planted-circle-b.ts' }))
+    expect(violations).toContainEqual(
+      expect.objectContaining({ from: 'src/wire/planted-circle-a.ts', to: 'src/wire/planted-circle-b.ts' }),
+    )
     expect(violations.filter(({ from }) => !from.includes('/planted-'))).toEqual([])
   })
 })
@@ -81,11 +85,26 @@ async function plant(copy: string, room: string, target: string, at: number): Pr
     `import ${at % 2 === 0 ? 'type ' : ''}* as planted from '${specifier}'\nexport type Planted = typeof planted\n`,
   )
   if (at > 0) return
-  await fs.writeFile(path.join(copy, 'src/wire/planted-circle-a.ts'), "import { b } from './planted-circle-b.ts'\nexport const a = b\n")
-  await fs.writeFile(path.join(copy, 'src/wire/planted-circle-b.ts'), "import { a } from './planted-circle-a.ts'\nexport const b = a\n")
-  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle.ts'), "import { sql } from 'drizzle-orm'\nexport const one = sql`1`\n")
-  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle-later.ts'), "export const pg = () => import('drizzle-orm/pg-core')\n")
-  await fs.writeFile(path.join(copy, 'src/wire/planted-drizzle-type.ts'), "import type { SQL } from 'drizzle-orm'\nexport type One = SQL\n")
+  await fs.writeFile(
+    path.join(copy, 'src/wire/planted-circle-a.ts'),
+    "import { b } from './planted-circle-b.ts'\nexport const a = b\n",
+  )
+  await fs.writeFile(
+    path.join(copy, 'src/wire/planted-circle-b.ts'),
+    "import { a } from './planted-circle-a.ts'\nexport const b = a\n",
+  )
+  await fs.writeFile(
+    path.join(copy, 'src/wire/planted-drizzle.ts'),
+    "import { sql } from 'drizzle-orm'\nexport const one = sql`1`\n",
+  )
+  await fs.writeFile(
+    path.join(copy, 'src/wire/planted-drizzle-later.ts'),
+    "export const pg = () => import('drizzle-orm/pg-core')\n",
+  )
+  await fs.writeFile(
+    path.join(copy, 'src/wire/planted-drizzle-type.ts'),
+    "import type { SQL } from 'drizzle-orm'\nexport type One = SQL\n",
+  )
 }
 
 async function cruise(copy: string): Promise<{ from: string; to: string }[]> {
@@ -102,6 +121,8 @@ async function cruise(copy: string): Promise<{ from: string; to: string }[]> {
   ]
   // It ends with the number of violations, which are what is looked for.
   await promisify(execFile)(process.execPath, args, { cwd: copy }).catch((error: unknown) => error)
-  const { summary }: { summary: { violations: { from: string; to: string }[] } } = JSON.parse(await fs.readFile(report, 'utf8'))
+  const { summary }: { summary: { violations: { from: string; to: string }[] } } = JSON.parse(
+    await fs.readFile(report, 'utf8'),
+  )
   return summary.violations
 }

@@ -32,7 +32,10 @@ function linksOf(text: string): string[] {
   return links.filter((target) => !/^[a-z]+:/.test(target))
 }
 
-const pages = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'], { cwd: root, encoding: 'utf8' })
+const pages = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'], {
+  cwd: root,
+  encoding: 'utf8',
+})
   .trim()
   .split('\n')
 
@@ -51,7 +54,9 @@ describe('a link', () => {
 
   it('is found, and so is an anchor', async () => {
     expect(linksOf(await read('docs/README.md')).length).toBeGreaterThan(30)
-    expect(anchorsOf('# A `B`, c: d\n## a b-c\n## a b-c\n```\n# none\n```\n')).toEqual(new Set(['a-b-c-d', 'a-b-c', 'a-b-c-1']))
+    expect(anchorsOf('# A `B`, c: d\n## a b-c\n## a b-c\n```\n# none\n```\n')).toEqual(
+      new Set(['a-b-c-d', 'a-b-c', 'a-b-c-1']),
+    )
     expect(linksOf('[a](b.md#c) `[no](x)` [web](https://example.com) ![p](q.png)')).toEqual(['b.md#c', 'q.png'])
   })
 })

@@ -8,26 +8,29 @@ import { expect, it, onTestFinished } from 'vitest'
 const root = path.resolve(import.meta.dirname, '../..')
 
 // A table that stands in a file which is not read would be dropped by the next migration.
-it.each(['receiver', 'provider'])('the migrations of the %s make all that its schemas say, and nothing else', async (program) => {
-  const out = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-migrations-'))
-  onTestFinished(() => fs.rm(out, { recursive: true }))
-  await fs.cp(path.join(root, 'drizzle', program), out, { recursive: true })
-  const before = await fs.readdir(out)
-  const drizzleKit = path.join(root, 'node_modules/drizzle-kit/bin.cjs')
-  const args = [
-    drizzleKit,
-    'generate',
-    '--dialect',
-    'postgresql',
-    '--schema',
-    `./src/${program}/**/*schema.ts`,
-    '--out',
-    path.relative(root, out),
-  ]
-  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root })
-  expect(stdout).toContain('No schema changes')
-  expect(await fs.readdir(out)).toEqual(before)
-})
+it.each(['receiver', 'provider'])(
+  'the migrations of the %s make all that its schemas say, and nothing else',
+  async (program) => {
+    const out = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-migrations-'))
+    onTestFinished(() => fs.rm(out, { recursive: true }))
+    await fs.cp(path.join(root, 'drizzle', program), out, { recursive: true })
+    const before = await fs.readdir(out)
+    const drizzleKit = path.join(root, 'node_modules/drizzle-kit/bin.cjs')
+    const args = [
+      drizzleKit,
+      'generate',
+      '--dialect',
+      'postgresql',
+      '--schema',
+      `./src/${program}/**/*schema.ts`,
+      '--out',
+      path.relative(root, out),
+    ]
+    const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: root })
+    expect(stdout).toContain('No schema changes')
+    expect(await fs.readdir(out)).toEqual(before)
+  },
+)
 
 /** Two versions run side by side while replicas are replaced: what the one before writes must still be there, and nobody may wait. */
 const refused: readonly [RegExp, string][] = [
@@ -36,8 +39,14 @@ const refused: readonly [RegExp, string][] = [
   [/\bdrop table\b/i, 'drops a table that the version before writes'],
   [/\balter column "?\w+"? (?:set data )?type\b/i, 'rewrites a table under a lock'],
   [/\balter column "?\w+"? set not null\b/i, 'reads a table under a lock, and refuses rows of the version before'],
-  [/\badd column (?:if not exists )?"\w+" (?![^;]*\bdefault\b)[^;]*\bnot null\b/i, 'refuses rows of the version before'],
-  [/\badd constraint (?![^;]*\bnot valid\b)/i, 'reads a table under a lock: add it NOT VALID, and validate it in a migration of its own'],
+  [
+    /\badd column (?:if not exists )?"\w+" (?![^;]*\bdefault\b)[^;]*\bnot null\b/i,
+    'refuses rows of the version before',
+  ],
+  [
+    /\badd constraint (?![^;]*\bnot valid\b)/i,
+    'reads a table under a lock: add it NOT VALID, and validate it in a migration of its own',
+  ],
   [/\bcreate unique index\b/i, 'is made under a lock, unless its table is new'],
 ]
 /** From before there was a release to be replaced. */
@@ -52,10 +61,15 @@ const excepted = new Set([
 ])
 
 it('no migration takes away what the version before writes, or keeps it waiting', async () => {
-  const files = (await fs.readdir(path.join(root, 'drizzle'), { recursive: true })).filter((file) => file.endsWith('.sql'))
+  const files = (await fs.readdir(path.join(root, 'drizzle'), { recursive: true })).filter((file) =>
+    file.endsWith('.sql'),
+  )
   const found = await Promise.all(
     files.map(async (file) => {
-      const text = (await fs.readFile(path.join(root, 'drizzle', file), 'utf8')).replaceAll(/^--.*$|\$\$[^]*?\$\$/gm, '')
+      const text = (await fs.readFile(path.join(root, 'drizzle', file), 'utf8')).replaceAll(
+        /^--.*$|\$\$[^]*?\$\$/gm,
+        '',
+      )
       return refused.flatMap(([pattern, why]) => (pattern.test(text) ? [`${file} ${why}`] : []))
     }),
   )

@@ -7,7 +7,7 @@ const source = path.resolve(import.meta.dirname, '../../src')
 /** What of `src/` meets in one program. What starts either of them belongs to the receiver. */
 const programs = {
   receiver: /^(?!provider\/)/,
-  provider: /^(?:provider|pages|runtime|wire)\//,
+  provider: /^(?:provider|platform|wire)\//,
 }
 
 /** Words for which the glossary (docs/architecture.md, Words) has its own. */
@@ -26,13 +26,15 @@ describe('exported names', () => {
 
   it('are found', () => {
     expect(exported).toContainEqual({ file: 'receiver/domain/delivery.ts', kind: 'type', name: 'Delivery' })
-    expect(exported).toContainEqual({ file: 'runtime/http/http.ts', kind: 'class', name: 'HttpError' })
+    expect(exported).toContainEqual({ file: 'platform/http/http.ts', kind: 'class', name: 'HttpError' })
     expect(exported).toContainEqual({ file: 'receiver/fetching/call-budget.ts', kind: 'function', name: 'takeCall' })
     expect(exported).toContainEqual({ file: 'receiver/domain/schema.ts', kind: 'const', name: 'deliveries' })
   })
 
   it.each(Object.entries(programs))('of types are each the only one of theirs in the %s', (_program, meets) => {
-    const types = exported.filter(({ file, kind }) => ['type', 'interface', 'class', 'enum'].includes(kind) && meets.test(file))
+    const types = exported.filter(
+      ({ file, kind }) => ['type', 'interface', 'class', 'enum'].includes(kind) && meets.test(file),
+    )
     const shared = [...Map.groupBy(types, ({ name }) => name)].filter(([, { length }]) => length > 1)
     expect(shared.map(([name, all]) => `${name}: ${all.map(({ file }) => file).join(', ')}`)).toEqual([])
   })
@@ -63,7 +65,9 @@ describe('exported names', () => {
 
 async function exportsOf(file: string): Promise<Exported[]> {
   const text = await fs.readFile(path.join(source, file), 'utf8')
-  const declared = text.matchAll(/^export (?:async |abstract )?(type|interface|class|enum|function|const|let)\*? (\w+)/gm)
+  const declared = text.matchAll(
+    /^export (?:async |abstract )?(type|interface|class|enum|function|const|let)\*? (\w+)/gm,
+  )
   return [...declared].map(([, kind = '', name = '']) => ({ file, kind, name }))
 }
 

@@ -21,11 +21,15 @@ const renamed = [
     ],
   },
   { schema: 'receiver/domain/budgets-schema.ts', column: 'blocked_until', files: ['receiver/fetching/call-budget.ts'] },
-  { schema: 'receiver/domain/on-call-schema.ts', column: 'expires_at', files: ['console/router.ts'] },
+  { schema: 'receiver/domain/on-call-schema.ts', column: 'expires_at', files: ['receiver/console/router.ts'] },
   {
     schema: 'provider/domain/schema.ts',
     column: 'max_attempts',
-    files: ['provider/webhooks/outbox.ts', 'provider/webhooks/outbox-claims.ts', 'provider/webhooks/delivery-history.ts'],
+    files: [
+      'provider/webhooks/outbox.ts',
+      'provider/webhooks/outbox-claims.ts',
+      'provider/webhooks/delivery-history.ts',
+    ],
   },
 ]
 
@@ -56,7 +60,10 @@ describe('a column that is renamed in its schema', () => {
     '%s does not compile in %s',
     (column, file) => {
       expect(
-        errors.filter((error) => error.startsWith(`src/${file}(`) && new RegExp(`['"]${column}['"]|'${column}_renamed'`).test(error)),
+        errors.filter(
+          (error) =>
+            error.startsWith(`src/${file}(`) && new RegExp(`['"]${column}['"]|'${column}_renamed'`).test(error),
+        ),
       ).not.toEqual([])
     },
   )

@@ -26,13 +26,30 @@ function described(value: unknown): Described[] {
   const columns = Object.values(of.all).flatMap((column) =>
     // Postgres does not know what is never null in a view.
     is(column, Column)
-      ? [{ name: column.name, type: column.getSQLType().replace('bigserial', 'bigint'), notNull: is(value, PgTable) && column.notNull }]
+      ? [
+          {
+            name: column.name,
+            type: column.getSQLType().replace('bigserial', 'bigint'),
+            notNull: is(value, PgTable) && column.notNull,
+          },
+        ]
       : [],
   )
   return [{ at: `${of.schema}.${of.name}`, columns: columns.toSorted((a, b) => (a.name < b.name ? -1 : 1)) }]
 }
 
-const schemas = [receiver, archiving, arriving, fetching, feeding, submitting, subscribing, onCall, provider, providerSessions]
+const schemas = [
+  receiver,
+  archiving,
+  arriving,
+  fetching,
+  feeding,
+  submitting,
+  subscribing,
+  onCall,
+  provider,
+  providerSessions,
+]
   .flatMap((schema) => Object.values(schema))
   .flatMap(described)
 

@@ -25,7 +25,10 @@ const anHourAhead = {
 const hostNow = () => Math.floor(Date.now() / 1000) + anHour
 
 it('a receiver whose host is an hour ahead writes due times by Postgres, judges signatures by its host, and says so', async () => {
-  const { program, base, database } = await startProductionReceiver({ ...anHourAhead, GENERATION_API_URL: 'https://127.0.0.1:9' })
+  const { program, base, database } = await startProductionReceiver({
+    ...anHourAhead,
+    GENERATION_API_URL: 'https://127.0.0.1:9',
+  })
   await program.says(/this host's clock is ahead of that of Postgres/)
   const { sql } = database
 

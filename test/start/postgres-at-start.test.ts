@@ -8,9 +8,9 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { long } from '../chaos/length.ts'
 import { mediadockHere } from '../commands/mediadock.ts'
 import { openLaptop, type Laptop } from '../laptop/support/laptop.ts'
+import { startPostgresProxy } from '../platform/support/postgres-proxy.ts'
+import { startProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
-import { startPostgresProxy } from '../runtime/support/postgres-proxy.ts'
-import { startProcess } from '../runtime/support/processes.ts'
 import { childEnv } from '../support/child-env.ts'
 import { preferredServer, withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -58,7 +58,10 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
     // Short: each program with each setting and each cause, but not all three of them together.
     const isOdd = (cause === fatal[0]?.[0]) === (MIGRATE_ON_START === 'true')
     for (const what of long ? ['receiver', 'provider'] : [isOdd ? 'receiver' : 'provider']) {
-      const program = (await folder()).start({ ...production, DATABASE_URL: urlOf(database.url), MIGRATE_ON_START }, what)
+      const program = (await folder()).start(
+        { ...production, DATABASE_URL: urlOf(database.url), MIGRATE_ON_START },
+        what,
+      )
       expect(await program.exit).toEqual({ code: 1, signal: null })
       expect(linesOf(program.output())).toEqual([expect.stringMatching(line)])
       expect(program.output()).not.toMatch(/Failed query|do \$|hush|undefined:undefined/)
@@ -69,7 +72,12 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
   it('a Postgres that is away is waited for, alive and not ready, and logged; SIGTERM ends the wait with exit 0', async () => {
     const laptop = await folder()
     const program = laptop.start(
-      { ...production, DATABASE_URL: `postgres://u:hush@127.0.0.1:${await freePort()}/d`, MIGRATE_ON_START, DRAIN_SECONDS: '0' },
+      {
+        ...production,
+        DATABASE_URL: `postgres://u:hush@127.0.0.1:${await freePort()}/d`,
+        MIGRATE_ON_START,
+        DRAIN_SECONDS: '0',
+      },
       'all',
     )
     await eventually(() => program.output().match(waits)?.length === 2, 20_000)
@@ -77,9 +85,10 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
       expect((await fetch(`http://127.0.0.1:${port}/healthz`)).status).toBe(200)
       expect((await fetch(`http://127.0.0.1:${port}/readyz`)).status).toBe(503)
     }
-    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(
-      503,
-    )
+    expect(
+      (await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' }))
+        .status,
+    ).toBe(503)
     expect(program.output()).toMatch(
       /"reason":"Postgres cannot be reached at 127\.0\.0\.1:\d+, nothing accepts connections there \(ECONNREFUSED\)/,
     )
@@ -107,19 +116,27 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
 })
 
 describeOnPackaged('a server of its own', () => {
-  it('that comes up later: the receiver that waited for it is ready then, without a restart', { timeout: 60_000 }, async () => {
-    const server = await withPackagedPostgres()
-    await server.stop()
-    const laptop = await folder()
-    const program = laptop.start({ ...production, DATABASE_URL: server.url }, 'receiver')
-    await program.says(new RegExp(waits.source))
-    await server.start()
-    await program.says(/"msg":"started"/)
-    await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
-    expect((await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(
-      200,
-    )
-  })
+  it(
+    'that comes up later: the receiver that waited for it is ready then, without a restart',
+    { timeout: 60_000 },
+    async () => {
+      const server = await withPackagedPostgres()
+      await server.stop()
+      const laptop = await folder()
+      const program = laptop.start({ ...production, DATABASE_URL: server.url }, 'receiver')
+      await program.says(new RegExp(waits.source))
+      await server.start()
+      await program.says(/"msg":"started"/)
+      await eventually(async () => (await fetch(`http://127.0.0.1:${laptop.ports.PORT}/readyz`)).status === 200)
+      expect(
+        (
+          await deliver(`http://127.0.0.1:${laptop.ports.PORT}/webhooks`, failed().body, {
+            secret: 'whsec_first_secret',
+          })
+        ).status,
+      ).toBe(200)
+    },
+  )
 
   it('whose certificate nobody trusts ends the start at once, in one line', { timeout: 60_000 }, async () => {
     const server = await withPackagedPostgres({
@@ -143,7 +160,10 @@ describeOnPackaged('a server of its own', () => {
         await fs.chmod(key, 0o600)
       },
     })
-    const program = (await folder()).start({ ...production, DATABASE_URL: `${server.url}?sslmode=verify-full` }, 'receiver')
+    const program = (await folder()).start(
+      { ...production, DATABASE_URL: `${server.url}?sslmode=verify-full` },
+      'receiver',
+    )
     expect(await program.exit).toEqual({ code: 1, signal: null })
     expect(linesOf(program.output())).toEqual([
       expect.stringMatching(
@@ -153,14 +173,19 @@ describeOnPackaged('a server of its own', () => {
   })
 
   it('that is full is waited for', { timeout: 60_000 }, async () => {
-    const server = await withPackagedPostgres({ settings: { max_connections: '5', superuser_reserved_connections: '0' } })
+    const server = await withPackagedPostgres({
+      settings: { max_connections: '5', superuser_reserved_connections: '0' },
+    })
     const client = postgres(server.url, { max: 1 })
     await client.unsafe(`create role ordinary login superuser password 'x'`)
     await client.end()
     const held = postgres(server.url, { max: 5, onnotice: () => {} })
     onTestFinished(() => held.end({ timeout: 1 }))
     await Promise.all(Array.from({ length: 5 }, () => held`select pg_sleep(0.2)`))
-    const program = (await folder()).start({ ...production, DATABASE_URL: server.url, DATABASE_POOL_SIZE: '3' }, 'receiver')
+    const program = (await folder()).start(
+      { ...production, DATABASE_URL: server.url, DATABASE_POOL_SIZE: '3' },
+      'receiver',
+    )
     await program.says(/"reason":"Postgres says: [^"]*\(53300\)/)
     await held.end({ timeout: 1 })
     await program.says(/"msg":"started"/)
@@ -187,7 +212,9 @@ describe('mediadock migrate', () => {
     const proxy = await startPostgresProxy(database.url)
     proxy.swallowAfter(0)
     const cli = path.resolve(import.meta.dirname, '../../src/cli.ts')
-    const program = startProcess(process.execPath, [cli, 'migrate', 'receiver'], { env: { ...childEnv, DATABASE_URL: proxy.url } })
+    const program = startProcess(process.execPath, [cli, 'migrate', 'receiver'], {
+      env: { ...childEnv, DATABASE_URL: proxy.url },
+    })
     await program.says(/^mediadock: waiting, Postgres cannot be reached.*no answer in time/m)
     proxy.passOn()
     expect(await program.exit).toEqual({ code: 0, signal: null })

@@ -11,7 +11,9 @@ const first = 'whsec_first_secret'
 const second = 'whsec_second_secret'
 
 it('in production embeds nothing, makes no folder and writes nothing but JSON lines; after SIGTERM /readyz answers 503 at once while the listener still takes deliveries, then exit 0', async () => {
-  const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({ SHUTDOWN_GRACE_SECONDS: '10' })
+  const { program, folder, base, internalBase, deliver, database } = await startProductionReceiver({
+    SHUTDOWN_GRACE_SECONDS: '10',
+  })
   expect((await fetch(`${base}/readyz`)).status).toBe(200)
   expect((await fetch(`${internalBase}/readyz`)).status).toBe(200)
   expect(await deliver(first)).toBe(200)
@@ -45,7 +47,12 @@ it('SIGHUP reads the keys file again; a broken one keeps the old keys, and is lo
   await eventually(async () => (await deliver(second)) === 200)
   expect(await deliver(first)).toBe(200)
 
-  const broken = ['[{"name":"third","signing_secret":"whsec_third', '[]', '[{"name":"third","signing_secret":"whsec_third_secret"}]', '']
+  const broken = [
+    '[{"name":"third","signing_secret":"whsec_third',
+    '[]',
+    '[{"name":"third","signing_secret":"whsec_third_secret"}]',
+    '',
+  ]
   for (const [at, text] of broken.entries()) {
     await hangUp(text)
     await eventually(() => brokenTimes() === at + 1)

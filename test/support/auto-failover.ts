@@ -92,7 +92,17 @@ export async function withAutoFailover(): Promise<HaCluster> {
   const node = async (name: string): Promise<HaNode> => {
     const port = await freePort()
     const dataDir = path.join(folder, name)
-    let keeper = autoctl(dataDir, ['create', 'postgres', '--name', name, '--pgport', `${port}`, '--monitor', monitorUrl, ...common])
+    let keeper = autoctl(dataDir, [
+      'create',
+      'postgres',
+      '--name',
+      name,
+      '--pgport',
+      `${port}`,
+      '--monitor',
+      monitorUrl,
+      ...common,
+    ])
     return {
       name,
       port,
@@ -123,7 +133,8 @@ export async function withAutoFailover(): Promise<HaCluster> {
       const [primary, secondary] = [by('primary'), by('secondary')]
       return primary && secondary && { primary, secondary }
     }, wholeWithinMs)
-  const user = owner.uid === undefined ? os.userInfo().username : (await run('id', ['-nu', `${owner.uid}`])).stdout.trim()
+  const user =
+    owner.uid === undefined ? os.userInfo().username : (await run('id', ['-nu', `${owner.uid}`])).stdout.trim()
   const hosts = nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')
   return { url: `postgres://${user}@${hosts}/postgres?target_session_attrs=read-write`, nodes, states, untilWhole }
 }

@@ -12,7 +12,8 @@ export type TestDatabase = {
 export type TestServer = 'embedded' | 'packaged'
 
 /** The servers of this run, for `describe.each`: what lands or reads is shown on both, where both are. */
-export const testServers: readonly TestServer[] = inject('packagedPostgresUrl') === '' ? ['embedded'] : ['embedded', 'packaged']
+export const testServers: readonly TestServer[] =
+  inject('packagedPostgresUrl') === '' ? ['embedded'] : ['embedded', 'packaged']
 
 /** Where it need not be shown on both: the server as people have it, if there is one. */
 export const preferredServer: TestServer = testServers.at(-1) ?? 'embedded'

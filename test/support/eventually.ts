@@ -4,7 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 const soonMs = 200
 
 /** Waits until `check` answers something other than undefined or false; the last failure tells why it never did. */
-export async function eventually<T>(check: () => Promise<T | undefined | false> | T | undefined | false, withinMs = 10_000): Promise<T> {
+export async function eventually<T>(
+  check: () => Promise<T | undefined | false> | T | undefined | false,
+  withinMs = 10_000,
+): Promise<T> {
   const started = Date.now()
   const deadline = started + withinMs
   let lastError: unknown

@@ -3,8 +3,8 @@ import path from 'node:path'
 import postgres from 'postgres'
 import type { TestProject } from 'vitest/node'
 import { startEmbeddedPostgres } from '../../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
-import { migrate } from '../../src/runtime/postgres/migrate.ts'
+import { createLogger } from '../../src/platform/logger.ts'
+import { migrate } from '../../src/platform/postgres/migrate.ts'
 import { findPackagedPostgres, initializeCluster, startPackagedPostgres } from './packaged-postgres.ts'
 import { quickFolder } from './quick-folder.ts'
 
@@ -40,7 +40,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const templateDir = await fs.mkdtemp(path.join(within, 'mediadock-template-'))
   const template = path.join(templateDir, 'data')
   if (binaries !== undefined) await initializeCluster(binaries, template)
-  const packaged = binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings, within })
+  const packaged =
+    binaries === undefined ? undefined : await startPackagedPostgres({ binaries, template, settings, within })
   if (packaged) await makeDatabase(packaged.url)
   else process.stderr.write('no PostgreSQL is installed on this machine: what needs a packaged one is skipped\n')
   await makeTemplate(server.url)

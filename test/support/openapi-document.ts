@@ -9,14 +9,21 @@ type Document = {
   components?: { schemas?: Record<string, object> }
 }
 
-const envelope = { type: expect.stringMatching(/_error$/), code: expect.stringMatching(/^[a-z_]+$/), message: expect.stringMatching(/\w/) }
+const envelope = {
+  type: expect.stringMatching(/_error$/),
+  code: expect.stringMatching(/^[a-z_]+$/),
+  message: expect.stringMatching(/\w/),
+}
 
 /** Each error answer that an OpenAPI document names has an example, in the envelope of both APIs. */
 export function expectErrorExamples({ paths }: Document): void {
-  const answers = Object.values(paths).flatMap((methods) => Object.values(methods).flatMap(({ responses }) => Object.entries(responses)))
+  const answers = Object.values(paths).flatMap((methods) =>
+    Object.values(methods).flatMap(({ responses }) => Object.entries(responses)),
+  )
   const errors = answers.filter(([status]) => /^[45]\d\d$/.test(status))
   expect(errors.length).toBeGreaterThan(20)
-  for (const [status, { content }] of errors) expect(content?.['application/json']?.example, status).toEqual({ error: envelope })
+  for (const [status, { content }] of errors)
+    expect(content?.['application/json']?.example, status).toEqual({ error: envelope })
 }
 
 /** Of each call that can be answered with this status: the codes that it can carry. */

@@ -5,8 +5,14 @@ import { startPackagedPostgres, type PackagedOptions, type PackagedPostgres } fr
 export const describeOnPackaged = describe.skipIf(inject('packagedBinaries') === '')
 
 /** A packaged server for one test, to be crashed and spoken to over TLS. */
-export async function withPackagedPostgres(options: Omit<PackagedOptions, 'binaries' | 'template'> = {}): Promise<PackagedPostgres> {
-  const server = await startPackagedPostgres({ binaries: inject('packagedBinaries'), template: inject('packagedTemplate'), ...options })
+export async function withPackagedPostgres(
+  options: Omit<PackagedOptions, 'binaries' | 'template'> = {},
+): Promise<PackagedPostgres> {
+  const server = await startPackagedPostgres({
+    binaries: inject('packagedBinaries'),
+    template: inject('packagedTemplate'),
+    ...options,
+  })
   onTestFinished(() => server.remove())
   return server
 }

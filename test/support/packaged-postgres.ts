@@ -115,7 +115,11 @@ export async function startPackagedPostgres({
 
   const start = async () => {
     const args = Object.entries(flags).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-    child = spawn(path.join(binaries, 'postgres'), ['-D', dataDir, ...args], { ...owner, cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] })
+    child = spawn(path.join(binaries, 'postgres'), ['-D', dataDir, ...args], {
+      ...owner,
+      cwd: folder,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
     let log = ''
     child.stderr?.on('data', (chunk: Buffer) => {
       log = (log + chunk.toString()).slice(-8000)
@@ -156,7 +160,8 @@ export async function startPackagedPostgres({
       for (const pid of [postmaster, ...(await childrenOf(postmaster))]) {
         if (signal(pid, 'SIGSTOP')) frozen.push(pid)
       }
-      for (const pid of await childrenOf(postmaster)) if (!frozen.includes(pid) && signal(pid, 'SIGSTOP')) frozen.push(pid)
+      for (const pid of await childrenOf(postmaster))
+        if (!frozen.includes(pid) && signal(pid, 'SIGSTOP')) frozen.push(pid)
     },
     thaw,
     remove: async () => {
@@ -178,7 +183,9 @@ function signal(pid: number, name: NodeJS.Signals): boolean {
 /** By what the kernel knows, since a server that is frozen cannot be asked; Linux only. */
 async function childrenOf(parent: number): Promise<number[]> {
   const ids = (await fs.readdir('/proc')).filter((name) => /^\d+$/.test(name))
-  const parents = await Promise.all(ids.map(async (id) => (await fs.readFile(`/proc/${id}/stat`, 'utf8').catch(() => '')).split(') ')[1]))
+  const parents = await Promise.all(
+    ids.map(async (id) => (await fs.readFile(`/proc/${id}/stat`, 'utf8').catch(() => '')).split(') ')[1]),
+  )
   return ids.filter((_, at) => Number(parents[at]?.split(' ')[1]) === parent).map(Number)
 }
 

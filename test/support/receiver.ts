@@ -1,13 +1,17 @@
 import { Router } from 'express'
-import { internalRouter } from '../../src/console/router.ts'
+import { createLogger, type Logger } from '../../src/platform/logger.ts'
+import { settingsReader } from '../../src/platform/settings.ts'
+import { internalRouter } from '../../src/receiver/console/router.ts'
 import { parseKeys, type Keys } from '../../src/receiver/domain/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
-import { createLogger, type Logger } from '../../src/runtime/logger.ts'
-import { settingsReader } from '../../src/runtime/settings.ts'
 
 export const liveKey = { name: 'live', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_live_secret' }
-export const sandboxKey = { name: 'sandbox', api_key: 'service_test_bbbbbbbbbbbbbbbb', signing_secret: 'whsec_sandbox_secret' }
+export const sandboxKey = {
+  name: 'sandbox',
+  api_key: 'service_test_bbbbbbbbbbbbbbbb',
+  signing_secret: 'whsec_sandbox_secret',
+}
 
 export type TestReceiver = {
   webhookUrl: string

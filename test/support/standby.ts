@@ -14,11 +14,22 @@ const hba = ['host all all 127.0.0.1/32 scram-sha-256', 'host replication all 12
 /** Fills the folder with a copy of the primary's data that follows it. */
 async function copyFrom(primary: PackagedPostgres, dataDir: string): Promise<void> {
   await fs.rm(dataDir, { recursive: true, force: true })
-  await run(path.join(inject('packagedBinaries'), 'pg_basebackup'), ['-d', primary.url, '-D', dataDir, '-R', '-c', 'fast', '--no-sync'])
+  await run(path.join(inject('packagedBinaries'), 'pg_basebackup'), [
+    '-d',
+    primary.url,
+    '-D',
+    dataDir,
+    '-R',
+    '-c',
+    'fast',
+    '--no-sync',
+  ])
   await fs.chmod(dataDir, 0o700)
   // Whom the primary waits for is not the copy's to wait for, once that is the primary.
   const settings = path.join(dataDir, 'postgresql.auto.conf')
-  const lines = (await fs.readFile(settings, 'utf8')).split('\n').filter((line) => !line.startsWith('synchronous_standby_names'))
+  const lines = (await fs.readFile(settings, 'utf8'))
+    .split('\n')
+    .filter((line) => !line.startsWith('synchronous_standby_names'))
   await fs.writeFile(settings, lines.join('\n'))
 }
 
@@ -36,7 +47,10 @@ export async function waitForStandby(primary: PackagedPostgres): Promise<void> {
   await asAdmin(primary.url, async (admin) => {
     await admin.unsafe(`alter system set synchronous_standby_names = '*'`)
     await admin`select pg_reload_conf()`
-    await eventually(async () => (await admin`select from pg_stat_replication where sync_state = 'sync'`).length === 1, 20_000)
+    await eventually(
+      async () => (await admin`select from pg_stat_replication where sync_state = 'sync'`).length === 1,
+      20_000,
+    )
   })
 }
 

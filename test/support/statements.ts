@@ -1,4 +1,4 @@
-import type { Database } from '../../src/runtime/postgres/postgres.ts'
+import type { Database } from '../../src/platform/postgres/postgres.ts'
 
 type Run = () => Promise<unknown>
 

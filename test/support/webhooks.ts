@@ -29,7 +29,11 @@ export function okAudio(requestId: string = randomUUID()): Sample {
 }
 
 export function failed(requestId: string = randomUUID()): Sample {
-  return sample({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: 'the model gave up' } })
+  return sample({
+    request_id: requestId,
+    status: 'ERROR',
+    error: { code: 'GENERATION_FAILED', message: 'the model gave up' },
+  })
 }
 
 function sample(json: { request_id: string; [field: string]: unknown }): Sample {

@@ -12,7 +12,9 @@ export type WithReceiver = {
 }
 
 /** A whole receiver on a database of its own; with `stand`, beside a stand-in for the provider, which answers 404 until it is told otherwise. */
-export async function withReceiver(options: WithReceiverOptions & { stand: true }): Promise<WithReceiver & { stand: ProviderStand }>
+export async function withReceiver(
+  options: WithReceiverOptions & { stand: true },
+): Promise<WithReceiver & { stand: ProviderStand }>
 export async function withReceiver(options?: WithReceiverOptions): Promise<WithReceiver>
 export async function withReceiver({
   server,
@@ -21,7 +23,11 @@ export async function withReceiver({
 }: WithReceiverOptions & { stand?: boolean } = {}): Promise<WithReceiver & { stand?: ProviderStand }> {
   const database = await createTestDatabase(server)
   const stand = isStandWanted ? await startProviderStand() : undefined
-  const receiver = await startTestReceiver({ databaseUrl: database.url, ...(stand && { providerUrl: stand.url }), ...options })
+  const receiver = await startTestReceiver({
+    databaseUrl: database.url,
+    ...(stand && { providerUrl: stand.url }),
+    ...options,
+  })
   const stop = async () => {
     await receiver.stop()
     await stand?.close()

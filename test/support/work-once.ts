@@ -4,7 +4,12 @@ import { createLander, type Lander } from '../../src/receiver/landing/lander.ts'
 import type { Landed, WorkerDeps } from '../../src/receiver/landing/worker.ts'
 
 /** Nobody lands in this process: all that is stored waits for whoever claims it. */
-export const nobody: Handover = { reserve: () => false, claimedUntil: () => new Date(), take: () => {}, release: () => {} }
+export const nobody: Handover = {
+  reserve: () => false,
+  claimedUntil: () => new Date(),
+  take: () => {},
+  release: () => {},
+}
 
 /** Longer than any test. */
 const patientMs = 600_000
@@ -17,7 +22,14 @@ export function testLander(
   { patienceMs = patientMs, onBatch }: { patienceMs?: number; onBatch?: (came: Landed | Error) => void } = {},
 ): Lander {
   const signal = new AbortController().signal
-  return createLander({ ...deps, rest: async () => {}, wake: () => {}, signal, patienceMs, ...(onBatch && { onBatch }) })
+  return createLander({
+    ...deps,
+    rest: async () => {},
+    wake: () => {},
+    signal,
+    patienceMs,
+    ...(onBatch && { onBatch }),
+  })
 }
 
 /** Waits for all that a lander holds, answers of the provider included. */

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { onTestFinished } from 'vitest'
+import { createLogger } from '../../src/platform/logger.ts'
+import { createPool, type Database } from '../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../src/receiver/domain/delivery.ts'
 import { storeDeliveries } from '../../src/receiver/intake/store.ts'
 import type { ReconcilerDeps } from '../../src/receiver/reconciling/reconciler.ts'
-import { createLogger } from '../../src/runtime/logger.ts'
-import { createPool, type Database } from '../../src/runtime/postgres/postgres.ts'
 import { keysOf, liveKey, sandboxKey } from './receiver.ts'
 
 export type TestWorker = ReconcilerDeps & { setNow: (now: Date) => void }

@@ -20,13 +20,17 @@ describe('jitteredPauseMs', () => {
     expect(jitteredPauseMs(2, spec, () => 0)).toBe(30_000)
     expect(jitteredPauseMs(2, spec, () => 1)).toBe(60_000)
     fc.assert(
-      fc.property(fc.integer({ min: 1, max: 2000 }), fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }), (failures, random) => {
-        const whole = doublingPauseMs(failures, spec)
-        const pause = jitteredPauseMs(failures, spec, () => random)
-        expect(pause).toBeGreaterThanOrEqual(whole / 2)
-        expect(pause).toBeLessThanOrEqual(whole)
-        expect(Number.isInteger(pause)).toBe(true)
-      }),
+      fc.property(
+        fc.integer({ min: 1, max: 2000 }),
+        fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
+        (failures, random) => {
+          const whole = doublingPauseMs(failures, spec)
+          const pause = jitteredPauseMs(failures, spec, () => random)
+          expect(pause).toBeGreaterThanOrEqual(whole / 2)
+          expect(pause).toBeLessThanOrEqual(whole)
+          expect(Number.isInteger(pause)).toBe(true)
+        },
+      ),
     )
   })
 })

@@ -122,7 +122,11 @@ const examples: Record<string, Examples> = {
   },
   submittedSchema: {
     schema: schema.submittedSchema,
-    taken: { queued: submitted, sandbox: { ...submitted, status: 'COMPLETED' }, 'no position': { ...submitted, queue_position: null } },
+    taken: {
+      queued: submitted,
+      sandbox: { ...submitted, status: 'COMPLETED' },
+      'no position': { ...submitted, queue_position: null },
+    },
     refused: {
       'a relative link': { ...submitted, status_url: '/v1/requests/x/status' },
       'no cost': { ...submitted, cost: undefined },
@@ -146,11 +150,16 @@ const examples: Record<string, Examples> = {
   errorEnvelopeSchema: {
     schema: schema.errorEnvelopeSchema,
     taken: { 'the envelope': { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } },
-    refused: { 'no envelope': { type: 'a', code: 'b', message: 'c' }, 'no code': { error: { type: 'a', message: 'c' } } },
+    refused: {
+      'no envelope': { type: 'a', code: 'b', message: 'c' },
+      'no code': { error: { type: 'a', message: 'c' } },
+    },
   },
   accountSchema: {
     schema: schema.accountSchema,
-    taken: { 'an account': { account_id: 'a', balance: { credits: 12.5 }, usage_30d: { requests: 3, credits_spent: 4.5 } } },
+    taken: {
+      'an account': { account_id: 'a', balance: { credits: 12.5 }, usage_30d: { requests: 3, credits_spent: 4.5 } },
+    },
     refused: {
       'half a request': { account_id: 'a', balance: { credits: 1 }, usage_30d: { requests: 0.5, credits_spent: 1 } },
       'no balance': { account_id: 'a' },
@@ -159,7 +168,13 @@ const examples: Record<string, Examples> = {
   catalogEntrySchema: {
     schema: schema.catalogEntrySchema,
     taken: {
-      'a model': { slug: 's', type: 'image', name: 'S', capabilities: ['text-to-image'], pricing: { credits: 4, note: 'per picture' } },
+      'a model': {
+        slug: 's',
+        type: 'image',
+        name: 'S',
+        capabilities: ['text-to-image'],
+        pricing: { credits: 4, note: 'per picture' },
+      },
     },
     refused: { 'an unknown type': { slug: 's', type: 'text', name: 'S', capabilities: [], pricing: { credits: 4 } } },
   },
@@ -189,7 +204,14 @@ const examples: Record<string, Examples> = {
         input_schema: { a: { type: 'date' } },
         pricing: { credits_base: 1 },
       },
-      'the price of a catalog entry': { slug: 'v', type: 'video', name: 'V', capabilities: [], input_schema: {}, pricing: { credits: 1 } },
+      'the price of a catalog entry': {
+        slug: 'v',
+        type: 'video',
+        name: 'V',
+        capabilities: [],
+        input_schema: {},
+        pricing: { credits: 1 },
+      },
     },
   },
 }

@@ -17,7 +17,9 @@ const nowSeconds = 1_767_225_600
 const secretText = fc
   .string({ unit: 'grapheme', minLength: 1, maxLength: 64 })
   .filter((text) => text.trim() === text && text.isWellFormed())
-const bodyText = fc.oneof(fc.string({ unit: 'binary', minLength: 1, maxLength: 2000 }), fc.json()).filter((text) => text.isWellFormed())
+const bodyText = fc
+  .oneof(fc.string({ unit: 'binary', minLength: 1, maxLength: 2000 }), fc.json())
+  .filter((text) => text.isWellFormed())
 const time = fc.integer({ min: nowSeconds - 300, max: nowSeconds + 300 })
 
 describe('stripe', () => {
@@ -35,7 +37,9 @@ describe('stripe', () => {
     fc.assert(
       fc.property(bodyText, secretText, time, (payload, secret, timestamp) => {
         const header = webhooks.generateTestHeaderString({ payload, secret, timestamp })
-        expect(verify(Buffer.from(payload), header, [{ name: 'stripe', signingSecret: secret }], nowSeconds)).toMatchObject({ ok: true })
+        expect(
+          verify(Buffer.from(payload), header, [{ name: 'stripe', signingSecret: secret }], nowSeconds),
+        ).toMatchObject({ ok: true })
       }),
       { numRuns: 500 },
     )
@@ -51,7 +55,9 @@ describe('stripe', () => {
           expect(() => theirs.verifyHeader(other, header, secret, 300, undefined, nowSeconds * 1000)).toThrow()
           expect(() => theirs.verifyHeader(text, header, `${secret}x`, 300, undefined, nowSeconds * 1000)).toThrow()
           expect(verify(Buffer.from(other), header, [{ name: 'a', signingSecret: secret }], nowSeconds).ok).toBe(false)
-          expect(verify(Buffer.from(text), header, [{ name: 'a', signingSecret: `${secret}x` }], nowSeconds).ok).toBe(false)
+          expect(verify(Buffer.from(text), header, [{ name: 'a', signingSecret: `${secret}x` }], nowSeconds).ok).toBe(
+            false,
+          )
         }
       }),
     )
@@ -62,7 +68,11 @@ describe('stripe', () => {
       [300, true],
       [301, false],
     ] as const) {
-      const header = webhooks.generateTestHeaderString({ payload: '{}', secret: 's', timestamp: nowSeconds - ageSeconds })
+      const header = webhooks.generateTestHeaderString({
+        payload: '{}',
+        secret: 's',
+        timestamp: nowSeconds - ageSeconds,
+      })
       const judge = () => theirs.verifyHeader('{}', header, 's', 300, undefined, nowSeconds * 1000)
       if (valid) expect(judge()).toBe(true)
       else expect(judge).toThrow(/tolerance/)
@@ -85,15 +95,21 @@ describe('Web Crypto', () => {
   it('makes the same digest of any bytes, those included that are no UTF-8', async () => {
     await fc.assert(
       fc.asyncProperty(bytes, secretText, time, async (body, secret, t) => {
-        const key = await crypto.subtle.importKey('raw', new TextEncoder().encode(secret), { name: 'HMAC', hash: 'SHA-256' }, false, [
-          'sign',
-        ])
+        const key = await crypto.subtle.importKey(
+          'raw',
+          new TextEncoder().encode(secret),
+          { name: 'HMAC', hash: 'SHA-256' },
+          false,
+          ['sign'],
+        )
         const signed = new Uint8Array([...new TextEncoder().encode(`${t}.`), ...body])
         const hex = Array.from(new Uint8Array(await crypto.subtle.sign('HMAC', key, signed)), (byte) =>
           byte.toString(16).padStart(2, '0'),
         ).join('')
         expect(sign(body, secret, t)).toBe(`t=${t},v1=${hex}`)
-        expect(verify(body, `t=${t},v1=${hex}`, [{ name: 'subtle', signingSecret: secret }], nowSeconds)).toMatchObject({ ok: true })
+        expect(verify(body, `t=${t},v1=${hex}`, [{ name: 'subtle', signingSecret: secret }], nowSeconds)).toMatchObject(
+          { ok: true },
+        )
       }),
       { numRuns: 500 },
     )

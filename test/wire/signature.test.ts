@@ -19,7 +19,11 @@ const golden: [string, Buffer, string][] = [
   ['empty', Buffer.alloc(0), 'ca2eaeb359b11f015531904ce00cb0634813c6669f86a607dc8a5a2044d5d6fb'],
   ['ASCII', body, digest],
   ['UTF-8', Buffer.from('{"note":"café, 雪, 🌊"}'), '73b2690e2d197fa4e743be0293a0051dd275ff359a883c6dead6da94c569d336'],
-  ['bytes that are no UTF-8', Buffer.from('00fffec328eda080', 'hex'), '4db70a1dcdf1ff53196144d037170aa150e11e37cc14f04359e4583b5e9bc60b'],
+  [
+    'bytes that are no UTF-8',
+    Buffer.from('00fffec328eda080', 'hex'),
+    '4db70a1dcdf1ff53196144d037170aa150e11e37cc14f04359e4583b5e9bc60b',
+  ],
   [
     '1 MiB',
     Buffer.from(Uint8Array.from({ length: 1 << 20 }, (_, at) => at * 7)),
@@ -51,7 +55,10 @@ describe('golden vectors', () => {
     ['007', 7, 'de24004c9d7e8ca59c12fb20a32ad94b93a7bc4b708c2477589224ea3ffeecdf'],
     ['999999999999', 999_999_999_999, 'bfb009ccffa2011704127c7c5842b7e592540d719e5a05f70ebf1a5d36ffa9dc'],
   ])('t=%s is signed as it is written', (written, seconds, hex) => {
-    expect(verify(Buffer.from('{}'), `t=${written},v1=${hex}`, secrets, seconds)).toEqual({ ...valid, timestampSeconds: seconds })
+    expect(verify(Buffer.from('{}'), `t=${written},v1=${hex}`, secrets, seconds)).toEqual({
+      ...valid,
+      timestampSeconds: seconds,
+    })
   })
 })
 
@@ -63,11 +70,18 @@ describe('the header', () => {
     ['t in Arabic digits', `t=١٧٦٧٢٢٥٦٠٠,v1=${digest}`],
     ['v1 with a digit in full width', `t=${t},v1=${digest.slice(1)}１`],
   ])('is malformed: %s', (_what, header) => {
-    expect(verify(body, header, secrets, t)).toEqual({ ok: false, cause: 'malformed_header', timestampSeconds: undefined })
+    expect(verify(body, header, secrets, t)).toEqual({
+      ok: false,
+      cause: 'malformed_header',
+      timestampSeconds: undefined,
+    })
   })
 
   it('whatever it is, verify answers and does not throw', () => {
-    const piece = fc.oneof(fc.constantFrom('t=', 'v1=', ',', '=', String(t), digest, '\0'), fc.string({ unit: 'binary' }))
+    const piece = fc.oneof(
+      fc.constantFrom('t=', 'v1=', ',', '=', String(t), digest, '\0'),
+      fc.string({ unit: 'binary' }),
+    )
     fc.assert(
       fc.property(fc.array(piece), (pieces) => {
         const verification = verify(Buffer.from('another body'), pieces.join(''), secrets, t)
@@ -87,23 +101,41 @@ describe('the window', () => {
 
   it.each([301, 302, 86_400, 1_700_000_000])('refuses a timestamp %i s old and as many ahead', (seconds) => {
     const header = sign(body, signingSecret, t)
-    expect(verify(body, header, secrets, t + seconds)).toEqual({ ok: false, cause: 'timestamp_too_old', timestampSeconds: t })
-    expect(verify(body, header, secrets, t - seconds)).toEqual({ ok: false, cause: 'timestamp_in_future', timestampSeconds: t })
+    expect(verify(body, header, secrets, t + seconds)).toEqual({
+      ok: false,
+      cause: 'timestamp_too_old',
+      timestampSeconds: t,
+    })
+    expect(verify(body, header, secrets, t - seconds)).toEqual({
+      ok: false,
+      cause: 'timestamp_in_future',
+      timestampSeconds: t,
+    })
   })
 
   it('is the five minutes of the spec', () => expect(toleranceSeconds).toBe(300))
 
   it('is only judged for a sender who holds a secret', () => {
-    expect(verify(body, sign(body, 'whsec_other', t - 9000), secrets, t)).toMatchObject({ ok: false, cause: 'no_matching_secret' })
+    expect(verify(body, sign(body, 'whsec_other', t - 9000), secrets, t)).toMatchObject({
+      ok: false,
+      cause: 'no_matching_secret',
+    })
   })
 })
 
 describe('several secrets', () => {
-  const many: Secret[] = [{ name: 'old', signingSecret: 'whsec_old' }, ...secrets, { name: 'new', signingSecret: 'whsec_new' }]
+  const many: Secret[] = [
+    { name: 'old', signingSecret: 'whsec_old' },
+    ...secrets,
+    { name: 'new', signingSecret: 'whsec_new' },
+  ]
 
-  it.each(many)('are all valid at once, and the name of the one that matched is known: $name', ({ name, signingSecret: used }) => {
-    expect(verify(body, sign(body, used, t), many, t)).toEqual({ ok: true, keyName: name, timestampSeconds: t })
-  })
+  it.each(many)(
+    'are all valid at once, and the name of the one that matched is known: $name',
+    ({ name, signingSecret: used }) => {
+      expect(verify(body, sign(body, used, t), many, t)).toEqual({ ok: true, keyName: name, timestampSeconds: t })
+    },
+  )
 
   it('of which two match: the first', () => {
     const twice = [...secrets, { name: 'again', signingSecret }]
@@ -145,7 +177,8 @@ describe('comparing', () => {
     const seen = watchComparisons()
     const right = sign(body, used, t).slice(-64)
     verify(body, `t=${t},${candidates.replace('<right>', right).replace('<foreign>', foreign)}`, many, t)
-    const hex = (bytes: NodeJS.ArrayBufferView) => Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
+    const hex = (bytes: NodeJS.ArrayBufferView) =>
+      Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex')
     const digests = many.map((secret) => sign(body, secret.signingSecret, t).slice(-64))
     const given = candidates.includes('v1=<foreign>,') ? [foreign, right] : [right, foreign]
     expect(seen.map(([expected, candidate]) => [hex(expected), hex(candidate)])).toEqual(
@@ -174,7 +207,9 @@ describe('tampering', () => {
           const hex = header.slice(-64)
           expect(verify(signed, header, secrets, t).ok).toBe(true)
           expect(verify(flip(signed, at.body % (signed.length * 8)), header, secrets, t).ok).toBe(false)
-          expect(verify(signed, `t=${t},v1=${flip(Buffer.from(hex, 'hex'), at.digest).toString('hex')}`, secrets, t).ok).toBe(false)
+          expect(
+            verify(signed, `t=${t},v1=${flip(Buffer.from(hex, 'hex'), at.digest).toString('hex')}`, secrets, t).ok,
+          ).toBe(false)
           expect(verify(signed, `t=${t + seconds},v1=${hex}`, secrets, t).ok).toBe(false)
         },
       ),
@@ -184,7 +219,9 @@ describe('tampering', () => {
 
   it('by moving a byte between t and the body is refused', () => {
     const moved = Buffer.concat([Buffer.from('9'), body])
-    expect(verify(moved, sign(body, signingSecret, 17672256009).replace('17672256009', '1767225600'), secrets, t).ok).toBe(false)
+    expect(
+      verify(moved, sign(body, signingSecret, 17672256009).replace('17672256009', '1767225600'), secrets, t).ok,
+    ).toBe(false)
   })
 
   it('by adding or cutting bytes is refused', () => {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
-import { HttpError } from '../../runtime/http/http.ts'
-import { createNaturalBatch } from '../../runtime/natural-batch.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { createNaturalBatch } from '../../platform/natural-batch.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { sha256 } from '../domain/secret-box.ts'
 import { type Identified, identifyAll } from './identify.ts'
 import { isKeyShaped } from './keys.ts'
@@ -15,10 +15,14 @@ const maxKeyLength = 200
  * Undefined when there is none, when two credentials disagree, or when it cannot
  * be one of ours: that costs Postgres nothing.
  */
-export function readApiKey({ headers, rawHeaders }: Pick<IncomingMessage, 'headers' | 'rawHeaders'>): string | undefined {
+export function readApiKey({
+  headers,
+  rawHeaders,
+}: Pick<IncomingMessage, 'headers' | 'rawHeaders'>): string | undefined {
   if (disagreesOnAuthorization(rawHeaders)) return undefined
   const authorization = headers.authorization
-  const fromAuthorization = authorization === undefined ? undefined : (authorizationPattern.exec(authorization)?.[1] ?? '')
+  const fromAuthorization =
+    authorization === undefined ? undefined : (authorizationPattern.exec(authorization)?.[1] ?? '')
   const custom = headers['x-api-key']
   const fromCustom = custom === undefined ? undefined : String(custom).trim()
   if (fromAuthorization !== undefined && fromCustom !== undefined && fromAuthorization !== fromCustom) return undefined
@@ -63,7 +67,15 @@ type Refusal = { identified: Identified; untilMs: number }
  * together. Keys that were never seen to be valid stand in a line of their own,
  * one statement at a time: guessing them in thousands delays nobody who has one.
  */
-export function createIdentify({ db, limits, clock }: { db: Database; limits: RateLimits; clock: () => Date }): Identify {
+export function createIdentify({
+  db,
+  limits,
+  clock,
+}: {
+  db: Database
+  limits: RateLimits
+  clock: () => Date
+}): Identify {
   const answerAll = (keys: readonly string[]) => identifyAll(db, keys, limits, clock())
   const known = createNaturalBatch({ answerAll, maxBatch, parallel: batchesUnderWay })
   const strangers = createNaturalBatch({ answerAll, maxBatch, parallel: 1 })
@@ -87,7 +99,9 @@ export function createIdentify({ db, limits, clock }: { db: Database; limits: Ra
     }
     if (strangersWaiting >= maxStrangers) {
       const headers = { 'Retry-After': String(retryAfterSeconds) }
-      throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', { headers })
+      throw new HttpError(503, 'unavailable', 'too many unknown API keys are being looked up at this moment', {
+        headers,
+      })
     }
     strangersWaiting += 1
     try {

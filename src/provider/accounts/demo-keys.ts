@@ -1,4 +1,4 @@
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Environment } from '../domain/schema.ts'
 import { insertKey } from './keys.ts'
 import { grant } from './ledger.ts'
@@ -21,6 +21,10 @@ export async function importDemoKeys(
   for (const { credits, ...key } of demoKeys) {
     await insertKey(deps, key)
     if (key.environment !== 'live' || credits <= 0) continue
-    await grant(deps.db, { accountId: key.account, credits: String(credits), reference: `demo:${key.account}` }, deps.clock())
+    await grant(
+      deps.db,
+      { accountId: key.account, credits: String(credits), reference: `demo:${key.account}` },
+      deps.clock(),
+    )
   }
 }

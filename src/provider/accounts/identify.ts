@@ -1,9 +1,9 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { NoAnswerError } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { executePrepared } from '../../runtime/postgres/prepared.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { NoAnswerError } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -45,7 +45,12 @@ type Row = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'>
  * A request that its key's window refuses is not counted against the account;
  * one that the account's window refuses has been counted against its key.
  */
-export async function identifyAll(db: Database, apiKeys: readonly string[], limits: RateLimits, now: Date): Promise<(Identified | null)[]> {
+export async function identifyAll(
+  db: Database,
+  apiKeys: readonly string[],
+  limits: RateLimits,
+  now: Date,
+): Promise<(Identified | null)[]> {
   const hashes = apiKeys.map((apiKey) => sha256(apiKey).toString('hex'))
   const wanted = Map.groupBy(hashes, (hash) => hash)
   const found = await executePrepared<Row>(

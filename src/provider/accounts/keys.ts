@@ -1,9 +1,9 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -75,7 +75,10 @@ export async function insertKey(
   return rows.length > 0 ? key : undefined
 }
 
-export type KeyListing = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environment' | 'faults' | 'created_at' | 'revoked_at'> & {
+export type KeyListing = RowOf<
+  typeof schema.apiKeys,
+  'id' | 'name' | 'environment' | 'faults' | 'created_at' | 'revoked_at'
+> & {
   account: string
   scopes: Scope[]
   /** The last four characters of the API key. */
@@ -125,7 +128,11 @@ export async function revokeKey(db: Database, id: string, now: Date): Promise<bo
 }
 
 /** Sets or, with null, clears the faults of a sandbox key. */
-export async function updateFaults(db: Database, id: string, faults: Faults | null): Promise<'done' | 'unknown' | 'live'> {
+export async function updateFaults(
+  db: Database,
+  id: string,
+  faults: Faults | null,
+): Promise<'done' | 'unknown' | 'live'> {
   const [row] = answered(
     await db.execute<{ done: boolean }>(sql`
     with changed as (

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
 
 const account = columnsOf(schema.accounts)

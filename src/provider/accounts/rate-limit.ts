@@ -1,9 +1,9 @@
 import type { Response } from 'express'
-import { HttpError } from '../../runtime/http/http.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 
 const rateWindows = columnsOf(schema.rateWindows)
@@ -27,7 +27,12 @@ export type RateWindow = {
 }
 
 /** The window after the n-th, from 1, of the calls that one statement has counted together. */
-export function windowAfter({ granted, used, oldest_ms: oldestMs }: Taken, n: number, limit: number, now: Date): RateWindow {
+export function windowAfter(
+  { granted, used, oldest_ms: oldestMs }: Taken,
+  n: number,
+  limit: number,
+  now: Date,
+): RateWindow {
   const remaining = Math.max(limit - (used - granted + Math.min(n, granted)), 0)
   const resetSeconds = Math.ceil((oldestMs + windowMs - now.getTime()) / 1000)
   return { limit, remaining, resetSeconds: Math.min(Math.max(resetSeconds, 1), windowMs / 1000), exceeded: n > granted }
@@ -78,7 +83,11 @@ export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
 
 /** The three headers on every answer under /v1, and 429 once the window is used up (CONTRACT, RateLimit headers). */
 export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
-  res.set({ 'RateLimit-Limit': String(limit), 'RateLimit-Remaining': String(remaining), 'RateLimit-Reset': String(resetSeconds) })
+  res.set({
+    'RateLimit-Limit': String(limit),
+    'RateLimit-Remaining': String(remaining),
+    'RateLimit-Reset': String(resetSeconds),
+  })
   if (!exceeded) return
   const message = `more than ${limit} requests in a minute, try again in ${resetSeconds} s`
   throw new HttpError(429, 'rate_limit_exceeded', message, { headers: { 'Retry-After': String(resetSeconds) } })

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
 import type { Caller } from './identify.ts'
 import type { Scope } from './keys.ts'
@@ -21,7 +21,11 @@ export type RunnableKey = RowOf<typeof schema.apiKeys, 'id' | 'name' | 'environm
 }
 
 /** The newest so many of each environment, and the wanted one however old it is; sandbox keys first, which charge nothing. */
-export async function listRunnableKeys(db: Database, limit: number, wanted?: string): Promise<{ keys: RunnableKey[]; isCut: boolean }> {
+export async function listRunnableKeys(
+  db: Database,
+  limit: number,
+  wanted?: string,
+): Promise<{ keys: RunnableKey[]; isCut: boolean }> {
   const rows = answered(
     await db.execute<RunnableKey & { place: number }>(sql`
     select * from (
@@ -34,7 +38,10 @@ export async function listRunnableKeys(db: Database, limit: number, wanted?: str
     order by environment = 'live', created_at desc, id desc`),
     'listing keys that may submit',
   )
-  return { keys: rows.filter(({ id, place }) => place <= limit || id === wanted), isCut: rows.some(({ place }) => place > limit) }
+  return {
+    keys: rows.filter(({ id, place }) => place <= limit || id === wanted),
+    isCut: rows.some(({ place }) => place > limit),
+  }
 }
 
 type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'faults'> & {

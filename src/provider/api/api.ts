@@ -1,7 +1,7 @@
 import express, { type Express, type Request, type Response, type RequestHandler, Router } from 'express'
-import { proveConnection } from '../../runtime/http/connections.ts'
-import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../runtime/http/http.ts'
-import { requestLogger } from '../../runtime/http/request-log.ts'
+import { proveConnection } from '../../platform/http/connections.ts'
+import { errorHandler, HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
+import { requestLogger } from '../../platform/http/request-log.ts'
 import { submitBodySchema } from '../../wire/schemas.ts'
 import { type Identify, invalidApiKey, readApiKey } from '../accounts/auth.ts'
 import type { Caller } from '../accounts/identify.ts'
@@ -32,7 +32,7 @@ export type ApiDeps = SubmitDeps & {
 /** `signal` aborts when the answer has been given up. */
 type Handler = (req: Request, res: Response, caller: Caller, signal: AbortSignal) => void | Promise<void>
 
-/** The API listener: /v1 as the spec says, media; health is answered before it (runtime/readiness.ts). */
+/** The API listener: /v1 as the spec says, media; health is answered before it (platform/readiness.ts). */
 export function createApi(deps: ApiDeps): Express {
   const app = express()
   app.disable('x-powered-by').disable('etag').enable('case sensitive routing').enable('strict routing')

@@ -1,7 +1,7 @@
-import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import { isOutage } from '../../runtime/postgres/errors.ts'
+import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isOutage } from '../../platform/postgres/errors.ts'
 
 /** Requests that may be worked on at the same time; more would only wait in memory for a connection. */
 const maxInFlight = 2000

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
 import type { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
-import { createJsonReader, invalidBody } from '../../runtime/http/json-body.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { createJsonReader, invalidBody } from '../../platform/http/json-body.ts'
 import { weighJson } from './json-weight.ts'
 
 const readJsonBody = createJsonReader(weighJson)

@@ -1,6 +1,6 @@
 import { Router } from 'express'
-import { apiDocs } from '../../pages/api-docs.ts'
-import { methodNotAllowed } from '../../runtime/http/http.ts'
+import { methodNotAllowed } from '../../platform/http/http.ts'
+import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { openApiDocument } from './openapi.ts'
 
 /** `/openapi.json`, and `/docs` that shows it; no key is needed to read them. */

@@ -1,4 +1,4 @@
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../../platform/http/http.ts'
 
 /** The deepest input that a schema can ask for has three levels; far below what would overflow a recursive walk. */
 const maxDepth = 16
@@ -28,8 +28,10 @@ export function weighJson(bytes: Buffer): void {
       depth += 1
       values += 1
     } else continue
-    if (depth > maxDepth + 1) throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxDepth} levels`)
-    if (values > maxValues) throw new HttpError(422, 'model_input_invalid', `the body has more than ${maxValues} members and items`)
+    if (depth > maxDepth + 1)
+      throw new HttpError(422, 'model_input_invalid', `input is nested deeper than ${maxDepth} levels`)
+    if (values > maxValues)
+      throw new HttpError(422, 'model_input_invalid', `the body has more than ${maxValues} members and items`)
   }
 }
 

@@ -1,7 +1,7 @@
 import path from 'node:path'
 import express from 'express'
 import type { ErrorRequestHandler, Response } from 'express'
-import { HttpError, methodNotAllowed, notFound } from '../../runtime/http/http.ts'
+import { HttpError, methodNotAllowed, notFound } from '../../platform/http/http.ts'
 
 const yearSeconds = 31_536_000
 
@@ -58,7 +58,8 @@ function setMediaHeaders(res: Response, file: string): void {
 const answerStaticError: ErrorRequestHandler = (error, req, res, next) => {
   if (error instanceof HttpError || typeof error?.status !== 'number' || error.status >= 500) return next(error)
   // The headers of a file that is not sent would be cached with the refusal.
-  for (const name of ['Cache-Control', 'ETag', 'Last-Modified', 'Content-Type', 'Content-Length']) res.removeHeader(name)
+  for (const name of ['Cache-Control', 'ETag', 'Last-Modified', 'Content-Type', 'Content-Length'])
+    res.removeHeader(name)
   if (error.status !== 416) return notFound(req, res, next)
   const range = res.getHeader('Content-Range') ?? error.headers?.['Content-Range']
   return next(

@@ -1,16 +1,36 @@
 import type { ZodOpenApiResponsesObject } from 'zod-openapi'
-import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../pages/error-answers.ts'
+import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
 import * as schemas from './openapi-schemas.ts'
 
 /** Every code of the spec's Errors, with CONTRACT's where the spec is silent. */
 const errors = {
   ...anyCallErrors,
   ...jsonBodyErrors,
-  invalid_body: { status: 400, when: 'the body has another shape', message: 'input is required, and must be a JSON object' },
-  webhook_url_invalid: { status: 400, when: 'webhook_url cannot be called', message: 'webhook_url must be an https URL' },
-  idempotency_key_invalid: { status: 400, when: 'the Idempotency-Key is malformed', message: 'the Idempotency-Key must be a UUID v4' },
-  invalid_query: { status: 400, when: 'a parameter has an unknown value', message: 'type must be image, video or audio' },
-  invalid_api_key: { status: 401, when: 'the key is missing, wrong or revoked', message: 'the API key is missing, wrong or revoked' },
+  invalid_body: {
+    status: 400,
+    when: 'the body has another shape',
+    message: 'input is required, and must be a JSON object',
+  },
+  webhook_url_invalid: {
+    status: 400,
+    when: 'webhook_url cannot be called',
+    message: 'webhook_url must be an https URL',
+  },
+  idempotency_key_invalid: {
+    status: 400,
+    when: 'the Idempotency-Key is malformed',
+    message: 'the Idempotency-Key must be a UUID v4',
+  },
+  invalid_query: {
+    status: 400,
+    when: 'a parameter has an unknown value',
+    message: 'type must be image, video or audio',
+  },
+  invalid_api_key: {
+    status: 401,
+    when: 'the key is missing, wrong or revoked',
+    message: 'the API key is missing, wrong or revoked',
+  },
   insufficient_credits: {
     status: 402,
     when: 'the balance is too low',
@@ -43,13 +63,21 @@ const errors = {
     when: 'the request is not IN_QUEUE',
     message: 'only a request that is IN_QUEUE can be canceled',
   },
-  model_input_invalid: { status: 422, when: 'the input does not fit the input_schema of the model', message: 'input.prompt is required' },
+  model_input_invalid: {
+    status: 422,
+    when: 'the input does not fit the input_schema of the model',
+    message: 'input.prompt is required',
+  },
   rate_limit_exceeded: {
     status: 429,
     when: 'wait for Retry-After seconds',
     message: 'more than 120 requests in a minute, try again in 12 s',
   },
-  unavailable: { status: 503, when: 'try again after Retry-After seconds', message: 'the service cannot be reached at this moment' },
+  unavailable: {
+    status: 503,
+    when: 'try again after Retry-After seconds',
+    message: 'the service cannot be reached at this moment',
+  },
 } as const satisfies Record<string, ErrorAnswer>
 
 export type Code = keyof typeof errors
@@ -63,7 +91,12 @@ const always = [
   'unavailable',
 ] as const satisfies Code[]
 /** The errors of a call that reads a JSON body. */
-export const readsBody = ['invalid_body', 'payload_too_large', 'unsupported_media_type', 'model_input_invalid'] as const satisfies Code[]
+export const readsBody = [
+  'invalid_body',
+  'payload_too_large',
+  'unsupported_media_type',
+  'model_input_invalid',
+] as const satisfies Code[]
 /** Answers to what could not be read as a request: always in English. */
 const unread = new Set(['408', '431'])
 /** Answers that were given before the call was counted, or without knowing its count. */

@@ -52,11 +52,23 @@ export const result = {
 export const notification = {
   request_id,
   status: 'OK',
-  payload: { model, output: { images: [{ url: 'https://media.example.com/sunrise.png' }] }, cost: pricing.credits_base },
+  payload: {
+    model,
+    output: { images: [{ url: 'https://media.example.com/sunrise.png' }] },
+    cost: pricing.credits_base,
+  },
 } satisfies z.input<typeof wire.notificationSchema>
 
 export const listed = {
-  data: [{ slug, type, name, capabilities: [...capabilities], pricing: { credits: pricing.credits_base, note: 'per image' } }],
+  data: [
+    {
+      slug,
+      type,
+      name,
+      capabilities: [...capabilities],
+      pricing: { credits: pricing.credits_base, note: 'per image' },
+    },
+  ],
 } satisfies z.input<typeof schemas.catalogSchema>
 
 export const described = {

@@ -13,10 +13,10 @@ export const catalogQuerySchema = z.object({ type: z.enum(['image', 'video', 'au
 export const catalogSchema = z.object({ data: z.array(catalogEntrySchema) })
 
 export const logsQuerySchema = z.object({
-  logs: z
-    .string()
-    .optional()
-    .meta({ description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.', example: '1' }),
+  logs: z.string().optional().meta({
+    description: '`1` asks for the execution logs. With any other value, or none, `logs` is an empty array.',
+    example: '1',
+  }),
 })
 
 export const modelPathSchema = z.object({ model: z.string().meta({ description: 'Exact slug from the catalog.' }) })
@@ -25,7 +25,10 @@ export const languageHeaderSchema = z.object({
   'Accept-Language': z
     .string()
     .optional()
-    .meta({ description: `The language of \`message\`: ${languages.join(', ')}. English where none matches.`, example: 'de' }),
+    .meta({
+      description: `The language of \`message\`: ${languages.join(', ')}. English where none matches.`,
+      example: 'de',
+    }),
 })
 
 export const submitHeaderSchema = languageHeaderSchema.extend({
@@ -49,7 +52,7 @@ export const rateHeadersSchema = z.object({
 export const webhookHeadersSchema = z.object({
   'X-Service-Webhook-Id': z.string().meta({ description: 'Identical across retries.' }),
   'X-Service-Timestamp': z.string().meta({ description: 'Unix time in seconds of this attempt.' }),
-  'X-Service-Signature': z
-    .string()
-    .meta({ description: '`t=<timestamp>,v1=<hex HMAC-SHA256 of "<timestamp>.<raw body>">` with the signing secret of the key.' }),
+  'X-Service-Signature': z.string().meta({
+    description: '`t=<timestamp>,v1=<hex HMAC-SHA256 of "<timestamp>.<raw body>">` with the signing secret of the key.',
+  }),
 })

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { createDocument, type ZodOpenApiOperationObject, type ZodOpenApiResponsesObject } from 'zod-openapi'
-import { version } from '../../runtime/release.ts'
+import { version } from '../../platform/release.ts'
 import {
   accountSchema,
   modelSchema,
@@ -30,7 +30,10 @@ function localizable(operation: ZodOpenApiOperationObject): ZodOpenApiOperationO
   return { ...operation, requestParams: { header: schemas.languageHeaderSchema, ...operation.requestParams } }
 }
 
-const body = (schema: z.ZodType, example: object) => ({ required: true, content: { 'application/json': { schema, example } } })
+const body = (schema: z.ZodType, example: object) => ({
+  required: true,
+  content: { 'application/json': { schema, example } },
+})
 
 const submit: ZodOpenApiOperationObject = {
   operationId: 'submit',
@@ -44,7 +47,13 @@ const submit: ZodOpenApiOperationObject = {
   requestParams: { path: schemas.modelPathSchema, header: schemas.submitHeaderSchema },
   requestBody: body(submitBodySchema, examples.submitBody),
   responses: responses(
-    [{ description: 'Accepted; with a sandbox key already COMPLETED', schema: submittedSchema, example: examples.submitted }],
+    [
+      {
+        description: 'Accepted; with a sandbox key already COMPLETED',
+        schema: submittedSchema,
+        example: examples.submitted,
+      },
+    ],
     ...readsBody,
     'webhook_url_invalid',
     'idempotency_key_invalid',
@@ -63,7 +72,13 @@ const estimate: ZodOpenApiOperationObject = {
   requestParams: { path: schemas.modelPathSchema },
   requestBody: body(schemas.estimateBodySchema, examples.estimateBody),
   responses: responses(
-    [{ description: 'The price; nothing is queued or charged', schema: schemas.estimateSchema, example: examples.estimate }],
+    [
+      {
+        description: 'The price; nothing is queued or charged',
+        schema: schemas.estimateSchema,
+        example: examples.estimate,
+      },
+    ],
     ...readsBody,
     'not_found',
   ),
@@ -95,7 +110,10 @@ const status: ZodOpenApiOperationObject = {
   tags: ['Generations'],
   summary: 'State, queue position and progress',
   requestParams: lookup,
-  responses: responses([{ description: 'The status', schema: statusBodySchema, example: examples.status }], 'not_found'),
+  responses: responses(
+    [{ description: 'The status', schema: statusBodySchema, example: examples.status }],
+    'not_found',
+  ),
 }
 
 const result: ZodOpenApiOperationObject = {
@@ -116,7 +134,8 @@ const cancel: ZodOpenApiOperationObject = {
   operationId: 'cancel',
   tags: ['Generations'],
   summary: 'Cancel a generation that is IN_QUEUE',
-  description: 'Needs the scope generate. Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; until then always 404.',
+  description:
+    'Needs the scope generate. Off unless the provider was started with PROVIDER_CANCEL_ENDPOINT=on; until then always 404.',
   requestParams: { path: schemas.requestPathSchema },
   responses: responses(
     [{ description: 'Canceled and refunded', schema: statusBodySchema, example: examples.canceled }],
@@ -186,7 +205,13 @@ export function openApiDocument(baseUrl: string) {
 }
 
 /** A transform has no JSON schema; ours only put a uuid into lower case. */
-function describeUuid({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+function describeUuid({
+  zodSchema,
+  jsonSchema,
+}: {
+  zodSchema: z.core.$ZodTypes
+  jsonSchema: z.core.JSONSchema.BaseSchema
+}): void {
   if (zodSchema._zod.def.type !== 'pipe') return
   for (const name of Object.keys(jsonSchema)) delete jsonSchema[name]
   jsonSchema.type = 'string'

@@ -1,9 +1,9 @@
-import { HttpError } from '../../runtime/http/http.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema, type Result, type StatusBody } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { iso } from '../accounts/keys.ts'
@@ -12,14 +12,28 @@ import type { StatusReader } from '../queue/status-reader.ts'
 
 const requests = columnsOf(schema.requests)
 
-const columns = ['id', 'status', 'model', 'output', 'cost', 'error_code', 'error_message', 'created_at', 'completed_at'] as const
+const columns = [
+  'id',
+  'status',
+  'model',
+  'output',
+  'cost',
+  'error_code',
+  'error_message',
+  'created_at',
+  'completed_at',
+] as const
 type ResultRow = RowOf<typeof schema.requests, (typeof columns)[number]>
 
 export type Lookup = { requestId: string; withLogs: boolean }
 export type ReadDeps = { db: Database; statusReader: StatusReader }
 
 /** `GET /v1/requests/{request_id}/status` (spec, Endpoints). */
-export async function readStatus({ statusReader }: ReadDeps, caller: Caller, { requestId, withLogs }: Lookup): Promise<StatusBody> {
+export async function readStatus(
+  { statusReader }: ReadDeps,
+  caller: Caller,
+  { requestId, withLogs }: Lookup,
+): Promise<StatusBody> {
   const { accountId, environment } = caller
   const status = await statusReader({ requestId: knownId(requestId), accountId, environment, withLogs })
   if (status === null) throw unknownRequest(requestId)
@@ -44,7 +58,10 @@ export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup)
       if (row.output === null) throw new Error(`request ${row.id} is COMPLETED without an output`)
       return { kind: 'terminal', body: { ...common, status: row.status, output: row.output, cost: Number(row.cost) } }
     case 'FAILED': {
-      const error = { code: row.error_code ?? 'GENERATION_FAILED', message: row.error_message ?? 'the generation failed' }
+      const error = {
+        code: row.error_code ?? 'GENERATION_FAILED',
+        message: row.error_message ?? 'the generation failed',
+      }
       return { kind: 'terminal', body: { ...common, status: row.status, error, cost: 0 } }
     }
     case 'CANCELED':

@@ -24,7 +24,12 @@ const seed: InputDescriptor = {
   description: 'Another seed gives another picture of the same prompt.',
 }
 
-const outputFormat: InputDescriptor = { type: 'string', enum: ['png', 'webp'], default: 'png', description: 'File format of url.' }
+const outputFormat: InputDescriptor = {
+  type: 'string',
+  enum: ['png', 'webp'],
+  default: 'png',
+  description: 'File format of url.',
+}
 
 const strength: InputDescriptor = {
   type: 'number',
@@ -41,7 +46,11 @@ export const imageModels: readonly CatalogModel[] = [
     capabilities: ['text-to-image', 'image-to-image'],
     input_schema: {
       prompt,
-      image_url: { type: 'string', max_length: 2048, description: 'Picture to start from: PNG, JPEG or WebP, at most 20 MB.' },
+      image_url: {
+        type: 'string',
+        max_length: 2048,
+        description: 'Picture to start from: PNG, JPEG or WebP, at most 20 MB.',
+      },
       strength,
       aspect_ratio: aspectRatio,
     },
@@ -57,10 +66,21 @@ export const imageModels: readonly CatalogModel[] = [
     capabilities: ['text-to-image'],
     input_schema: {
       prompt,
-      num_images: { type: 'number', enum: [1, 2, 3, 4], min: 1, max: 4, default: 1, description: 'Pictures made by one request.' },
+      num_images: {
+        type: 'number',
+        enum: [1, 2, 3, 4],
+        min: 1,
+        max: 4,
+        default: 1,
+        description: 'Pictures made by one request.',
+      },
       resolution: { type: 'string', enum: ['1k', '2k'], default: '1k', description: '2k doubles width and height.' },
       aspect_ratio: { ...aspectRatio, enum: ['1:1', '16:9', '9:16', '4:3', '3:4', '3:2', '2:3', '21:9'] },
-      output_format: { ...outputFormat, default: 'webp', description: 'File format of url; original_url is always a lossless PNG.' },
+      output_format: {
+        ...outputFormat,
+        default: 'webp',
+        description: 'File format of url; original_url is always a lossless PNG.',
+      },
       seed,
     },
     pricing: {
@@ -103,7 +123,14 @@ export const imageModels: readonly CatalogModel[] = [
     capabilities: ['text-to-image'],
     input_schema: {
       prompt,
-      num_images: { type: 'number', enum: [1, 2, 3, 4], min: 1, max: 4, default: 1, description: 'Pictures made by one request.' },
+      num_images: {
+        type: 'number',
+        enum: [1, 2, 3, 4],
+        min: 1,
+        max: 4,
+        default: 1,
+        description: 'Pictures made by one request.',
+      },
       aspect_ratio: aspectRatio,
     },
     pricing: { credits_base: 2.5, multipliers: { num_images: { 1: 1, 2: 2, 3: 3, 4: 4 } } },

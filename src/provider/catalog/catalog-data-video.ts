@@ -38,12 +38,19 @@ const meridianInput: Record<string, InputDescriptor> = {
     description: 'adaptive takes the shape of the first reference picture or video, and is 16:9 without one.',
   },
   image_urls: references(30, 'Pictures that the clip shows in turn: PNG, JPEG or WebP, at most 20 MB each.'),
-  video_urls: references(10, 'Videos that the clip continues: MP4, QuickTime or WebM, at most 100 MB and 18,000 frames each.'),
+  video_urls: references(
+    10,
+    'Videos that the clip continues: MP4, QuickTime or WebM, at most 100 MB and 18,000 frames each.',
+  ),
   audio_urls: references(
     10,
     'Sounds of the sound track, where generate_audio is true: MP3, WAV, FLAC, Ogg, AAC or MP4, at most 100 MB each.',
   ),
-  generate_audio: { type: 'boolean', default: false, description: 'true adds a sound track: of audio_urls, or one of its own.' },
+  generate_audio: {
+    type: 'boolean',
+    default: false,
+    description: 'true adds a sound track: of audio_urls, or one of its own.',
+  },
 }
 
 /** Base price is one second at 720p without sound. */

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../../platform/http/http.ts'
 import type { catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { catalog } from './catalog-data.ts'
@@ -15,7 +15,10 @@ export function activeModels(caller: Pick<Caller, 'environment' | 'activations'>
 }
 
 /** By its exact slug; undefined when it is unknown or not active for this caller. */
-export function findActiveModel(caller: Pick<Caller, 'environment' | 'activations'>, slug: string): CatalogModel | undefined {
+export function findActiveModel(
+  caller: Pick<Caller, 'environment' | 'activations'>,
+  slug: string,
+): CatalogModel | undefined {
   const model = bySlug.get(slug)
   return model && isActive(model, caller) ? model : undefined
 }
@@ -46,12 +49,17 @@ export function modelResource(model: CatalogModel): z.infer<typeof modelSchema> 
   return { slug, type, name, capabilities, input_schema, pricing }
 }
 
-function isActive(model: CatalogModel, { environment, activations }: Pick<Caller, 'environment' | 'activations'>): boolean {
+function isActive(
+  model: CatalogModel,
+  { environment, activations }: Pick<Caller, 'environment' | 'activations'>,
+): boolean {
   return activations[model.slug] ?? model.environments.includes(environment)
 }
 
 function defaultsOf({ input_schema: schema }: CatalogModel): Input {
-  const entries = Object.entries(schema).flatMap(([key, { default: value }]) => (value === undefined ? [] : [[key, value] as const]))
+  const entries = Object.entries(schema).flatMap(([key, { default: value }]) =>
+    value === undefined ? [] : [[key, value] as const],
+  )
   return Object.fromEntries(entries)
 }
 

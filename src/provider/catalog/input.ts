@@ -1,4 +1,4 @@
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../../platform/http/http.ts'
 import type { InputDescriptor, Model } from '../../wire/schemas.ts'
 
 export type InputValue = string | number | boolean | (string | number)[]

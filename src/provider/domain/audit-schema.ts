@@ -1,4 +1,4 @@
-import { bigserial, index, jsonb, text } from '../../runtime/postgres/drizzle.ts'
+import { bigserial, index, jsonb, text } from '../../platform/postgres/drizzle.ts'
 import { instant, provider } from './schema.ts'
 
 /** Who did what from the developer console and the command line. Operators write it, at their pace: it is never pruned. */

@@ -14,7 +14,7 @@ import {
   timestamp,
   uniqueIndex,
   uuid,
-} from '../../runtime/postgres/drizzle.ts'
+} from '../../platform/postgres/drizzle.ts'
 import { requestStatuses, type Output } from '../../wire/schemas.ts'
 import type { Faults } from './faults.ts'
 
@@ -65,7 +65,10 @@ export const apiKeys = provider.table(
     createdAt: instant('created_at').notNull(),
     revokedAt: instant('revoked_at'),
   },
-  (table) => [uniqueIndex('api_keys_hash').on(table.keyHash), index('api_keys_account').on(table.accountId, table.createdAt)],
+  (table) => [
+    uniqueIndex('api_keys_hash').on(table.keyHash),
+    index('api_keys_account').on(table.accountId, table.createdAt),
+  ],
 )
 
 /** The queue, the state machine and the receipt. Only requests.ts and submit-statement.ts write it. */

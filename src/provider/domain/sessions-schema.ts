@@ -1,4 +1,4 @@
-import { text } from '../../runtime/postgres/drizzle.ts'
+import { text } from '../../platform/postgres/drizzle.ts'
 import { instant, provider } from './schema.ts'
 
 /** Who is signed in to the developer console, by the HMAC of their cookie under its token: see sessions.ts. */

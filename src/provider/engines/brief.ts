@@ -20,7 +20,14 @@ export type Brief = z.infer<typeof briefSchema> & { seed: string }
 const isReferenceKey = (key: string) => /^(?:image|video|audio)_urls?$/.test(key)
 
 /** These say how a thing is delivered, not what it shows: the same picture in another size stays that picture. */
-const deliveryKeys = new Set(['aspect_ratio', 'resolution', 'duration', 'num_images', 'output_format', 'generate_audio'])
+const deliveryKeys = new Set([
+  'aspect_ratio',
+  'resolution',
+  'duration',
+  'num_images',
+  'output_format',
+  'generate_audio',
+])
 
 /**
  * Reads the input for the local engines. The seed comes from the model, the
@@ -30,7 +37,9 @@ const deliveryKeys = new Set(['aspect_ratio', 'resolution', 'duration', 'num_ima
 export function readBrief({ model, input, references }: Pick<EngineJob, 'model' | 'input' | 'references'>): Brief {
   const parsed = briefSchema.safeParse(input)
   if (!parsed.success) {
-    throw new EngineError(`this engine cannot work with the input: ${parsed.error.issues.map(({ path }) => path.join('.')).join(', ')}`)
+    throw new EngineError(
+      `this engine cannot work with the input: ${parsed.error.issues.map(({ path }) => path.join('.')).join(', ')}`,
+    )
   }
   const subject = Object.entries(input)
     .filter(([key]) => !deliveryKeys.has(key) && !isReferenceKey(key))

@@ -12,7 +12,10 @@ const frameShare = 0.006
  * Composes pictures in one frame, as a PNG: the first one fills it, the others
  * lie on it as a row of framed insets along the top.
  */
-export async function composePictures(pictures: readonly [Reference, ...Reference[]], size: FrameSize): Promise<Buffer> {
+export async function composePictures(
+  pictures: readonly [Reference, ...Reference[]],
+  size: FrameSize,
+): Promise<Buffer> {
   const [first, ...others] = pictures
   const ground = await fitPicture(first, size)
   if (others.length === 0) return ground

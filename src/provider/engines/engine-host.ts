@@ -1,6 +1,6 @@
 import { fork, type ChildProcess } from 'node:child_process'
 import path from 'node:path'
-import type { Logger } from '../../runtime/logger.ts'
+import type { Logger } from '../../platform/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { type Order, reportSchema } from './engine-messages.ts'
 import type { EngineSettings } from './engine-settings.ts'
@@ -20,7 +20,8 @@ const maxHeapMegabytes = 512
  * Variables that running Node and calling services needs. The process decodes
  * foreign pictures, so our own secrets are not among them.
  */
-const passedOn = /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
+const passedOn =
+  /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
 
 export type EngineHost = {
   /** Runs a job on an engine by its name; rejects with an EngineError where the client may know why. */
@@ -33,7 +34,13 @@ export type EngineHost = {
 type Run = { by: ChildProcess; report: Report; resolve: (output: Output) => void; reject: (error: Error) => void }
 
 /** Runs engines in a process of their own, started when first needed and again after it has died. */
-export function createEngineHost({ settings, logger }: { settings: EngineSettings | undefined; logger: Logger }): EngineHost {
+export function createEngineHost({
+  settings,
+  logger,
+}: {
+  settings: EngineSettings | undefined
+  logger: Logger
+}): EngineHost {
   const runs = new Map<number, Run>()
   let child: ChildProcess | undefined
   let lastRun = 0
@@ -106,7 +113,12 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
     }
     runs.set(id, { by: to, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
-    tell(to, { kind: 'run', run: id, engine, job: { ...job, input: { ...job.input }, references: [...job.references] } })
+    tell(to, {
+      kind: 'run',
+      run: id,
+      engine,
+      job: { ...job, input: { ...job.input }, references: [...job.references] },
+    })
     try {
       return await promise
     } finally {
@@ -117,9 +129,17 @@ export function createEngineHost({ settings, logger }: { settings: EngineSetting
   return { run, pid: () => child?.pid, close: () => void child?.kill('SIGKILL') }
 }
 
-function engineErrorOf({ forClient, detail }: { forClient?: { message: string; transient: boolean } | undefined; detail: string }): Error {
+function engineErrorOf({
+  forClient,
+  detail,
+}: {
+  forClient?: { message: string; transient: boolean } | undefined
+  detail: string
+}): Error {
   const cause = new Error(detail)
-  return forClient ? new EngineError(forClient.message, { cause, transient: forClient.transient }) : new Error('an engine broke', { cause })
+  return forClient
+    ? new EngineError(forClient.message, { cause, transient: forClient.transient })
+    : new Error('an engine broke', { cause })
 }
 
 function tell(child: ChildProcess, order: Order): void {

@@ -46,7 +46,10 @@ type Engines = ReadonlyMap<string, Engine>
 
 const running = new Map<number, AbortController>()
 
-async function run(loaded: Promise<Engines>, { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>): Promise<void> {
+async function run(
+  loaded: Promise<Engines>,
+  { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>,
+): Promise<void> {
   const controller = new AbortController()
   running.set(id, controller)
   try {
@@ -68,11 +71,15 @@ async function load(settings: EngineSettings | undefined): Promise<Engines> {
     const { createEngines } = await import('./registry.ts')
     return createEngines({ settings })
   } catch (cause) {
-    if (!(cause instanceof Error && 'code' in cause && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(String(cause.code)))) throw cause
+    if (!(cause instanceof Error && 'code' in cause && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(String(cause.code))))
+      throw cause
     throw new EngineError('no engines are installed on the server', {
-      cause: new Error('what engines draw with is not there: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg', {
-        cause,
-      }),
+      cause: new Error(
+        'what engines draw with is not there: npm i sharp @resvg/resvg-js dejavu-fonts-ttf @ffmpeg-installer/ffmpeg',
+        {
+          cause,
+        },
+      ),
     })
   }
 }

@@ -13,7 +13,9 @@ const madeBy: Record<string, string> = {
 
 /** An endpoint of the OpenAI images shape: `POST {url}/images/generations`. */
 export const openAiImagesSchema = z.strictObject({
-  url: z.url({ protocol: /^https?$/, error: 'must be an http or https URL' }).transform((url) => url.replace(/\/+$/, '')),
+  url: z
+    .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
+    .transform((url) => url.replace(/\/+$/, '')),
   api_key: z.string().min(1).optional(),
   model: z.string().min(1),
   /** How the answer carries the picture; `omit` sends no response_format, for endpoints that refuse the key. */
@@ -62,6 +64,9 @@ function bindingProblem(slug: string, engine: string, configured: readonly strin
 }
 
 /** The name of the engine that runs a model: the bound one, or the catalog's. */
-export function engineNameOf({ slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>, settings?: EngineSettings): string {
+export function engineNameOf(
+  { slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>,
+  settings?: EngineSettings,
+): string {
   return settings?.models[slug] ?? engine
 }

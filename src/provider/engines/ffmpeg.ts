@@ -39,7 +39,8 @@ export async function runFfmpeg({ binary, args, signal, deadlineSeconds, onFrame
     const [[code]] = await Promise.all([closed, followProgress(child.stdout, onFrames)])
     signal.throwIfAborted()
     if (deadline.aborted) throw new EngineError(`the encoder did not finish within ${deadlineSeconds} s`)
-    if (code !== 0) throw new EngineError('the encoder failed', { cause: new Error(`ffmpeg ended with ${code}: ${stderr()}`) })
+    if (code !== 0)
+      throw new EngineError('the encoder failed', { cause: new Error(`ffmpeg ended with ${code}: ${stderr()}`) })
   } finally {
     stop.removeEventListener('abort', kill)
     kill()
@@ -78,6 +79,8 @@ function installedFfmpeg(): string {
     const { path }: { path: string } = require('@ffmpeg-installer/ffmpeg')
     return path
   } catch (cause) {
-    throw new EngineError(`there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`, { cause })
+    throw new EngineError(`there is no ffmpeg for ${process.platform}-${process.arch}; video and mp3 need it`, {
+      cause,
+    })
   }
 }

@@ -1,5 +1,5 @@
 import fs from 'node:fs/promises'
-import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf } from '../../runtime/ffmpeg.ts'
+import { decode, type Decoding, type Ffmpeg, findFfmpeg, readerOf } from '../../platform/ffmpeg.ts'
 import { EngineError, placeOf, type Reference } from './engine.ts'
 import type { FrameSize } from './frame-size.ts'
 import { undecodable } from './reference-picture.ts'
@@ -27,7 +27,11 @@ export type MediaReader = {
    * clips: each whole picture, between black bars where its shape differs.
    * Answers how many.
    */
-  readFrames: (video: Reference, wanted: { size: FrameSize; frames: number; to: string }, signal: AbortSignal) => Promise<number>
+  readFrames: (
+    video: Reference,
+    wanted: { size: FrameSize; frames: number; to: string },
+    signal: AbortSignal,
+  ) => Promise<number>
   /** The beginning of a sound, at most so long: 16-bit PCM in stereo at `sampleRate`. */
   readSound: (sound: Reference, seconds: number, signal: AbortSignal) => Promise<Buffer>
 }
@@ -39,10 +43,16 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
   const read = async (reference: Reference, decoding: Omit<Decoding, 'inputs'>): Promise<number> => {
     found ??= await findFfmpeg(ffmpegPath, decoding.signal)
     if (found === undefined)
-      throw new EngineError('there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it')
+      throw new EngineError(
+        'there is no ffmpeg of version 5 or newer on the server; reference videos and sounds need it',
+      )
     const reader = readerOf(reference.contentType)
     if (reader === undefined) throw undecodable(reference, new Error(`no reader for ${reference.contentType}`))
-    const end = await decode(found, { ...decoding, maxPixels: maxFramePixels, inputs: [{ path: reference.path, reader }] })
+    const end = await decode(found, {
+      ...decoding,
+      maxPixels: maxFramePixels,
+      inputs: [{ path: reference.path, reader }],
+    })
     if (end.kind === 'failed') throw undecodable(reference, new Error(end.why))
     if (end.bytes === 0) throw undecodable(reference, new Error('there is nothing in it'))
     return end.bytes
@@ -74,7 +84,11 @@ export function createMediaReader(ffmpegPath: string | undefined): MediaReader {
       try {
         const write = async (chunk: Buffer) => file.writeFile(chunk)
         const args = words(`-map 0:v:0 -vf ${fitFilter(size)} -frames:v ${frames} -pix_fmt yuv420p -f rawvideo`)
-        const bounds = { maxOutputBytes: frames * frameBytes, cpuSeconds: framesCpuSeconds, wallSeconds: framesWallSeconds }
+        const bounds = {
+          maxOutputBytes: frames * frameBytes,
+          cpuSeconds: framesCpuSeconds,
+          wallSeconds: framesWallSeconds,
+        }
         return (await read(video, { args, write, signal, ...bounds })) / frameBytes
       } finally {
         await file.close()

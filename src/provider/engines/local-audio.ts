@@ -26,7 +26,8 @@ async function runLocalAudio(job: EngineJob, { ffmpegPath, report, signal }: Run
   const wav = encodeWav(await composeMusic({ seed, seconds: duration, signal, onProgress }))
   await report(80, 'the piece is composed')
 
-  const url = binary === undefined ? await storeMedia(job, 'audio', 'wav', wav) : await storeMp3({ job, binary, wav, signal })
+  const url =
+    binary === undefined ? await storeMedia(job, 'audio', 'wav', wav) : await storeMp3({ job, binary, wav, signal })
   await report(100, 'the sound file is written')
   return { audio: { url, duration } }
 }

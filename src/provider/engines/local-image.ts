@@ -34,7 +34,10 @@ async function runLocalImage(
 
   const images = []
   for (let index = 0; index < brief.num_images; index++) {
-    const caption = { prompt: brief.prompt, credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}` }
+    const caption = {
+      prompt: brief.prompt,
+      credit: `${job.model}  ${size.width}x${size.height}  ${index + 1}/${brief.num_images}`,
+    }
     const seed = `${brief.seed}:${index}`
     const opacity = mostOpacity * brief.strength
     const picture = ground
@@ -46,7 +49,10 @@ async function runLocalImage(
       ? { original_url: await storeMedia(job, `original-${index}`, 'png', await encodePicture(picture.clone(), 'png')) }
       : {}
     images.push({ url, ...size, ...original })
-    await report(Math.round(((index + 1) / brief.num_images) * 100), `picture ${index + 1} of ${brief.num_images} is done`)
+    await report(
+      Math.round(((index + 1) / brief.num_images) * 100),
+      `picture ${index + 1} of ${brief.num_images} is done`,
+    )
   }
   return { images }
 }

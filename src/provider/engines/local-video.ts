@@ -51,7 +51,9 @@ async function runLocalVideo(job: EngineJob, { ffmpegPath, media, report, signal
     await report(drawnPercent, 'pictures are drawn')
     const clip = path.join(scratch, 'clip.mp4')
     const frames = brief.duration * framesPerSecond
-    const onFrames = steps(frames, async (share) => report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * share)))
+    const onFrames = steps(frames, async (share) =>
+      report(Math.round(drawnPercent + (encodedPercent - drawnPercent) * share)),
+    )
     await runFfmpeg({ binary, args: [...encoderArgs({ film, track, brief }), clip], signal, deadlineSeconds, onFrames })
     const url = await storeMedia(job, 'video', 'mp4', await fs.readFile(clip))
     await report(100, 'the clip is encoded')
@@ -75,7 +77,14 @@ async function shapeOf(
 
 /** Inputs of the encoder, each with its options, and the filter graph that makes `[clip]` of them. */
 type Film = { inputs: readonly (readonly string[])[]; graph: string }
-type Making = { job: EngineJob; brief: Brief; size: FrameSize; scratch: string; media: MediaReader; signal: AbortSignal }
+type Making = {
+  job: EngineJob
+  brief: Brief
+  size: FrameSize
+  scratch: string
+  media: MediaReader
+  signal: AbortSignal
+}
 
 async function drawnFilm(making: Making): Promise<Film> {
   const { brief, size } = making
@@ -97,7 +106,10 @@ async function filmOfReferences(making: Making): Promise<Film> {
   const inputs = [...shots.inputs, await drawn(veil, making)]
   return {
     inputs,
-    graph: [...shots.graph, ...captionFilters({ input: shots.inputs.length, seconds: brief.duration, over: 'film' })].join(';'),
+    graph: [
+      ...shots.graph,
+      ...captionFilters({ input: shots.inputs.length, seconds: brief.duration, over: 'film' }),
+    ].join(';'),
   }
 }
 
@@ -136,7 +148,9 @@ function encoderArgs({ film, track, brief }: { film: Film; track: string | undef
     film.graph,
     ...words('-map [clip] -c:v libx264 -preset ultrafast -crf 23 -threads 2'),
     ...(track ? words(`-map ${film.inputs.length}:a -c:a aac -b:a 128k`) : []),
-    ...words(`-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact -movflags +faststart`),
+    ...words(
+      `-t ${brief.duration} -map_metadata -1 -fflags +bitexact -flags:v +bitexact -flags:a +bitexact -movflags +faststart`,
+    ),
   ]
 }
 

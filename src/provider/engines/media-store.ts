@@ -16,7 +16,12 @@ const folderName = /^[0-9a-z-]{1,64}$/
  * The name ends in a digest of the content, so a link always means the same
  * bytes, and a job that runs twice never changes a file that somebody has.
  */
-export async function storeMedia(place: Place, name: string, extension: MediaExtension, bytes: Uint8Array): Promise<string> {
+export async function storeMedia(
+  place: Place,
+  name: string,
+  extension: MediaExtension,
+  bytes: Uint8Array,
+): Promise<string> {
   const folder = await mediaFolder(place)
   const file = `${name}-${createHash('sha256').update(bytes).digest('hex').slice(0, 16)}.${extension}`
   const link = `${place.mediaUrl.replace(/\/+$/, '')}/${place.requestId}/${file}`
@@ -76,7 +81,8 @@ async function removeLeftovers(folder: string): Promise<void> {
 }
 
 async function mediaFolder({ mediaDir, requestId }: Place): Promise<string> {
-  if (!folderName.test(requestId)) throw new Error(`not a request id that can name a folder: ${JSON.stringify(requestId)}`)
+  if (!folderName.test(requestId))
+    throw new Error(`not a request id that can name a folder: ${JSON.stringify(requestId)}`)
   const folder = path.join(path.resolve(mediaDir), requestId)
   await fs.mkdir(folder, { recursive: true })
   return folder

@@ -30,7 +30,12 @@ const progressions: readonly [readonly number[], ...(readonly number[])[]] = [
   [0, 2, 3, 5],
 ]
 
-export type MusicJob = { seed: string; seconds: number; signal: AbortSignal; onProgress?: (share: number) => Promise<void> }
+export type MusicJob = {
+  seed: string
+  seconds: number
+  signal: AbortSignal
+  onProgress?: (share: number) => Promise<void>
+}
 
 /**
  * A quiet piece for the seed: slow chords, a bass and a plucked melody with an
@@ -72,7 +77,14 @@ function writeNotes(random: Random, seconds: number): Note[] {
         voice: 'pad',
       })
     }
-    notes.push({ startSeconds: at, seconds: beat * 3.5, frequency: pitch(degree, -1), gain: 0.24, pan: 0.5, voice: 'pluck' })
+    notes.push({
+      startSeconds: at,
+      seconds: beat * 3.5,
+      frequency: pitch(degree, -1),
+      gain: 0.24,
+      pan: 0.5,
+      voice: 'pluck',
+    })
     for (let eighth = 0; eighth < 8; eighth++) {
       if (random.next() < 0.35) continue
       const melody = degree + random.pick([0, 2, 4, 7, 9])
@@ -93,7 +105,8 @@ function playNote({ left, right }: Sound, { startSeconds, seconds, frequency, ga
     const angle = turn * frame
     const wave =
       voice === 'pad'
-        ? Math.sin(Math.PI * through) ** 2 * (Math.sin(angle) + 0.35 * Math.sin(angle * 2.003) + 0.6 * Math.sin(angle * 0.996))
+        ? Math.sin(Math.PI * through) ** 2 *
+          (Math.sin(angle) + 0.35 * Math.sin(angle * 2.003) + 0.6 * Math.sin(angle * 0.996))
         : Math.exp(-5 * through) *
           (1 - through) *
           Math.min(1, frame / 90) *

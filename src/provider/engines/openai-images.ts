@@ -1,7 +1,7 @@
 import { openAsBlob } from 'node:fs'
 import sharp from 'sharp'
 import { z } from 'zod'
-import { extensionOf } from '../../runtime/media-type.ts'
+import { extensionOf } from '../../platform/media-type.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { boundedFetch } from './bounded-fetch.ts'
 import { readBrief, type Brief } from './brief.ts'
@@ -34,7 +34,10 @@ export function createOpenAiImagesEngine(settings: OpenAiImagesSettings): Engine
         return await runOpenAiImages(job, { settings, report, signal: AbortSignal.any([signal, deadline]) })
       } catch (cause) {
         if (!deadline.aborted || signal.aborted || cause instanceof EngineError) throw cause
-        throw new EngineError(`the image service did not answer within ${settings.timeout_seconds} s`, { cause, transient: true })
+        throw new EngineError(`the image service did not answer within ${settings.timeout_seconds} s`, {
+          cause,
+          transient: true,
+        })
       }
     },
   }
@@ -56,7 +59,10 @@ async function runOpenAiImages(job: EngineJob, run: Run): Promise<Output> {
     // Services may give fewer than were ordered; each call gives at least one, so this ends.
     for (const picture of await askForPictures({ brief, size: wanted, count, sources }, run)) {
       images.push(await storePicture(job, { picture, index: images.length, format: brief.output_format }))
-      await run.report(Math.round((images.length / brief.num_images) * 100), `picture ${images.length} of ${brief.num_images} is here`)
+      await run.report(
+        Math.round((images.length / brief.num_images) * 100),
+        `picture ${images.length} of ${brief.num_images} is here`,
+      )
     }
   }
   return { images }
@@ -71,7 +77,10 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
     url: `${url}/images/${isEdit ? 'edits' : 'generations'}`,
     init: {
       method: 'POST',
-      headers: { ...(isEdit ? {} : { 'content-type': 'application/json' }), ...(apiKey && { authorization: `Bearer ${apiKey}` }) },
+      headers: {
+        ...(isEdit ? {} : { 'content-type': 'application/json' }),
+        ...(apiKey && { authorization: `Bearer ${apiKey}` }),
+      },
       body: isEdit ? await editForm(ask, settings) : JSON.stringify(parametersOf(ask, settings)),
     },
     signal,
@@ -79,7 +88,8 @@ async function askForPictures(ask: Ask, { settings, signal }: Run): Promise<Rece
   })
   if (status !== 200) throw refusal(status, body)
   const answer = answerSchema.safeParse(parseJson(body))
-  if (!answer.success) throw new EngineError('the image service gave an answer of another shape', { cause: answer.error, transient: true })
+  if (!answer.success)
+    throw new EngineError('the image service gave an answer of another shape', { cause: answer.error, transient: true })
   const pictures: ReceivedPicture[] = []
   for (const item of answer.data.data.slice(0, ask.count))
     pictures.push(await receivePicture(await pictureBytes(item, { settings, signal })))
@@ -126,9 +136,15 @@ type Storing = { picture: ReceivedPicture; index: number; format: Brief['output_
 async function storePicture(job: EngineJob, { picture, index, format }: Storing) {
   const { bytes, width, height } = picture
   const received = (name: string) => storeMedia(job, `${name}-${index}`, picture.format, bytes)
-  if ((format !== 'png' && format !== 'webp') || format === picture.format) return { url: await received('image'), width, height }
+  if ((format !== 'png' && format !== 'webp') || format === picture.format)
+    return { url: await received('image'), width, height }
   const converted = await encodePicture(sharp(bytes).autoOrient(), format)
-  return { url: await storeMedia(job, `image-${index}`, format, converted), width, height, original_url: await received('original') }
+  return {
+    url: await storeMedia(job, `image-${index}`, format, converted),
+    width,
+    height,
+    original_url: await received('original'),
+  }
 }
 
 /** The exact size, or of those that the service accepts the one nearest in shape, then in area. */
@@ -156,5 +172,8 @@ function refusal(status: number, body: Buffer): EngineError {
   const cause = new Error(`the image service answered ${status}: ${body.toString('utf8', 0, 1000)}`)
   if (status === 400 || status === 422) return new EngineError('the image service refused this input', { cause })
   const transient = status === 429 || status >= 500
-  return new EngineError(transient ? 'the image service is busy or failing' : 'the image service refused the call', { cause, transient })
+  return new EngineError(transient ? 'the image service is busy or failing' : 'the image service refused the call', {
+    cause,
+    transient,
+  })
 }

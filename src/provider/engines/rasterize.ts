@@ -19,5 +19,7 @@ export async function rasterize(svg: string, signal: AbortSignal): Promise<Sharp
 /** The colours of a drawn picture without its alpha channel, which is opaque everywhere. */
 export async function encodePicture(picture: Sharp, format: 'png' | 'webp'): Promise<Buffer> {
   const opaque = picture.removeAlpha()
-  return format === 'png' ? opaque.png({ compressionLevel: 6 }).toBuffer() : opaque.webp({ quality: 84, effort: 3 }).toBuffer()
+  return format === 'png'
+    ? opaque.png({ compressionLevel: 6 }).toBuffer()
+    : opaque.webp({ quality: 84, effort: 3 }).toBuffer()
 }

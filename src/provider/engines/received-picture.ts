@@ -12,7 +12,8 @@ const mostPixels = 67_108_864
  */
 export async function receivePicture(bytes: Buffer): Promise<ReceivedPicture> {
   const format = formatOf(bytes)
-  if (format === undefined) throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
+  if (format === undefined)
+    throw new EngineError('the image service answered with something that is no PNG, WebP or JPEG')
   try {
     const picture = sharp(bytes, { limitInputPixels: mostPixels, failOn: 'truncated' })
     const { autoOrient } = await picture.metadata()

@@ -32,7 +32,15 @@ export type Shots = { inputs: string[][]; graph: string[] }
  * the first frame of its shot, which moves into it. A video runs, and where it
  * ends before its share, the shot moves into its last frame.
  */
-export async function shootReferences({ references, size, durationSeconds, seed, scratch, media, signal }: ShotsJob): Promise<Shots> {
+export async function shootReferences({
+  references,
+  size,
+  durationSeconds,
+  seed,
+  scratch,
+  media,
+  signal,
+}: ShotsJob): Promise<Shots> {
   const random = createRandom(`${seed}:shots`)
   const total = Math.round(durationSeconds * framesPerSecond)
   const inputs: string[][] = []
@@ -43,7 +51,10 @@ export async function shootReferences({ references, size, durationSeconds, seed,
     let given = 1
     if (reference.kind === 'video') {
       given = await media.readFrames(reference, { size, frames, to: file }, signal)
-      inputs.push([...words(`-f rawvideo -pix_fmt yuv420p -s ${size.width}x${size.height} -framerate ${framesPerSecond} -i`), file])
+      inputs.push([
+        ...words(`-f rawvideo -pix_fmt yuv420p -s ${size.width}x${size.height} -framerate ${framesPerSecond} -i`),
+        file,
+      ])
     } else {
       const larger = { width: size.width * pictureScale, height: size.height * pictureScale }
       await fs.writeFile(file, await fitPicture(reference, larger))

@@ -15,7 +15,8 @@ async function openPicture(reference: Reference): Promise<{ picture: Sharp } & F
   const { path } = reference
   try {
     const { width, height, isProgressive, autoOrient } = await sharp(path, { limitInputPixels: false }).metadata()
-    if (width * height > (isProgressive ? maxPixelsWhole : maxPixels)) throw new EngineError(`${placeOf(reference)} has too many pixels`)
+    if (width * height > (isProgressive ? maxPixelsWhole : maxPixels))
+      throw new EngineError(`${placeOf(reference)} has too many pixels`)
     const picture = sharp(path, { limitInputPixels: maxPixels, failOn: 'error', sequentialRead: true }).autoOrient()
     return { picture, width: autoOrient.width, height: autoOrient.height }
   } catch (cause) {

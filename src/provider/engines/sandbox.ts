@@ -23,7 +23,9 @@ export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input' | '
 export async function sandboxOutput(type: 'image' | 'video' | 'audio', place: SandboxPlace): Promise<Output> {
   switch (type) {
     case 'image':
-      return { images: await Promise.all(sampleImages.slice(0, imageCount(place)).map((name) => sampleImage(place, name))) }
+      return {
+        images: await Promise.all(sampleImages.slice(0, imageCount(place)).map((name) => sampleImage(place, name))),
+      }
     case 'video':
       return { video: { url: await storeSample(place, 'video', 'mp4'), ...sampleVideo } }
     case 'audio':
@@ -60,7 +62,11 @@ export function createLoader(read: (file: string) => Promise<Buffer>): (file: st
   }
 }
 
-async function storeSample({ mediaDir, mediaUrl }: SandboxPlace, name: string, extension: MediaExtension): Promise<string> {
+async function storeSample(
+  { mediaDir, mediaUrl }: SandboxPlace,
+  name: string,
+  extension: MediaExtension,
+): Promise<string> {
   const file = path.join(samplesDir, `${name}.${extension}`)
   return storeMedia({ mediaDir, mediaUrl, requestId: 'sandbox' }, `sample-${name}`, extension, await load(file))
 }

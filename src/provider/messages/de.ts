@@ -24,7 +24,8 @@ export const de: Messages = {
   invalid_type: 'type muss image, video oder audio sein',
 
   body_too_large: 'der Anfragekörper darf höchstens {bytes} Bytes haben',
-  body_media_type: 'der Anfragekörper muss application/json in UTF-8 sein, unkomprimiert oder mit gzip, deflate oder br komprimiert',
+  body_media_type:
+    'der Anfragekörper muss application/json in UTF-8 sein, unkomprimiert oder mit gzip, deflate oder br komprimiert',
   body_not_json: 'der Anfragekörper ist kein gültiges JSON',
   body_not_object: 'der Anfragekörper muss ein JSON-Objekt sein',
   body_unknown_member: '{member} gehört nicht in diesen Anfragekörper: erlaubt sind input und webhook_url',
@@ -69,7 +70,8 @@ export const de: Messages = {
   failed_service_slow: 'der Bilddienst hat nicht innerhalb von {seconds} s geantwortet',
   failed_service_shape: 'der Bilddienst hat eine Antwort von anderer Form gegeben',
   failed_service_empty: 'der Bilddienst hat weder ein Bild noch einen Link dazu geliefert',
-  failed_service_link: 'der Bilddienst hat einen Link geliefert, der weder https ist noch auf seinen eigenen Host zeigt',
+  failed_service_link:
+    'der Bilddienst hat einen Link geliefert, der weder https ist noch auf seinen eigenen Host zeigt',
   failed_service_fetch: 'das Bild konnte nicht vom Bilddienst abgerufen werden',
   failed_service_refused_input: 'der Bilddienst hat diese Eingabe abgelehnt',
   failed_service_refused: 'der Bilddienst hat den Aufruf abgelehnt',

@@ -34,7 +34,8 @@ export function localized(req: Request, res: Response, message: string): string 
 export function translate(message: string, language: Language): string | undefined {
   for (const { key, pattern } of patterns) {
     const values = pattern.exec(message)
-    if (values) return messages[language][key].replaceAll(placeholder, (_braces, name: string) => values.groups?.[name] ?? '')
+    if (values)
+      return messages[language][key].replaceAll(placeholder, (_braces, name: string) => values.groups?.[name] ?? '')
   }
   return undefined
 }

@@ -20,12 +20,12 @@
  * something is written to the audit as done by `by`.
  */
 import { z } from 'zod'
-import type { Actor, AuditDeps } from '../../pages/audit.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import { createPool, type Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import { createPool, type Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
@@ -57,7 +57,12 @@ export class CommandError extends Error {
 
 type Opening = { databaseUrl: string; secretKey?: Buffer; by?: Actor; logger?: AuditDeps['logger'] }
 
-export function openProvider({ databaseUrl, secretKey = Buffer.alloc(0), by = { via: 'cli', actor: 'unknown' }, logger }: Opening) {
+export function openProvider({
+  databaseUrl,
+  secretKey = Buffer.alloc(0),
+  by = { via: 'cli', actor: 'unknown' },
+  logger,
+}: Opening) {
   const pool = createPool({ url: databaseUrl, max: 2 })
   const deps = { db: pool.db, secretKey, clock: () => new Date(), by, logger: logger ?? { error: () => {} } }
   return { deps, close: pool.close }
@@ -66,7 +71,10 @@ export function openProvider({ databaseUrl, secretKey = Buffer.alloc(0), by = { 
 // Names end up in logs, pages and addresses of the command line.
 const nameSchema = z
   .string()
-  .regex(/^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u, 'must be 1 to 100 printable characters without spaces at its ends')
+  .regex(
+    /^(?=.{1,100}$)[^\p{C}\s](?:[^\p{C}]*[^\p{C}\s])?$/u,
+    'must be 1 to 100 printable characters without spaces at its ends',
+  )
 // Of an address these are no names: the account would have no page.
 const accountSchema = nameSchema.refine((name) => name !== '.' && name !== '..', 'must not be dots alone')
 const newKeySchema = z.object({
@@ -93,9 +101,17 @@ export async function createKey(deps: CommandDeps, wanted: WantedKey): Promise<k
   const { id } = wanted
   const detailOf = ({ api_key: _key, signing_secret: _secret, ...shown }: keys.CreatedKey) => shown
   return audited(deps, { ...deps.by, action: 'key_create', target: account, detailOf }, async () => {
-    const created = await keys.insertKey(deps, { id, account, name, environment, ...(scopes && { scopes: [...new Set(scopes)] }) })
+    const created = await keys.insertKey(deps, {
+      id,
+      account,
+      name,
+      environment,
+      ...(scopes && { scopes: [...new Set(scopes)] }),
+    })
     if (created === undefined && id !== undefined)
-      throw new CommandError('this key was made already, and its secret shown that once: if it is lost, revoke the key and make another')
+      throw new CommandError(
+        'this key was made already, and its secret shown that once: if it is lost, revoke the key and make another',
+      )
     if (created === undefined) throw new CommandError('the new key equals one that exists: try again')
     return created
   })
@@ -129,18 +145,32 @@ export type WantedGrant = {
 /** Gives credits; the account is made if it is new. */
 export async function grantCredits(deps: CommandDeps, { account, credits, id }: WantedGrant) {
   const { db, clock } = deps
-  const granted = { accountId: parse(accountSchema, account, 'account'), credits: parse(creditsSchema, credits, 'credits') }
+  const granted = {
+    accountId: parse(accountSchema, account, 'account'),
+    credits: parse(creditsSchema, credits, 'credits'),
+  }
   const reference = id === undefined ? undefined : `form:${id}`
-  const detailOf = ({ balance }: { balance: number }) => ({ credits: granted.credits, balance, ...(id !== undefined && { form: id }) })
+  const detailOf = ({ balance }: { balance: number }) => ({
+    credits: granted.credits,
+    balance,
+    ...(id !== undefined && { form: id }),
+  })
   return audited(deps, { ...deps.by, action: 'credits_grant', target: granted.accountId, detailOf }, async () => {
-    const balance = Number(await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()))
+    const balance = Number(
+      await ledger.grant(db, { ...granted, ...(reference !== undefined && { reference }) }, clock()),
+    )
     if (reference !== undefined && !(await ledger.isGranted(db, { ...granted, reference })))
-      throw new CommandError('this form has granted other credits before: reload the page it stands on, and fill it in again')
+      throw new CommandError(
+        'this form has granted other credits before: reload the page it stands on, and fill it in again',
+      )
     return { account, balance }
   })
 }
 
-export async function cancelRequest(deps: CommandDeps, requestId: string): Promise<{ request_id: string; status: 'CANCELED' }> {
+export async function cancelRequest(
+  deps: CommandDeps,
+  requestId: string,
+): Promise<{ request_id: string; status: 'CANCELED' }> {
   const id = parse(requestIdSchema, requestId, 'request_id')
   return audited(deps, { ...deps.by, action: 'request_cancel', target: id, detailOf: () => ({}) }, async () => {
     if (!(await requests.cancelRequest(deps.db, id, false, deps.clock()))) throw await whyNotCanceled(deps, id)
@@ -168,7 +198,8 @@ export async function listModels({ db }: ReadDeps): Promise<ModelListing[]> {
   )
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return catalog.map(({ slug, type, name, environments: defaults }) => {
-    const active = (environment: Environment) => switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
+    const active = (environment: Environment) =>
+      switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
     return { slug, type, name, live: active('live'), sandbox: active('sandbox') }
   })
 }
@@ -176,7 +207,10 @@ export async function listModels({ db }: ReadDeps): Promise<ModelListing[]> {
 export type ModelSwitch = { slug: string; environment: Environment; enabled: boolean }
 
 /** Takes effect at the next request, in every process (spec, Versioning). */
-export async function setModelEnabled(deps: CommandDeps, { slug, environment, enabled }: ModelSwitch): Promise<ModelSwitch> {
+export async function setModelEnabled(
+  deps: CommandDeps,
+  { slug, environment, enabled }: ModelSwitch,
+): Promise<ModelSwitch> {
   const { db, clock } = deps
   if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
@@ -200,11 +234,17 @@ export function parseFaults(words: readonly string[]): Faults {
     return [name, value.trim() === '' ? Number.NaN : Number(value)] as const
   })
   if (entries.length === 0)
-    throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, { malformed: true })
+    throw new CommandError(`give at least one of ${Object.keys(faultsSchema.shape).join(', ')} as name=value`, {
+      malformed: true,
+    })
   return parse(faultsSchema, Object.fromEntries(entries))
 }
 
-export async function setFaults(deps: CommandDeps, id: string, faults: Faults): Promise<{ id: string; faults: Faults }> {
+export async function setFaults(
+  deps: CommandDeps,
+  id: string,
+  faults: Faults,
+): Promise<{ id: string; faults: Faults }> {
   const wanted = parse(faultsSchema, faults)
   const doing = { ...deps.by, action: 'faults_set', target: id, detailOf: () => wanted }
   await audited(deps, doing, () => changeFaults(deps.db, id, wanted))

@@ -1,4 +1,4 @@
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { pruneIdleWindows } from '../accounts/rate-limit.ts'
 import { removeLeftReferences } from '../references/references.ts'
 import { pruneExpiredKeys } from '../submit/idempotency.ts'
@@ -15,7 +15,12 @@ type HousekeepingDeps = {
 }
 
 /** Removes expired Idempotency-Keys, idle rate windows, and references whose process died. */
-export async function runHousekeepingOnce({ db, clock, hostClock, mediaDir }: HousekeepingDeps): Promise<{ more: boolean }> {
+export async function runHousekeepingOnce({
+  db,
+  clock,
+  hostClock,
+  mediaDir,
+}: HousekeepingDeps): Promise<{ more: boolean }> {
   const now = clock()
   await removeLeftReferences(mediaDir, hostClock().getTime())
   const keys = await pruneExpiredKeys(db, batch, now)

@@ -1,5 +1,5 @@
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Report } from '../engines/engine.ts'
 import { type ClaimedRequest, recordProgress } from './requests.ts'
 
@@ -33,7 +33,9 @@ export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDep
     return writing
   }
   const heartbeat = setInterval(() => {
-    writeOnce().catch((error: unknown) => logger.warn({ err: error, request_id: claimed.id }, 'lease not renewed, will try again'))
+    writeOnce().catch((error: unknown) =>
+      logger.warn({ err: error, request_id: claimed.id }, 'lease not renewed, will try again'),
+    )
   }, leaseMs / 4)
 
   const report: Report = async (percent, line) => {

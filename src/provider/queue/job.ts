@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheData } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isAboutTheData } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { findModel } from '../catalog/catalog.ts'
@@ -70,7 +70,8 @@ async function endingOf(
     return { kind: 'completed', output: await generate(deps, claimed, report, signal) }
   } catch (error) {
     if (signal.aborted) {
-      if (signal.reason instanceof Error && signal.reason.name === 'TimeoutError') return failed('the generation took too long')
+      if (signal.reason instanceof Error && signal.reason.name === 'TimeoutError')
+        return failed('the generation took too long')
       throw error
     }
     const facts = { err: error, request_id: claimed.id, model: claimed.model, attempt: claimed.attempt }
@@ -93,7 +94,12 @@ async function generate(
   const model = findModel(slug)
   if (model === undefined) throw new EngineError('the model is no longer offered')
   return references.withFiles({ id, token, input }, signal, (files) =>
-    engines.run(engineNameOf(model), { requestId: id, model: slug, input, references: files, mediaDir, mediaUrl }, report, signal),
+    engines.run(
+      engineNameOf(model),
+      { requestId: id, model: slug, input, references: files, mediaDir, mediaUrl },
+      report,
+      signal,
+    ),
   )
 }
 
@@ -137,11 +143,18 @@ async function retry({ db, clock, logger }: JobDeps, claimed: ClaimedRequest, pa
 type Finishing = Pick<JobDeps, 'db' | 'clock' | 'random' | 'logger'>
 
 /** Media are made and paid for by now: a short outage of Postgres must not undo that. */
-async function finish({ db, clock, random, logger }: Finishing, claimed: ClaimedRequest, ending: Ending): Promise<void> {
+async function finish(
+  { db, clock, random, logger }: Finishing,
+  claimed: ClaimedRequest,
+  ending: Ending,
+): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       const ours = await finishRequest(db, claimed, ending, { now: clock(), random })
-      return logger.info({ request_id: claimed.id, model: claimed.model, ending: ending.kind, ours }, 'generation ended')
+      return logger.info(
+        { request_id: claimed.id, model: claimed.model, ending: ending.kind, ours },
+        'generation ended',
+      )
     } catch (error) {
       if (isAboutTheData(error)) return endRefused({ db, clock, random, logger }, claimed, { ending, refusal: error })
       if (attempt === finishTries) throw error
@@ -168,7 +181,14 @@ async function endRefused(
   for (const [at, { ending: one, isTold }] of ends.entries()) {
     try {
       const ours = await finishRequest(db, claimed, one, { now: clock(), random, isTold })
-      const facts = { err: refusal, request_id: claimed.id, model: claimed.model, ending: one.kind, webhook: isTold, ours }
+      const facts = {
+        err: refusal,
+        request_id: claimed.id,
+        model: claimed.model,
+        ending: one.kind,
+        webhook: isTold,
+        ours,
+      }
       return logger.error(facts, 'the end of a generation was refused by Postgres, and it has another')
     } catch (error) {
       if (at === ends.length - 1 || !isAboutTheData(error)) throw error

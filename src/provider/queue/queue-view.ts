@@ -17,7 +17,11 @@ const usualMaxAgeMs = 2000
 /** And where a walk itself is slow, walking takes a twentieth of the time at most. */
 const restsPerWalk = 20
 
-export function createQueueView(turns: number[], seqs: number[], { readAtMs, tookMs }: { readAtMs: number; tookMs: number }): QueueView {
+export function createQueueView(
+  turns: number[],
+  seqs: number[],
+  { readAtMs, tookMs }: { readAtMs: number; tookMs: number },
+): QueueView {
   const maxAgeMs = turns.length <= alwaysWalked ? 0 : Math.max(usualMaxAgeMs, restsPerWalk * tookMs)
   return { turns, seqs, readAtMs, maxAgeMs }
 }

@@ -38,7 +38,9 @@ export function createQueueWorker(deps: WorkerDeps, cut: AbortSignal): QueueWork
     if (claimed.length === limit) restsUntilMs[environment] = 0
     for (const request of claimed) {
       const job = runJob(deps, request, cut)
-        .catch((error: unknown) => deps.logger.error({ err: error, request_id: request.id }, 'generation not settled, its lease will end'))
+        .catch((error: unknown) =>
+          deps.logger.error({ err: error, request_id: request.id }, 'generation not settled, its lease will end'),
+        )
         .finally(() => {
           jobs.delete(job)
           deps.onFree()

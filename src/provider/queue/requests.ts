@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
@@ -38,7 +38,10 @@ export type Claim = { environment: Environment; token: string; limit: number; le
  * Takes the next requests: first those whose process has died (their lease has
  * ended), then the head of the queue.
  */
-export async function claimRequests(db: Database, { environment, token, limit, leaseUntil, now }: Claim): Promise<ClaimedRequest[]> {
+export async function claimRequests(
+  db: Database,
+  { environment, token, limit, leaseUntil, now }: Claim,
+): Promise<ClaimedRequest[]> {
   const at = now.toISOString()
   const rows = answered(
     await db.execute<
@@ -94,7 +97,12 @@ export async function recordProgress(
 }
 
 /** Lets go of a request that is not finished: another attempt may start at `retryAt`. */
-export async function releaseRequest(db: Database, { id, token }: ClaimedRequest, retryAt: Date, countAttempt: boolean): Promise<void> {
+export async function releaseRequest(
+  db: Database,
+  { id, token }: ClaimedRequest,
+  retryAt: Date,
+  countAttempt: boolean,
+): Promise<void> {
   answered(
     await db.execute(sql`
     update provider.requests
@@ -121,13 +129,18 @@ export async function finishRequest(
  * `whileQueuedOnly` is what the API may do; console and command line may do more.
  */
 export async function cancelRequest(db: Database, id: string, whileQueuedOnly: boolean, now: Date): Promise<boolean> {
-  const guard = whileQueuedOnly ? sql`${requests.status} = 'IN_QUEUE'` : sql`${requests.status} in ('IN_QUEUE', 'IN_PROGRESS')`
+  const guard = whileQueuedOnly
+    ? sql`${requests.status} = 'IN_QUEUE'`
+    : sql`${requests.status} in ('IN_QUEUE', 'IN_PROGRESS')`
   return (await end(db, { id, guard, ending: { kind: 'canceled' }, delivery: undefined, now })) !== undefined
 }
 
 type End = { id: string; guard: SQL; ending: Ending; delivery: NewDelivery | undefined; now: Date }
 
-const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED' } as const satisfies Record<Ending['kind'], RequestStatus>
+const statusOf = { completed: 'COMPLETED', failed: 'FAILED', canceled: 'CANCELED' } as const satisfies Record<
+  Ending['kind'],
+  RequestStatus
+>
 
 /** The only way into a terminal state for a request that was queued. One statement, guarded by the state. */
 async function end(db: Database, { id, guard, ending, delivery, now }: End): Promise<string | undefined> {

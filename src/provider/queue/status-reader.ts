@@ -1,9 +1,9 @@
-import { createNaturalBatch } from '../../runtime/natural-batch.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { createNaturalBatch } from '../../platform/natural-batch.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { StatusBody } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -31,7 +31,11 @@ const refreshFrom = 0.7
 /** Reads statuses for all callers of this process, the ones that ask at the same time together. */
 export function createStatusReader(db: Database): StatusReader {
   const views: QueueViews = new Map()
-  return createNaturalBatch({ answerAll: (questions) => readStatuses(db, views, questions), maxBatch, parallel: batchesUnderWay })
+  return createNaturalBatch({
+    answerAll: (questions) => readStatuses(db, views, questions),
+    maxBatch,
+    parallel: batchesUnderWay,
+  })
 }
 
 /** The queues as this process has last seen them, and which of them it is looking at now. */
@@ -44,7 +48,11 @@ export type QueueViews = Map<Environment, { view: QueueView; refreshing?: boolea
  * and then for all callers together, beside what they ask: its positions are of
  * the last two seconds, and states are always of now.
  */
-export async function readStatuses(db: Database, views: QueueViews, questions: readonly StatusQuestion[]): Promise<(StatusBody | null)[]> {
+export async function readStatuses(
+  db: Database,
+  views: QueueViews,
+  questions: readonly StatusQuestion[],
+): Promise<(StatusBody | null)[]> {
   const answers: (StatusBody | null)[] = questions.map(() => null)
   const environments = [...new Set(questions.map(({ environment }) => environment))]
   const walked = environments.filter((environment) => ageOf(views, environment) >= 1)
@@ -83,7 +91,9 @@ function refreshInTime(db: Database, views: QueueViews, environment: Environment
   )
 }
 
-type Found = RowOf<typeof schema.requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & { n: number }
+type Found = RowOf<typeof schema.requests, 'id' | 'environment' | 'status' | 'progress' | 'logs' | 'turn' | 'seq'> & {
+  n: number
+}
 type Walked = { n: null; environment: Environment; turns: number[]; seqs: number[] }
 
 async function read(db: Database, questions: readonly StatusQuestion[], walked: readonly Environment[]) {
@@ -115,8 +125,14 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
   const took = { readAtMs, tookMs: performance.now() - readAtMs }
   return {
     // What never was in a queue has no turn.
-    found: rows.flatMap((row) => (row.n === null ? [] : [{ ...row, key: row.turn === null ? undefined : keyOf(row.turn, row.seq) }])),
-    seen: new Map(rows.flatMap((row) => (row.n === null ? [[row.environment, createQueueView(row.turns, row.seqs, took)] as const] : []))),
+    found: rows.flatMap((row) =>
+      row.n === null ? [] : [{ ...row, key: row.turn === null ? undefined : keyOf(row.turn, row.seq) }],
+    ),
+    seen: new Map(
+      rows.flatMap((row) =>
+        row.n === null ? [[row.environment, createQueueView(row.turns, row.seqs, took)] as const] : [],
+      ),
+    ),
   }
 }
 

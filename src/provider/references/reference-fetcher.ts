@@ -1,23 +1,35 @@
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import fs from 'node:fs/promises'
-import { contentTypeOf, isOfKind, typeBytes } from '../../runtime/media-type.ts'
-import { createGetter, discard } from '../../runtime/outward/getter.ts'
-import type { Dialling } from '../../runtime/outward/poster.ts'
-import type { Resolve } from '../../runtime/outward/resolver.ts'
+import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts'
+import { createGetter, discard } from '../../platform/outward/getter.ts'
+import type { Dialling } from '../../platform/outward/poster.ts'
+import type { Resolve } from '../../platform/outward/resolver.ts'
 import { EngineError, placeOf, type Reference } from '../engines/engine.ts'
 import { judgeReference, type ReferenceLink, type ReferenceRules } from './reference-links.ts'
 
 const megabyte = 1_000_000
-const maxBytesOf: Record<Reference['kind'], number> = { image: 20 * megabyte, video: 100 * megabyte, audio: 100 * megabyte }
+const maxBytesOf: Record<Reference['kind'], number> = {
+  image: 20 * megabyte,
+  video: 100 * megabyte,
+  audio: 100 * megabyte,
+}
 /** For one reference: looking up, connecting, every redirect, and the last byte. A picture of 20 MB needs 16 Mbit/s. */
 const fetchDeadlineMs = 10_000
 const maxRedirects = 3
-const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-provider' }
+const headers = {
+  accept: 'image/*, video/*, audio/*',
+  'accept-encoding': 'identity',
+  'user-agent': 'mediadock-provider',
+}
 
 /** Pictures are taken in the formats that every engine reads. Others, AVIF above all, need far more memory for each pixel. */
 const pictureTypes = new Set(['image/png', 'image/jpeg', 'image/webp'])
-const kindNames: Record<Reference['kind'], string> = { image: 'a PNG, JPEG or WebP picture', video: 'a video', audio: 'a sound' }
+const kindNames: Record<Reference['kind'], string> = {
+  image: 'a PNG, JPEG or WebP picture',
+  video: 'a video',
+  audio: 'a sound',
+}
 
 export type FetcherOptions = ReferenceRules & { resolve: Resolve; deadlineMs?: number }
 
@@ -30,7 +42,11 @@ export type ReferenceFetcher = {
 }
 
 /** Fetches what links point to. Memory stays flat: chunks go to the file as they come. */
-export function createReferenceFetcher({ resolve, deadlineMs = fetchDeadlineMs, ...rules }: FetcherOptions): ReferenceFetcher {
+export function createReferenceFetcher({
+  resolve,
+  deadlineMs = fetchDeadlineMs,
+  ...rules
+}: FetcherOptions): ReferenceFetcher {
   // A redirect to our own media host would have to be dialled: it is judged like any other address.
   const judge = (link: string): Dialling => {
     const source = judgeReference(link, rules)
@@ -42,7 +58,8 @@ export function createReferenceFetcher({ resolve, deadlineMs = fetchDeadlineMs, 
     const deadline = AbortSignal.timeout(deadlineMs)
     const source = judgeReference(reference.link, rules)
     try {
-      const body = source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
+      const body =
+        source.kind === 'own' ? readOwn(source.file) : await open(reference, AbortSignal.any([signal, deadline]))
       const maxBytes = source.kind === 'own' ? Infinity : maxBytesOf[reference.kind]
       const { contentType, sha256 } = await spool(body, { to, maxBytes, kind: reference.kind })
       const { field, position, kind } = reference
@@ -95,7 +112,10 @@ async function* readOwn(file: string): AsyncGenerator<Buffer> {
 
 type Spooling = { to: string; maxBytes: number; kind: Reference['kind'] }
 
-async function spool(body: AsyncIterable<Buffer>, { to, maxBytes, kind }: Spooling): Promise<Pick<Reference, 'contentType' | 'sha256'>> {
+async function spool(
+  body: AsyncIterable<Buffer>,
+  { to, maxBytes, kind }: Spooling,
+): Promise<Pick<Reference, 'contentType' | 'sha256'>> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)
   let bytes = 0

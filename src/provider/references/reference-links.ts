@@ -1,5 +1,5 @@
-import { HttpError } from '../../runtime/http/http.ts'
-import { diallingOf, parseGivenUrl } from '../../runtime/outward/public-url.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
 import type { Input } from '../catalog/input.ts'
 import { placeOf, type Reference } from '../engines/engine.ts'
 import { mediaFileOf } from '../engines/media-store.ts'
@@ -51,6 +51,7 @@ export function judgeReference(link: string, rules: ReferenceRules): ReferenceSo
 export function checkReferences(input: Input, rules: ReferenceRules): void {
   for (const reference of referencesIn(input)) {
     const source = judgeReference(reference.link, rules)
-    if (source.kind === 'refused') throw new HttpError(422, 'model_input_invalid', `${placeOf(reference)} ${source.why}`)
+    if (source.kind === 'refused')
+      throw new HttpError(422, 'model_input_invalid', `${placeOf(reference)} ${source.why}`)
   }
 }

@@ -81,7 +81,10 @@ export async function removeLeftReferences(mediaDir: string, nowMs: number): Pro
   })
 }
 
-async function removeFolders(mediaDir: string, isLeft: (name: string, folder: string) => Promise<boolean>): Promise<void> {
+async function removeFolders(
+  mediaDir: string,
+  isLeft: (name: string, folder: string) => Promise<boolean>,
+): Promise<void> {
   const root = path.join(path.resolve(mediaDir), folderName)
   for (const name of await fs.readdir(root).catch(() => [])) {
     const folder = path.join(root, name)

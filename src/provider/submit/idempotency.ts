@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
-import { HttpError } from '../../runtime/http/http.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -76,7 +76,11 @@ export async function recall(
 }
 
 /** Completes what recall answers: the position is known only once the request stands in the queue. */
-export async function rememberPosition(db: Database, { accountId, environment, key }: KeyScope, position: number): Promise<void> {
+export async function rememberPosition(
+  db: Database,
+  { accountId, environment, key }: KeyScope,
+  position: number,
+): Promise<void> {
   answered(
     await db.execute(sql`
     update provider.idempotency_keys set ${idempotencyKeys.submitted_position} = ${position}::int
@@ -86,7 +90,11 @@ export async function rememberPosition(db: Database, { accountId, environment, k
 }
 
 /** Makes room for a key that is used again after its time. */
-export async function forgetExpiredKey(db: Database, { accountId, environment, key }: KeyScope, now: Date): Promise<void> {
+export async function forgetExpiredKey(
+  db: Database,
+  { accountId, environment, key }: KeyScope,
+  now: Date,
+): Promise<void> {
   answered(
     await db.execute(sql`
     delete from provider.idempotency_keys

@@ -1,8 +1,8 @@
 import postgres from 'postgres'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../runtime/postgres/errors.ts'
-import { clientOf, type Database, databaseOn } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { databaseErrorOf, isConnectionLost, isNoAnswer, one } from '../../platform/postgres/errors.ts'
+import { clientOf, type Database, databaseOn } from '../../platform/postgres/postgres.ts'
 import type { Output } from '../../wire/schemas.ts'
 import { reserveEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
@@ -59,7 +59,12 @@ const lockTimeoutMs = 8000
  * Nothing is sent for a caller who was given up (`signal`) while a connection
  * was waited for.
  */
-export async function writeSubmission(db: Database, submission: Submission, now: Date, signal?: AbortSignal): Promise<SubmitOutcome> {
+export async function writeSubmission(
+  db: Database,
+  submission: Submission,
+  now: Date,
+  signal?: AbortSignal,
+): Promise<SubmitOutcome> {
   try {
     const rows = await runInTime(db, statement(submission, now.toISOString()), signal)
     const { mine, written } = one(rows, `submitting the request ${submission.requestId}`)

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { withDeadline } from '../../runtime/deadline.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Resolve } from '../../runtime/outward/resolver.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Resolve } from '../../platform/outward/resolver.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
@@ -60,7 +60,10 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const input = validateInput(model, body.input)
   checkReferences(input, deps.settings)
   const { webhookAllow: allow } = deps.settings
-  const webhookUrl = body.webhook_url === undefined ? undefined : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
+  const webhookUrl =
+    body.webhook_url === undefined
+      ? undefined
+      : await checkWebhookUrl(body.webhook_url, { allow, resolve: deps.resolve })
 
   for (let race = 1; race <= maxRaces; race += 1) {
     const submission = await prepare(deps, caller, model, { input, webhookUrl, idempotency })
@@ -69,7 +72,9 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
       case 'accepted':
         return accepted(deps, submission)
       case 'insufficient_credits':
-        throw new HttpError(402, 'insufficient_credits', `the balance is too low for ${submission.cost} credits`, { type: 'billing_error' })
+        throw new HttpError(402, 'insufficient_credits', `the balance is too low for ${submission.cost} credits`, {
+          type: 'billing_error',
+        })
       case 'in_progress':
         throw inProgress()
       case 'key_taken': {
@@ -89,13 +94,15 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
 async function accepted(deps: SubmitDeps, submission: Submission): Promise<Submitted> {
   const { requestId, environment, cost } = submission
   if (submission.completed !== undefined) return answer(deps, requestId, { cost, queued: false, position: 0 })
-  const position = await withDeadline(positionOf(deps, submission), positionMs, 'reading the position in the queue').catch(
-    (error: unknown) => {
-      // Its credits are reserved: an answer with a position that is not known is better than none.
-      deps.logger.warn({ err: error, request_id: requestId }, 'submitted without a word of its position')
-      return 0
-    },
-  )
+  const position = await withDeadline(
+    positionOf(deps, submission),
+    positionMs,
+    'reading the position in the queue',
+  ).catch((error: unknown) => {
+    // Its credits are reserved: an answer with a position that is not known is better than none.
+    deps.logger.warn({ err: error, request_id: requestId }, 'submitted without a word of its position')
+    return 0
+  })
   deps.onQueued(environment)
   return answer(deps, requestId, { cost, queued: true, position })
 }
@@ -138,7 +145,11 @@ function runsLikeLive({ faults }: Caller): boolean {
 }
 
 /** The first answer again, when this key has been accepted before (spec, Idempotency rules). */
-async function replay(deps: SubmitDeps, caller: Caller, idempotency: Submission['idempotency']): Promise<Submitted | undefined> {
+async function replay(
+  deps: SubmitDeps,
+  caller: Caller,
+  idempotency: Submission['idempotency'],
+): Promise<Submitted | undefined> {
   if (idempotency === undefined) return undefined
   const scope = { accountId: caller.accountId, environment: caller.environment, key: idempotency.key }
   const known: Remembered | undefined = await recall(deps.db, scope, idempotency.fingerprint, deps.clock())
@@ -147,8 +158,13 @@ async function replay(deps: SubmitDeps, caller: Caller, idempotency: Submission[
     await forgetExpiredKey(deps.db, scope, deps.clock())
     return undefined
   }
-  if (!known.same) throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
-  return answer(deps, known.requestId, { cost: known.cost, queued: known.queued, position: known.submittedPosition ?? 0 })
+  if (!known.same)
+    throw new HttpError(409, 'idempotency_key_reuse', 'this Idempotency-Key was used with other parameters')
+  return answer(deps, known.requestId, {
+    cost: known.cost,
+    queued: known.queued,
+    position: known.submittedPosition ?? 0,
+  })
 }
 
 function answer(
@@ -169,5 +185,9 @@ function answer(
 }
 
 function inProgress(): HttpError {
-  return new HttpError(409, 'request_in_progress', 'the first request with this Idempotency-Key is still being processed')
+  return new HttpError(
+    409,
+    'request_in_progress',
+    'the first request with this Idempotency-Key is still being processed',
+  )
 }

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -87,7 +87,9 @@ export type DeliveryDetail = {
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
   const [row] = answered(
-    await db.execute<DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }>(sql`
+    await db.execute<
+      DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
+    >(sql`
     select ${listedColumns}, ${list(d, 'body', 'api_key_id')}, ${k.name} as key_name
     from provider.deliveries d left join provider.api_keys k on ${k.id} = ${d.api_key_id} where ${d.id} = ${id}`),
     'reading a delivery',

@@ -1,9 +1,16 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
-import { type DeliveryListing, type DeliveryRow, listedColumns, type Standing, standing, toListing } from './delivery-history.ts'
+import {
+  type DeliveryListing,
+  type DeliveryRow,
+  listedColumns,
+  type Standing,
+  standing,
+  toListing,
+} from './delivery-history.ts'
 
 const accounts = columnsOf(schema.accounts)
 const d = columnsOf(schema.deliveries, 'd')

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Poster } from '../../runtime/outward/poster.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Poster } from '../../platform/outward/poster.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import { sign } from '../../wire/signature.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
@@ -61,7 +61,9 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       .finally(() => {
         running.delete(attempt)
         lanes.giveBack([{ ...claimed, count: 1 }])
-        pump().catch((error: unknown) => deps.logger.error({ err: error }, 'claiming deliveries failed, the next tick tries again'))
+        pump().catch((error: unknown) =>
+          deps.logger.error({ err: error }, 'claiming deliveries failed, the next tick tries again'),
+        )
       })
     running.add(attempt)
   }
@@ -80,7 +82,8 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
       throw error
     })
     for (const lane of chosen) {
-      const missing = lane.count - claimed.filter((one) => one.accountId === lane.accountId && one.host === lane.host).length
+      const missing =
+        lane.count - claimed.filter((one) => one.accountId === lane.accountId && one.host === lane.host).length
       if (missing === 0) continue
       lanes.forget(lane)
       lanes.giveBack([{ ...lane, count: missing }])
@@ -134,7 +137,13 @@ async function attemptDelivery(deps: DispatcherDeps, claimed: ClaimedDelivery, c
   const mayRetry = !outcome.ok && claimed.attempt < claimed.maxAttempts
   const retryAt = mayRetry ? new Date(now.getTime() + doublingPauseMs(claimed.attempt, deps.pauses)) : undefined
   const settled = await settleAttempt(deps.db, claimed, attempt, { retryAt, now })
-  const facts = { delivery_id: claimed.id, host: claimed.host, attempt: claimed.attempt, status: outcome.httpStatus, settled }
+  const facts = {
+    delivery_id: claimed.id,
+    host: claimed.host,
+    attempt: claimed.attempt,
+    status: outcome.httpStatus,
+    settled,
+  }
   deps.logger.info({ ...facts, ok: outcome.ok, retry_at: retryAt?.toISOString() }, 'webhook attempt')
 }
 
@@ -147,10 +156,14 @@ async function send(
   const secret = await readSigningSecret(db, claimed.keyId, secretKey).catch((error: unknown) => {
     // That Postgres did not answer says nothing about the key.
     if (!(error instanceof UnreadableSecretError)) throw error
-    logger.error({ err: error, key_id: claimed.keyId }, 'signing secret cannot be read: was PROVIDER_SECRET_KEY changed?')
+    logger.error(
+      { err: error, key_id: claimed.keyId },
+      'signing secret cannot be read: was PROVIDER_SECRET_KEY changed?',
+    )
     return undefined
   })
-  if (secret === undefined) return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
+  if (secret === undefined)
+    return { ok: false, httpStatus: undefined, detail: 'not sent: the signing secret of the key cannot be read' }
   const body = Buffer.from(claimed.body, 'utf8')
   const timestampSeconds = Math.floor(hostClock().getTime() / 1000)
   const wrong = strikes(claimed.faults?.bad_signature, random)

@@ -37,7 +37,11 @@ export type FairLanes = {
 export function createFairLanes(): FairLanes {
   /** By account the hosts in which something is due; who was served last stands last. */
   const due = new Map<string, Set<string>>()
-  const held = { accounts: new Map<string, number>(), hosts: new Map<string, number>(), lanes: new Map<string, number>() }
+  const held = {
+    accounts: new Map<string, number>(),
+    hosts: new Map<string, number>(),
+    lanes: new Map<string, number>(),
+  }
   let remembered = 0
   let free = inAll
 

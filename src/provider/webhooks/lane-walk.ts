@@ -20,7 +20,13 @@ export type LaneWalk = {
  * left, to its end, as it makes room, in turn with the walk over all: so each of
  * its lanes is remembered in turn too, whatever is due in the first of them.
  */
-export function createLaneWalk({ find, lanes }: { find: (after: LanePlace) => Promise<LanePage>; lanes: FairLanes }): LaneWalk {
+export function createLaneWalk({
+  find,
+  lanes,
+}: {
+  find: (after: LanePlace) => Promise<LanePage>
+  lanes: FairLanes
+}): LaneWalk {
   let isWanted = false
   let at: LanePlace | undefined
   /** By account, after which of its lanes the rest begins; the longest left first. */

@@ -24,7 +24,12 @@ export type Notified = {
  * of every attempt; undefined where there is nobody to tell. It is due at once,
  * that is in the dispatcher's next tick.
  */
-export function notificationOf(request: Notified, ending: Ending, now: Date, random: () => number): NewDelivery | undefined {
+export function notificationOf(
+  request: Notified,
+  ending: Ending,
+  now: Date,
+  random: () => number,
+): NewDelivery | undefined {
   if (request.webhookUrl === null) return undefined
   const notification = notificationBody(request, ending)
   if (notification === undefined) return undefined
@@ -42,7 +47,11 @@ export function notificationOf(request: Notified, ending: Ending, now: Date, ran
 function notificationBody({ requestId, model, cost }: Notified, ending: Ending): Notification | undefined {
   switch (ending.kind) {
     case 'completed':
-      return { request_id: requestId, status: 'OK', payload: { model, output: linksOf(ending.output), cost: Number(cost) } }
+      return {
+        request_id: requestId,
+        status: 'OK',
+        payload: { model, output: linksOf(ending.output), cost: Number(cost) },
+      }
     case 'failed':
       return { request_id: requestId, status: 'ERROR', error: ending.error }
     case 'canceled':

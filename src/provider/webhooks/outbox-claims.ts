@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -38,7 +38,9 @@ export async function findDueLanes(
     after.host === undefined
       ? sql`${deliveries.account_id} > ${after.accountId}`
       : sql`(${deliveries.account_id}, ${deliveries.host}) > (${after.accountId}, ${after.host})`
-  const rows = await db.execute<RowOf<typeof schema.deliveries, 'account_id' | 'host'> & { due: boolean; n: number }>(sql`
+  const rows = await db.execute<
+    RowOf<typeof schema.deliveries, 'account_id' | 'host'> & { due: boolean; n: number }
+  >(sql`
     with recursive lanes as (
       (select ${list(deliveries, 'account_id', 'host', 'due_at')}, 1 as n from provider.deliveries
        where ${deliveries.state} = 'pending' and ${isAfter}
@@ -55,7 +57,10 @@ export async function findDueLanes(
     select account_id, host, due_at <= ${dueBy.toISOString()}::timestamptz as due, n from lanes
     where due_at <= ${dueBy.toISOString()}::timestamptz or n = ${limit}::int
     order by n`)
-  const lanes = answered(rows, 'looking for deliveries that are due').map((row) => ({ ...row, accountId: row.account_id }))
+  const lanes = answered(rows, 'looking for deliveries that are due').map((row) => ({
+    ...row,
+    accountId: row.account_id,
+  }))
   const last = lanes.at(-1)
   return {
     due: lanes.filter(({ due }) => due).map(({ accountId, host }) => ({ accountId, host })),
@@ -91,9 +96,15 @@ export type ClaimRequest = {
  * An attempt counts from its claim on: a process that dies in the middle of one
  * never makes it seven.
  */
-export async function claimDue(db: Database, { token, dueBy, leaseUntil, lanes }: ClaimRequest): Promise<ClaimedDelivery[]> {
+export async function claimDue(
+  db: Database,
+  { token, dueBy, leaseUntil, lanes }: ClaimRequest,
+): Promise<ClaimedDelivery[]> {
   const rows = await db.execute<
-    RowOf<typeof schema.deliveries, 'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'>
+    RowOf<
+      typeof schema.deliveries,
+      'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
+    >
   >(sql`
     with due as (
       select next.id

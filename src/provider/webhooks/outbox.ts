@@ -1,7 +1,7 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 import type { NewDelivery } from './notification.ts'
 import type { ClaimedDelivery } from './outbox-claims.ts'
@@ -27,7 +27,13 @@ export function insertDelivery(delivery: NewDelivery | undefined, request: SQL, 
     from ${request} r`
 }
 
-export type Attempt = { startedAt: Date; durationMs: number; ok: boolean; httpStatus: number | undefined; detail: string }
+export type Attempt = {
+  startedAt: Date
+  durationMs: number
+  ok: boolean
+  httpStatus: number | undefined
+  detail: string
+}
 
 /**
  * Writes down an attempt and what follows from it; `retryAt` is undefined when

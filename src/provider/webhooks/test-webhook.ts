@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { takeCalls } from '../accounts/rate-limit.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -25,7 +25,11 @@ export type TestOutcome = 'there' | 'unknown key' | 'too many' | 'used'
  * webhook's own id where there would be that of a request.
  */
 export function testBody(id: string): string {
-  return JSON.stringify({ request_id: id, status: 'TEST', message: 'A test from the developer console: it tells of no request.' })
+  return JSON.stringify({
+    request_id: id,
+    status: 'TEST',
+    message: 'A test from the developer console: it tells of no request.',
+  })
 }
 
 /**

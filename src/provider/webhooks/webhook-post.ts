@@ -1,5 +1,5 @@
-import { createPoster, type Poster, type PostingOptions } from '../../runtime/outward/poster.ts'
-import { diallingOf } from '../../runtime/outward/public-url.ts'
+import { createPoster, type Poster, type PostingOptions } from '../../platform/outward/poster.ts'
+import { diallingOf } from '../../platform/outward/public-url.ts'
 
 export type WebhookPostingOptions = Omit<PostingOptions, 'judge'> & {
   /** Origins exempt from the https and address rules. */

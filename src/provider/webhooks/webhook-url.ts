@@ -1,7 +1,7 @@
-import { HttpError } from '../../runtime/http/http.ts'
-import { isPublicAddress, literalAddress } from '../../runtime/outward/public-address.ts'
-import { diallingOf, parseGivenUrl } from '../../runtime/outward/public-url.ts'
-import type { Resolve } from '../../runtime/outward/resolver.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
+import { diallingOf, parseGivenUrl } from '../../platform/outward/public-url.ts'
+import type { Resolve } from '../../platform/outward/resolver.ts'
 
 const resolveTimeoutMs = 1000
 

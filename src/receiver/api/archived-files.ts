@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { Router, type Request, type Response } from 'express'
-import { HttpError, methodNotAllowed } from '../../runtime/http/http.ts'
+import { HttpError, methodNotAllowed } from '../../platform/http/http.ts'
 import { openStore } from '../archiving/open-store.ts'
 import { StoreError, type ArchiveStore, type ByteRange } from '../archiving/store.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -35,14 +35,17 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
     const sha256 = String(req.params['sha256'])
     const store = await open()
     const file = /^[0-9a-f]{64}$/.test(sha256) ? await findArchivedFile(db, sha256) : undefined
-    if (file === undefined || (isThumbnail && !file.has_thumbnail)) throw notThere('there is no such file in the archive')
+    if (file === undefined || (isThumbnail && !file.has_thumbnail))
+      throw notThere('there is no such file in the archive')
     res.set(headersOf(file, isThumbnail))
     if (isKnown(req, res)) return void res.status(304).end()
     if (readers >= maxReaders) throw tooMany()
     readers += 1
     try {
       const stop = AbortSignal.any([signal, closed(res)])
-      await (isThumbnail ? sendThumbnail(store, sha256, { req, res, stop }) : sendFile(store, { sha256, file }, { req, res, stop }))
+      await (isThumbnail
+        ? sendThumbnail(store, sha256, { req, res, stop })
+        : sendFile(store, { sha256, file }, { req, res, stop }))
     } finally {
       readers -= 1
     }
@@ -59,7 +62,9 @@ export function archivedFiles({ settings: { mediaArchive }, db, logger, signal }
         res.removeHeader(name)
       if (!(error instanceof StoreError)) throw error
       logger.error({ err: error }, 'a file of the archive could not be read')
-      throw new HttpError(503, 'archive_unavailable', 'the archive cannot be read at this moment', { headers: { 'retry-after': '5' } })
+      throw new HttpError(503, 'archive_unavailable', 'the archive cannot be read at this moment', {
+        headers: { 'retry-after': '5' },
+      })
     }
   }
   router.get('/media/:sha256', answer(false)).all('/media/:sha256', methodNotAllowed('GET', 'HEAD'))
@@ -143,5 +148,7 @@ function notThere(message: string): HttpError {
 }
 
 function tooMany(): HttpError {
-  return new HttpError(503, 'too_many_waiting', `${maxReaders} files are being read already`, { headers: { 'retry-after': '5' } })
+  return new HttpError(503, 'too_many_waiting', `${maxReaders} files are being read already`, {
+    headers: { 'retry-after': '5' },
+  })
 }

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { TailedArrival } from '../queries/arrivals.ts'
 import { InvalidFilterError, type ArrivalFilters } from '../queries/filters.ts'
 import { followArrivals, fromNow } from '../queries/follow-arrivals.ts'
@@ -19,7 +19,9 @@ export function createArrivalTail(deps: ArrivalTailDeps) {
   return async (req: Request, res: Response, filters: ArrivalFilters): Promise<void> => {
     const after = resumeAt(req, deps.clock())
     if (open >= maxTails)
-      throw new HttpError(503, 'too_many_waiting', `${maxTails} tails are open already`, { headers: { 'retry-after': '5' } })
+      throw new HttpError(503, 'too_many_waiting', `${maxTails} tails are open already`, {
+        headers: { 'retry-after': '5' },
+      })
     open += 1
     const closed = new AbortController()
     const end = () => closed.abort()
@@ -44,7 +46,9 @@ function resumeAt(req: Request, now: Date): Place {
   try {
     return decodeCursor(last, 'bigint')
   } catch (error) {
-    throw error instanceof InvalidFilterError ? new InvalidFilterError('Last-Event-ID', 'is not an id of this stream') : error
+    throw error instanceof InvalidFilterError
+      ? new InvalidFilterError('Last-Event-ID', 'is not an id of this stream')
+      : error
   }
 }
 

@@ -16,20 +16,28 @@ const verifiedSchema = z.object({ checked: z.int(), accepted: z.int(), refused: 
 export function arrivalOperations(deps: ReceiverDeps): Operation[] {
   const { db, keys, background } = deps
   const tail = createArrivalTail(deps)
-  const listed = responses({ 200: { description: 'One page', schema: pageSchema(arrivalSchema) } }, 'invalid_filter', 'too_many_waiting')
+  const listed = responses(
+    { 200: { description: 'One page', schema: pageSchema(arrivalSchema) } },
+    'invalid_filter',
+    'too_many_waiting',
+  )
   const list: Operation = {
     method: 'get',
     path: '/arrivals',
     document: {
       operationId: 'listArrivals',
       summary: 'The log of HTTP arrivals, newest first',
-      description: 'With `Accept: text/event-stream` tails it live: each event is one arrival, its id can be sent as Last-Event-ID.',
+      description:
+        'With `Accept: text/event-stream` tails it live: each event is one arrival, its id can be sent as Last-Event-ID.',
       requestParams: { query: arrivalListSchema },
       responses: {
         ...listed,
         200: {
           description: 'One page, or the tail',
-          content: { 'application/json': { schema: pageSchema(arrivalSchema) }, 'text/event-stream': { schema: z.string() } },
+          content: {
+            'application/json': { schema: pageSchema(arrivalSchema) },
+            'text/event-stream': { schema: z.string() },
+          },
         },
       },
     },
@@ -46,7 +54,10 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listQuarantine',
       summary: 'Refused arrivals that can be verified again, newest first',
       requestParams: { query: quarantineListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } }, 'invalid_filter'),
+      responses: responses(
+        { 200: { description: 'One page', schema: pageSchema(quarantinedSchema) } },
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(quarantineListSchema, req.query)

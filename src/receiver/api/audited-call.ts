@@ -1,9 +1,12 @@
 import type { Request } from 'express'
-import { actorOf } from '../../pages/access.ts'
-import type { AuditDeps, AuditedAction, Detail } from '../../pages/audit.ts'
+import { actorOf } from '../../platform/pages/access.ts'
+import type { AuditDeps, AuditedAction, Detail } from '../../platform/pages/audit.ts'
 import { audited } from '../upkeep/audit.ts'
 
-type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & { detailOf: (result: T) => Detail | undefined; work: () => Promise<T> }
+type AuditedCall<T> = Pick<AuditedAction, 'action' | 'target'> & {
+  detailOf: (result: T) => Detail | undefined
+  work: () => Promise<T>
+}
 
 /** Does the work of a call of the API, and writes down whose call it was. */
 export function auditedCall<T>(deps: AuditDeps, req: Request, { work, ...action }: AuditedCall<T>): Promise<T> {

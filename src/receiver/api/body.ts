@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express'
 import type { z } from 'zod'
-import { invalidBody, readJsonBody } from '../../runtime/http/json-body.ts'
+import { invalidBody, readJsonBody } from '../../platform/http/json-body.ts'
 
 /** The JSON body of a call, as `schema` says: 400 invalid_body where it is not, 413 over 1 MiB. No body at all is `{}`. */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {

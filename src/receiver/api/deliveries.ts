@@ -1,7 +1,7 @@
 import { z } from 'zod'
-import type { Detail } from '../../pages/audit.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Detail } from '../../platform/pages/audit.ts'
+import { isAboutTheRow, postgresMessage } from '../../platform/postgres/errors.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
 import { replayMany, type ReplayedMany } from '../on-call/replay-many.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -26,7 +26,9 @@ const replayManyBodySchema = z.strictObject({
   cursor: z.string().max(128).optional().meta({ description: 'next_cursor of the call before.' }),
 })
 
-const changesSchema = z.array(z.looseObject({})).meta({ description: 'The rows before and after, of each request that changes.' })
+const changesSchema = z
+  .array(z.looseObject({}))
+  .meta({ description: 'The rows before and after, of each request that changes.' })
 const replaySchema = z.object({ replayed: z.int(), changes: changesSchema }).meta({ id: 'Replay' })
 const replayManySchema = z
   .object({
@@ -34,7 +36,10 @@ const replayManySchema = z
     replayed: z.int(),
     changes: changesSchema,
     failed: z.array(z.object({ delivery_id: z.guid(), message: z.string() })),
-    next_cursor: z.string().nullable().meta({ description: 'For the next call, where there are more than one call replays.' }),
+    next_cursor: z
+      .string()
+      .nullable()
+      .meta({ description: 'For the next call, where there are more than one call replays.' }),
   })
   .meta({ id: 'ReplayMany' })
 
@@ -86,7 +91,12 @@ function replayOne(deps: ReceiverDeps): Operation {
       summary: 'Process a delivery again',
       requestParams: { path: idPathSchema },
       requestBody: jsonBody(replayBodySchema, { required: false }),
-      responses: responses({ 200: { description: 'What changed', schema: replaySchema } }, ...readsBody, 'not_found', 'landing_refused'),
+      responses: responses(
+        { 200: { description: 'What changed', schema: replaySchema } },
+        ...readsBody,
+        'not_found',
+        'landing_refused',
+      ),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
@@ -104,7 +114,11 @@ function replayOne(deps: ReceiverDeps): Operation {
 /** A row that Postgres refuses, mostly a trigger of a reader's, is for the caller to mend. */
 function answerRefusal(error: unknown): never {
   if (!isAboutTheRow(error)) throw error
-  throw new HttpError(409, 'landing_refused', `Postgres refuses what this delivery would write: ${postgresMessage(error)}`)
+  throw new HttpError(
+    409,
+    'landing_refused',
+    `Postgres refuses what this delivery would write: ${postgresMessage(error)}`,
+  )
 }
 
 /** What the audit keeps of a replay. */
@@ -139,10 +153,13 @@ function replayFiltered(deps: ReceiverDeps): Operation {
       // The count is on its way while the rest is still being done.
       res.type('json').write(`{"count":${count},`)
       try {
-        const work = () => replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
+        const work = () =>
+          replayMany(landing, { filters, dryRun: body.dry_run, cursor: body.cursor, limit: maxReplays, signal: stop })
         const target = filtersAsTarget(filters)
         const detailOf = (done: ReplayedMany) => ({ ...countsOf(done), failed: done.failed.length })
-        const replay = await (body.dry_run ? work() : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
+        const replay = await (body.dry_run
+          ? work()
+          : auditedCall(deps, req, { action: 'replay_many', target, detailOf, work }))
         res.end(JSON.stringify(replay).slice(1))
       } catch (error) {
         landing.logger.error({ err: error }, 'replaying many deliveries failed')

@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { arrivalSchema, listArrivals } from '../queries/arrivals.ts'
 import { deliverySchema, listDeliveries } from '../queries/deliveries.ts'
@@ -60,7 +60,9 @@ export async function sendExport(
   const { filters, columns, list }: Exportable = exportable[what]
   const wanted = parseFilters(filters, query)
   if (running >= maxExports)
-    throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, { headers: { 'retry-after': '5' } })
+    throw new HttpError(503, 'too_many_waiting', `${maxExports} exports are running already`, {
+      headers: { 'retry-after': '5' },
+    })
   running += 1
   try {
     await send(deps, { what, format, columns, wanted, list }, { req, res })
@@ -87,7 +89,9 @@ async function send(
   if (format === 'csv') res.write(`${columns.join(',')}\r\n`)
   try {
     for (;;) {
-      const lines = page.data.map((item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`)).join('')
+      const lines = page.data
+        .map((item) => (format === 'csv' ? csvLine(item, columns) : `${JSON.stringify(item)}\n`))
+        .join('')
       if (lines !== '') await writeTo(res, lines, { signal: stop })
       if (page.next_cursor === null) return void res.end()
       stop.throwIfAborted()
@@ -111,7 +115,9 @@ export function exportOperations(deps: ReceiverDeps): Operation[] {
         operationId: `export${what === 'deliveries' ? 'Deliveries' : 'Arrivals'}As${format === 'csv' ? 'Csv' : 'Ndjson'}`,
         summary: `All ${what} that the filters match, newest first, as a file`,
         description:
-          format === 'csv' ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.' : 'One JSON object a line.',
+          format === 'csv'
+            ? 'Text that a spreadsheet would take for a formula has an apostrophe before it.'
+            : 'One JSON object a line.',
         requestParams: { query: exportable[what].filters },
         responses: {
           ...responses({}, 'invalid_filter', 'too_many_waiting'),

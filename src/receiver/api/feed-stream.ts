@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Response } from 'express'
-import { errorBody, HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
+import { errorBody, HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
 import type { FeedItem, FeedPage } from '../queries/feed.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { asHttpError, gone } from './operation.ts'
@@ -50,7 +50,8 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
       }
     } catch (error) {
       // The reader went, or was cut for taking nothing.
-      if (!closed.aborted) logger.info({ err: error }, 'a stream of the feed is ended: its reader took nothing for too long')
+      if (!closed.aborted)
+        logger.info({ err: error }, 'a stream of the feed is ended: its reader took nothing for too long')
       res.destroy()
     } finally {
       open -= 1
@@ -60,7 +61,9 @@ export function createFeedStream({ watch, logger, signal }: FeedStreamDeps) {
 
     async function untilWoken(woken: Promise<void>): Promise<void> {
       const beat = new AbortController()
-      const silent = delay(heartbeatMs, 'silent' as const, { signal: AbortSignal.any([beat.signal, closed]) }).catch(() => undefined)
+      const silent = delay(heartbeatMs, 'silent' as const, { signal: AbortSignal.any([beat.signal, closed]) }).catch(
+        () => undefined,
+      )
       if ((await Promise.race([woken, silent])) === 'silent') await writeTo(res, ': still here\n\n', { signal: closed })
       beat.abort()
       await delay(restMs, undefined, { signal: closed })

@@ -1,7 +1,7 @@
-import { withDeadline } from '../../runtime/deadline.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { headOf, readFeed, type FeedPage } from '../queries/feed.ts'
 import { listenTo } from './listening.ts'
 import { createRecentChanges } from './recent-changes.ts'
@@ -35,7 +35,9 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   /** How often the feed has grown, as far as is known here: what was begun before is not shared with whoever heard of it. */
   let growths = 0
   const bounded = boundedBy(maxReads, (page: { after: number; limit: number }) => readFeed(db, page))
-  const readShared = shared(({ after, limit }: { after: number; limit: number; growths: number }) => bounded({ after, limit }))
+  const readShared = shared(({ after, limit }: { after: number; limit: number; growths: number }) =>
+    bounded({ after, limit }),
+  )
 
   const wakeAll = () => {
     growths += 1
@@ -74,10 +76,13 @@ export function createFeedWatch({ db, databaseUrl, logger, signal }: FeedWatchDe
   }
 
   return {
-    read: async (page) => recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths })),
+    read: async (page) =>
+      recent.after(page.after, page.limit) ?? recent.keep(page.after, await readShared({ ...page, growths })),
     join: async (onGrown) => {
       if (waiting.size >= maxWaiters)
-        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, { headers: { 'retry-after': '1' } })
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for changes already`, {
+          headers: { 'retry-after': '1' },
+        })
       // One of its own, whatever was given: two that are the same would leave together.
       const waiter = () => onGrown()
       waiting.add(waiter)

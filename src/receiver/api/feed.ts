@@ -19,7 +19,8 @@ const positionSchema = z
 
 const querySchema = z.strictObject({
   after: positionSchema.optional().meta({
-    description: 'The position of the last change that is done; without it, or with 0, the oldest that is kept comes first.',
+    description:
+      'The position of the last change that is done; without it, or with 0, the oldest that is kept comes first.',
     override: { type: 'integer', minimum: 0 },
   }),
   limit: paging.limit,
@@ -57,9 +58,13 @@ export function feedOperations(deps: ReceiverDeps, watch: FeedWatch): Operation[
       answer: async (req, res) => {
         const { after = 0, limit = defaultLimit, wait = 0 } = parseFilters(querySchema, req.query)
         if (req.accepts(['json', 'text/event-stream']) === 'text/event-stream')
-          return stream(res, await firstPage(deps, watch, { after: lastEventId(req) ?? after, limit, name: 'Last-Event-ID' }))
+          return stream(
+            res,
+            await firstPage(deps, watch, { after: lastEventId(req) ?? after, limit, name: 'Last-Event-ID' }),
+          )
         let page = await firstPage(deps, watch, { after, limit, name: 'after' })
-        if (page.data.length === 0 && wait > 0) page = await untilGrown({ res, watch, signal, page, limit, seconds: wait })
+        if (page.data.length === 0 && wait > 0)
+          page = await untilGrown({ res, watch, signal, page, limit, seconds: wait })
         return res.closed ? undefined : res.json(page)
       },
     },

@@ -1,6 +1,6 @@
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { overOf } from '../submitting/generations.ts'
 import type { FeedWatch } from './feed-watch.ts'
 
@@ -16,7 +16,15 @@ const lookAgainMs = 1000
  * All that wait for submits in this process. Each of the ends that they wait for is a change of the
  * feed, so all of them are looked up in one statement when the feed grows.
  */
-export function createGenerationWaiters({ db, watch, logger }: { db: Database; watch: FeedWatch; logger: Logger }): GenerationWaiters {
+export function createGenerationWaiters({
+  db,
+  watch,
+  logger,
+}: {
+  db: Database
+  watch: FeedWatch
+  logger: Logger
+}): GenerationWaiters {
   const waiting = new Map<string, Set<() => void>>()
   let count = 0
   let watching: ReturnType<FeedWatch['join']> | undefined
@@ -53,7 +61,9 @@ export function createGenerationWaiters({ db, watch, logger }: { db: Database; w
   return {
     join: async (key, onOver) => {
       if (count >= maxWaiters)
-        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for submits already`, { headers: { 'retry-after': '1' } })
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for submits already`, {
+          headers: { 'retry-after': '1' },
+        })
       count += 1
       const group = waiting.get(key) ?? new Set()
       waiting.set(key, group.add(onOver))

@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express'
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'
 import { mediaSchema } from '../queries/request-detail.ts'
@@ -9,7 +9,17 @@ import { generationBodySchema, type ShownGeneration } from '../submitting/submit
 import { readBody } from './body.ts'
 import type { FeedWatch } from './feed-watch.ts'
 import { createGenerationWaiters, type GenerationWaiters } from './generation-waiters.ts'
-import { abortOf, gone, jsonBody, readsBody, responses, unknown, uuidParam, waitSchemaFor, type Operation } from './operation.ts'
+import {
+  abortOf,
+  gone,
+  jsonBody,
+  readsBody,
+  responses,
+  unknown,
+  uuidParam,
+  waitSchemaFor,
+  type Operation,
+} from './operation.ts'
 
 const waitSchema = waitSchemaFor('Seconds to wait for the end.')
 
@@ -72,7 +82,10 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
     },
     answer: async (req, res) => {
       const given = await readBody(req, res, generationBodySchema)
-      const { status, body } = await submitter.submit({ ...given, idempotency_key: idempotencyKeyOf(req, given.idempotency_key) })
+      const { status, body } = await submitter.submit({
+        ...given,
+        idempotency_key: idempotencyKeyOf(req, given.idempotency_key),
+      })
       res.status(status).json(body)
     },
   }
@@ -111,7 +124,8 @@ export function generationOperations(deps: ReceiverDeps, watch: FeedWatch): Oper
 async function readGeneration({ db, submitter }: ReceiverDeps, key: string): Promise<EndedGeneration | undefined> {
   const generation = await submitter.find(key)
   if (generation === undefined) return undefined
-  const ended = generation.request_id === null ? { result: null, media: [] } : await findResultWithMedia(db, generation.request_id)
+  const ended =
+    generation.request_id === null ? { result: null, media: [] } : await findResultWithMedia(db, generation.request_id)
   return { ...generation, ...ended }
 }
 
@@ -149,8 +163,16 @@ function idempotencyKeyOf(req: Request, inBody: string | undefined): string | un
   // Two of them arrive as one text with a comma, and are none.
   const parsed = idempotencyKeySchema.safeParse(header)
   if (!parsed.success)
-    throw new HttpError(400, 'invalid_idempotency_key', 'the header Idempotency-Key must be a uuid of version 4, given once')
+    throw new HttpError(
+      400,
+      'invalid_idempotency_key',
+      'the header Idempotency-Key must be a uuid of version 4, given once',
+    )
   if (inBody !== undefined && inBody.toLowerCase() !== header.toLowerCase())
-    throw new HttpError(400, 'invalid_idempotency_key', 'the header Idempotency-Key and idempotency_key in the body differ: leave one out')
+    throw new HttpError(
+      400,
+      'invalid_idempotency_key',
+      'the header Idempotency-Key and idempotency_key in the body differ: leave one out',
+    )
   return header
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { actorOf } from '../../pages/access.ts'
+import { actorOf } from '../../platform/pages/access.ts'
 import { muteIssue } from '../on-call/issues.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { parseFilters } from '../queries/filters.ts'

@@ -1,5 +1,5 @@
-import type { Logger } from '../../runtime/logger.ts'
-import { createPool, type Pool } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { createPool, type Pool } from '../../platform/postgres/postgres.ts'
 
 export type ListeningDeps = {
   channel: string

@@ -74,7 +74,10 @@ function auditOperation(deps: ReceiverDeps): Operation {
       operationId: 'listAudit',
       summary: 'Who did what from the console, the API and the command line, newest first',
       requestParams: { query: auditListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(auditEntrySchema) } }, 'invalid_filter'),
+      responses: responses(
+        { 200: { description: 'One page', schema: pageSchema(auditEntrySchema) } },
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(auditListSchema, req.query)
@@ -95,7 +98,10 @@ function searchOperation(deps: ReceiverDeps): Operation {
       operationId: 'search',
       summary: 'Everything that an id leads to, wherever it stands: also what was refused and so landed nowhere',
       requestParams: { query: findFiltersSchema },
-      responses: responses({ 200: { description: 'What was found, by what it is', schema: foundSchema } }, 'invalid_filter'),
+      responses: responses(
+        { 200: { description: 'What was found, by what it is', schema: foundSchema } },
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => {
       const wanted = parseFilters(findFiltersSchema, req.query)
@@ -113,7 +119,10 @@ function minutesOperation({ db, clock }: ReceiverDeps): Operation {
       summary: 'What each minute was like, for charts, oldest first',
       description: 'By default the last three hours, at most 31 days.',
       requestParams: { query: minutesFiltersSchema },
-      responses: responses({ 200: { description: 'The points, and the starts of receivers', schema: minutesSchema } }, 'invalid_filter'),
+      responses: responses(
+        { 200: { description: 'The points, and the starts of receivers', schema: minutesSchema } },
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => res.json(await readMinutes(db, parseFilters(minutesFiltersSchema, req.query), clock())),
   }

@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi'
-import { version } from '../../runtime/release.ts'
+import { version } from '../../platform/release.ts'
 import { deliveryFiltersComponent } from './deliveries.ts'
 import { withExamples } from './examples/call-examples.ts'
 import { examples } from './examples/examples.ts'
@@ -37,7 +37,9 @@ export function openApiDocument(operations: readonly Operation[]) {
       paths,
       components: {
         schemas: { DeliveryFilters: deliveryFiltersComponent },
-        securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, where one is set' } },
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', description: 'INTERNAL_TOKEN, where one is set' },
+        },
       },
     },
     { override: describeTransform },
@@ -48,10 +50,19 @@ export function openApiDocument(operations: readonly Operation[]) {
  * A transform has no JSON schema of its own. Ours begin with a string: what a
  * schema's `override` says of it, or that it is one, replaces what was found.
  */
-function describeTransform({ zodSchema, jsonSchema }: { zodSchema: z.core.$ZodTypes; jsonSchema: z.core.JSONSchema.BaseSchema }): void {
+function describeTransform({
+  zodSchema,
+  jsonSchema,
+}: {
+  zodSchema: z.core.$ZodTypes
+  jsonSchema: z.core.JSONSchema.BaseSchema
+}): void {
   const described: unknown = z.globalRegistry.get(zodSchema)?.['override']
   const isDescribed = typeof described === 'object' && described !== null && 'type' in described
-  const isString = zodSchema._zod.def.type === 'pipe' && zodSchema._zod.def.in._zod.def.type === 'string' && jsonSchema.type === undefined
+  const isString =
+    zodSchema._zod.def.type === 'pipe' &&
+    zodSchema._zod.def.in._zod.def.type === 'string' &&
+    jsonSchema.type === undefined
   if (!isDescribed && !isString) return
   for (const name of Object.keys(jsonSchema)) if (name !== 'description' && name !== 'override') delete jsonSchema[name]
   if (isString) jsonSchema.type = 'string'

@@ -1,11 +1,11 @@
 import type { Request, RequestHandler, Response } from 'express'
 import { z } from 'zod'
 import type { ZodOpenApiOperationObject, ZodOpenApiResponsesObject } from 'zod-openapi'
-import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../pages/error-answers.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import { databaseCodeOf, isNoAnswer } from '../../runtime/postgres/errors.ts'
-import { explainPostgres } from '../../runtime/postgres/words.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
+import { databaseCodeOf, isNoAnswer } from '../../platform/postgres/errors.ts'
+import { explainPostgres } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
@@ -50,7 +50,11 @@ function refusedByPostgres(error: unknown, logger: Logger): unknown {
   if (failure === undefined) return error
   // check_violation: a limit of what callers may write (domain/limits.ts).
   if (databaseCodeOf(error) === '23514')
-    return new HttpError(422, 'not_storable', `${failure.words}: shorten the names, or send less metadata, nested less deep`)
+    return new HttpError(
+      422,
+      'not_storable',
+      `${failure.words}: shorten the names, or send less metadata, nested less deep`,
+    )
   logger.error({ err: error }, 'Postgres refused what the internal listener asked')
   return new HttpError(failure.passing ? 503 : 500, failure.passing ? 'unavailable' : 'internal_error', failure.words)
 }
@@ -117,8 +121,16 @@ const errors = {
     when: 'no token is set and Host is not loopback',
     message: 'without a token this listener answers only to 127.0.0.1 and localhost',
   },
-  cross_origin: { status: 403, when: 'a page of another origin calls', message: 'this console answers and acts only for itself' },
-  not_found: { status: 404, when: 'unknown here', message: 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000' },
+  cross_origin: {
+    status: 403,
+    when: 'a page of another origin calls',
+    message: 'this console answers and acts only for itself',
+  },
+  not_found: {
+    status: 404,
+    when: 'unknown here',
+    message: 'there is nothing at /api/requests/3f0f0f5a-0000-4000-8000-000000000000',
+  },
   idempotency_key_reuse: {
     status: 409,
     when: 'the key was used for another generation',
@@ -129,7 +141,11 @@ const errors = {
     when: 'Postgres refuses what the delivery would write',
     message: 'Postgres refuses what this delivery would write: a trigger raised an error',
   },
-  name_taken: { status: 409, when: 'another subscription has the name', message: 'there is a subscription orders already' },
+  name_taken: {
+    status: 409,
+    when: 'another subscription has the name',
+    message: 'there is a subscription orders already',
+  },
   too_many_subscriptions: {
     status: 409,
     when: 'one must be removed first',
@@ -145,7 +161,11 @@ const errors = {
     when: 'Postgres cannot store the body',
     message: 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
   },
-  unknown_key: { status: 422, when: 'no usable key has that key_name', message: 'there is no usable key of that key_name' },
+  unknown_key: {
+    status: 422,
+    when: 'no usable key has that key_name',
+    message: 'there is no usable key of that key_name',
+  },
   too_many_attempts: {
     status: 429,
     when: 'too many wrong tokens came from this address: try again after Retry-After seconds',
@@ -192,7 +212,8 @@ export function responses(
   const all: ZodOpenApiResponsesObject = {}
   for (const status of successes) {
     const answer = answers[status]
-    if (answer) all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
+    if (answer)
+      all[`${status}`] = { description: answer.description, content: { 'application/json': { schema: answer.schema } } }
   }
   return { ...all, ...errorResponses(errors, [...always, ...also]) }
 }

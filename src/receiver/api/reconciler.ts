@@ -20,7 +20,10 @@ import { responses, type Operation } from './operation.ts'
 const waitMs = 20_000
 
 const startedRunSchema = z
-  .object({ state: z.enum(['ended', 'running']), run: reconcileRunSchema.nullable().meta({ description: 'Null while it runs.' }) })
+  .object({
+    state: z.enum(['ended', 'running']),
+    run: reconcileRunSchema.nullable().meta({ description: 'Null while it runs.' }),
+  })
   .meta({ id: 'StartedRun' })
 
 /** What the reconciler does, and having it run now. */
@@ -43,7 +46,10 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'listReconcileRuns',
       summary: 'Runs of the reconciler, newest first',
       requestParams: { query: runListSchema },
-      responses: responses({ 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } }, 'invalid_filter'),
+      responses: responses(
+        { 200: { description: 'One page', schema: pageSchema(reconcileRunSchema) } },
+        'invalid_filter',
+      ),
     },
     answer: async (req, res) => res.json(await listReconcileRuns(db, parseFilters(runListSchema, req.query))),
   }
@@ -65,9 +71,10 @@ export function reconcilerOperations(deps: ReceiverDeps): Operation[] {
         work: background.reconcileNow,
       })
       const waited = new AbortController()
-      const first = await Promise.race([ended, delay(waitMs, undefined, { signal: waited.signal, ref: false })]).finally(() =>
-        waited.abort(),
-      )
+      const first = await Promise.race([
+        ended,
+        delay(waitMs, undefined, { signal: waited.signal, ref: false }),
+      ]).finally(() => waited.abort())
       // Nobody waits any more for an end that comes later; it is in the log and in the audit.
       ended.catch(() => {})
       const row = first && (await readWithin(db, (tx) => findReconcileRun(tx, first.id)))

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
+import { HttpError } from '../../platform/http/http.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import type { ReceiverDeps } from '../program.ts'
@@ -54,7 +54,11 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
     answer: async (req, res) => {
       const body = await readBody(req, res, trackBodySchema)
       if (!isStorable(body))
-        throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+        throw new HttpError(
+          422,
+          'not_storable',
+          'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
+        )
       const environment = body.key_name === undefined ? undefined : keys().byName.get(body.key_name)?.environment
       const keyNames = environment === undefined ? [] : environmentsOf(keys())[environment]
       const created = await trackRequest(db, body, { environment, keyNames, now: clock() })
@@ -98,7 +102,11 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       operationId: 'reconcileRequest',
       summary: 'Poll the provider for its result now',
       requestParams: { path: idPathSchema },
-      responses: responses({ 200: { description: 'What came of it', schema: reconciledSchema } }, 'not_found', 'request_locked'),
+      responses: responses(
+        { 200: { description: 'What came of it', schema: reconciledSchema } },
+        'not_found',
+        'request_locked',
+      ),
     },
     answer: async (req, res) => {
       const id = uuidParam(req, 'id')
@@ -111,9 +119,14 @@ export function requestOperations(deps: ReceiverDeps): Operation[] {
       const request = await readWithin(db, (tx) => findRequest(tx, id, overdue()))
       if (!request) throw unknown(req)
       if (!run)
-        throw new HttpError(503, 'request_locked', 'another transaction holds this request: try again when it has ended', {
-          headers: { 'retry-after': '2' },
-        })
+        throw new HttpError(
+          503,
+          'request_locked',
+          'another transaction holds this request: try again when it has ended',
+          {
+            headers: { 'retry-after': '2' },
+          },
+        )
       const { scanned, landed, running, notFound, failed, postponed } = run
       res.json({ scanned, landed, running, not_found: notFound, failed, postponed, request })
     },

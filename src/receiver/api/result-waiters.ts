@@ -1,7 +1,7 @@
-import { withDeadline } from '../../runtime/deadline.ts'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { terminalOf } from '../queries/results.ts'
 import { listenTo } from './listening.ts'
 
@@ -65,7 +65,9 @@ export function createResultWaiters({ db, databaseUrl, logger, signal }: ResultW
   return {
     join: async (requestId, onTerminal) => {
       if (count >= maxWaiters)
-        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for results already`, { headers: { 'retry-after': '1' } })
+        throw new HttpError(503, 'too_many_waiting', `${maxWaiters} calls wait for results already`, {
+          headers: { 'retry-after': '1' },
+        })
       count += 1
       const group = waiting.get(requestId) ?? new Set()
       waiting.set(requestId, group.add(onTerminal))

@@ -19,7 +19,8 @@ export function resultOperations(deps: ReceiverDeps): Operation[] {
       document: {
         operationId: 'showResult',
         summary: 'The row of results',
-        description: 'With `wait`, answers as soon as it is terminal, and after that many seconds with the row as it is.',
+        description:
+          'With `wait`, answers as soon as it is terminal, and after that many seconds with the row as it is.',
         requestParams: { path: z.object({ request_id: z.guid() }), query: querySchema },
         responses: responses(
           { 200: { description: 'The row', schema: resultRowSchema } },

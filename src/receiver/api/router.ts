@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import { methodNotAllowed } from '../../runtime/http/http.ts'
+import { methodNotAllowed } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
 import { arrivalOperations } from './arrivals.ts'
@@ -28,13 +28,18 @@ export function apiRouter(deps: ReceiverDeps): Router {
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
     ...tagged('Results', resultOperations(deps), feedOperations(deps, watch), subscriptionOperations(deps)),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
-    ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [statsOperation(deps)]),
+    ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
+      statsOperation(deps),
+    ]),
     ...tagged('This API', [describeItself(() => (document ??= openApiDocument(operations)))]),
   ]
   const router = Router({ caseSensitive: true, strict: true })
   for (const [path, group] of Map.groupBy(operations, ({ path }) => toExpress(path))) {
     for (const operation of group) router[operation.method](path, handlerOf(operation, deps.logger))
-    router.all(path, methodNotAllowed(...group.flatMap(({ method }) => (method === 'get' ? ['GET', 'HEAD'] : ['POST']))))
+    router.all(
+      path,
+      methodNotAllowed(...group.flatMap(({ method }) => (method === 'get' ? ['GET', 'HEAD'] : ['POST']))),
+    )
   }
   return Router().use('/api', router)
 }
@@ -58,7 +63,8 @@ function statsOperation({ db, clock, settings, keys }: ReceiverDeps): Operation 
       summary: "What the console's first page shows",
       responses: responses({ 200: { description: 'The figures', schema: statsSchema } }),
     },
-    answer: async (_req, res) => res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute, keys: keys() })),
+    answer: async (_req, res) =>
+      res.json(await readStats(db, { now: clock(), stuckAfterSeconds, fetchRatePerMinute, keys: keys() })),
   }
 }
 

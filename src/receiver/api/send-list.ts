@@ -1,5 +1,5 @@
 import type { Response } from 'express'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ReceiverDeps } from '../program.ts'
 
 /** Answers what was listed; the header says when the standby that it is of had its last change. */

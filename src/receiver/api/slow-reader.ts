@@ -14,5 +14,6 @@ export async function writeTo(
   text: string,
   { signal, stallMs = maxStallMs }: { signal: AbortSignal; stallMs?: number },
 ): Promise<void> {
-  if (!reader.write(text)) await once(reader, 'drain', { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) })
+  if (!reader.write(text))
+    await once(reader, 'drain', { signal: AbortSignal.any([signal, AbortSignal.timeout(stallMs)]) })
 }

@@ -1,6 +1,6 @@
 import type { Request } from 'express'
 import { z } from 'zod'
-import { actorOf } from '../../pages/access.ts'
+import { actorOf } from '../../platform/pages/access.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { listSubscriptions, subscriptionSchema } from '../queries/subscriptions.ts'
 import {
@@ -38,7 +38,9 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     document: {
       operationId: 'listSubscriptions',
       summary: 'Where each change is posted to, and how far each is',
-      responses: responses({ 200: { description: 'All of them', schema: z.object({ data: z.array(subscriptionSchema) }) } }),
+      responses: responses({
+        200: { description: 'All of them', schema: z.object({ data: z.array(subscriptionSchema) }) },
+      }),
     },
     answer: async (_req, res) => res.json({ data: await listSubscriptions(db) }),
   }
@@ -62,12 +64,15 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       const wanted = await readBody(req, res, newSubscriptionSchema)
       const detailOf = ({ url, position }: { url: string; position: number }) => ({ host: new URL(url).host, position })
       const work = () => addSubscription(db, wanted, settings)
-      res.status(201).json(await auditedCall(deps, req, { action: 'subscription_add', target: wanted.name, detailOf, work }))
+      res
+        .status(201)
+        .json(await auditedCall(deps, req, { action: 'subscription_add', target: wanted.name, detailOf, work }))
     },
   }
   const resume = act(deps, 'resume', {
     summary: 'Let it go on where it was, or elsewhere',
-    description: '`from` moves it: what lies between is skipped, or posted again. Needed where what comes next is not kept any more.',
+    description:
+      '`from` moves it: what lies between is skipped, or posted again. Needed where what comes next is not kept any more.',
     schema: placedSchema,
     body: resumeSchema,
     work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),

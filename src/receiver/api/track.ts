@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 import { joinTracked, requeueParked, type TrackedBy } from '../submitting/tracking.ts'
 
@@ -14,13 +14,19 @@ const text = z.string().min(1).max(255)
 export const trackBodySchema = z.strictObject({
   request_id: z.guid(),
   model: text.optional(),
-  key_name: text.optional().meta({ description: 'The key that it was submitted with: it is polled with this one first.' }),
+  key_name: text
+    .optional()
+    .meta({ description: 'The key that it was submitted with: it is polled with this one first.' }),
   metadata: z.record(z.string(), z.unknown()).optional(),
 })
 export type TrackBody = z.infer<typeof trackBodySchema>
 
 /** Tracks a request that was submitted elsewhere; answers whether it is new here. */
-export async function trackRequest(db: Database, body: TrackBody, { environment, keyNames, now }: TrackedBy): Promise<boolean> {
+export async function trackRequest(
+  db: Database,
+  body: TrackBody,
+  { environment, keyNames, now }: TrackedBy,
+): Promise<boolean> {
   const { request_id, model = null, key_name = null, metadata } = body
   const sandbox = environment === undefined ? null : environment === 'sandbox'
   const rows = await db.execute<{ created: boolean }>(sql`

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
@@ -54,11 +54,18 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     const cut = new AbortController()
     const run = async () => {
       try {
-        const { outcome, bytes } = await copyMedia({ ...deps, store: into, downloader }, copy, AbortSignal.any([signal, cut.signal]))
+        const { outcome, bytes } = await copyMedia(
+          { ...deps, store: into, downloader },
+          copy,
+          AbortSignal.any([signal, cut.signal]),
+        )
         if (outcome === 'store_failed') restsUntil = performance.now() + storeRestMs
         deps.onCopied(outcome, bytes)
       } catch (error) {
-        logger.error({ err: error, request_id: copy.requestId }, 'archiving a media failed, it is tried again when its lease ends')
+        logger.error(
+          { err: error, request_id: copy.requestId },
+          'archiving a media failed, it is tried again when its lease ends',
+        )
       } finally {
         underWay.delete(keyOfCopy(copy))
       }
@@ -68,7 +75,8 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
 
   /** Several pages of the feed in a round; true where there is more even so. */
   const follow = async (): Promise<boolean> => {
-    for (let page = 0; page < maxPages && !signal.aborted; page += 1) if (!(await followFeed(db, { now: clock() })).more) return false
+    for (let page = 0; page < maxPages && !signal.aborted; page += 1)
+      if (!(await followFeed(db, { now: clock() })).more) return false
     return true
   }
   /** Where it cannot be opened, one that waits says so for the on-call. */
@@ -91,7 +99,10 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
       return (await removeUnreferred(db, from, clock())).more
     } catch (error) {
       if (!(error instanceof StoreError)) throw error
-      logger.error({ err: error }, 'a file that nothing refers to, or that was never ended, could not be deleted: it is tried again')
+      logger.error(
+        { err: error },
+        'a file that nothing refers to, or that was never ended, could not be deleted: it is tried again',
+      )
       return false
     }
   }

@@ -1,9 +1,9 @@
-import { atMost } from '../../runtime/postgres/at-most.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { atMost } from '../../platform/postgres/at-most.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -33,7 +33,10 @@ const maxDoublings = 6
 /** Beyond it nothing is counted. */
 const maxUnended = 1000
 
-type CopyRow = RowOf<typeof archive.mediaCopies, 'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'>
+type CopyRow = RowOf<
+  typeof archive.mediaCopies,
+  'request_id' | 'kind' | 'position' | 'url' | 'claims' | 'unended' | 'tries'
+>
 
 /** Claims what is due, the longest due first. */
 export async function claimCopies(db: Database, { now, limit }: { now: Date; limit: number }): Promise<Copy[]> {
@@ -47,7 +50,10 @@ export async function claimCopies(db: Database, { now, limit }: { now: Date; lim
       ${copies.due_at} = ${leaseEnd(now, sql`${c.unended}`)}
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
     returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')}`)
-  return answered(rows, 'claiming media to archive').map(({ request_id, ...row }) => ({ requestId: request_id, ...row }))
+  return answered(rows, 'claiming media to archive').map(({ request_id, ...row }) => ({
+    requestId: request_id,
+    ...row,
+  }))
 }
 
 /** Keeps what is held; answers which of them are still this process's. */

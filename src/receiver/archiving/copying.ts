@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
-import type { Ffmpeg } from '../../runtime/ffmpeg.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Ffmpeg } from '../../platform/ffmpeg.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack, giveUpCopy, putOffCopy, type Copy, type CopyFault } from './copies.ts'
 import type { Downloader } from './download.ts'
@@ -36,7 +36,11 @@ const maxDecodings = 3
  * Copies one media that is claimed, and ends the claim: archived, put off with a jittered pause, or given up.
  * `cut` ends it at once and gives it back.
  */
-export async function copyMedia(deps: CopyingDeps, copy: Copy, cut: AbortSignal): Promise<{ outcome: CopyOutcome; bytes: number }> {
+export async function copyMedia(
+  deps: CopyingDeps,
+  copy: Copy,
+  cut: AbortSignal,
+): Promise<{ outcome: CopyOutcome; bytes: number }> {
   const signal = AbortSignal.any([cut, AbortSignal.timeout(copyDeadlineMs)])
   const came = await bring(deps, copy, signal).catch((error: unknown) => {
     if (error instanceof StoreError) return error
@@ -44,7 +48,9 @@ export async function copyMedia(deps: CopyingDeps, copy: Copy, cut: AbortSignal)
     throw error
   })
   if (!(came instanceof StoreError) && (came.kind === 'archived' || came.kind === 'lost')) {
-    return came.kind === 'archived' ? { outcome: 'archived', bytes: came.bytes } : { outcome: 'no_longer_ours', bytes: 0 }
+    return came.kind === 'archived'
+      ? { outcome: 'archived', bytes: came.bytes }
+      : { outcome: 'no_longer_ours', bytes: 0 }
   }
   if (cut.aborted) {
     await giveBack(deps.db, copy, deps.clock())
@@ -77,7 +83,8 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, { ffmpeg: await ffmpeg, signal })
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
-  if (thumbnail?.kind === 'none') logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
+  if (thumbnail?.kind === 'none')
+    logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
   const incarnation = await wantFile(db, file, clock())
   if (incarnation === undefined) return { kind: 'crossed' }
   let isEnded = false
@@ -120,7 +127,11 @@ async function storeAndEnd(
 
 type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crossed' }>
 
-async function fail({ db, clock, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
+async function fail(
+  { db, clock, logger, random = Math.random }: CopyingDeps,
+  copy: Copy,
+  came: Failed,
+): Promise<CopyOutcome> {
   const now = clock()
   const after = (ms: number) => new Date(now.getTime() + ms)
   const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
@@ -137,7 +148,10 @@ async function fail({ db, clock, logger, random = Math.random }: CopyingDeps, co
   const tries = copy.tries + 1
   if (tries < maxTries[fault]) {
     const dueAt = after(jitteredPauseMs(tries, pauses, random))
-    logger.info({ ...about, fault, trouble, tries, retry_at: dueAt.toISOString() }, 'a media could not be copied, it is tried again')
+    logger.info(
+      { ...about, fault, trouble, tries, retry_at: dueAt.toISOString() },
+      'a media could not be copied, it is tried again',
+    )
     await putOffCopy(db, copy, { fault, trouble, dueAt, counts: true })
     return 'put_off'
   }

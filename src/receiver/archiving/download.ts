@@ -2,9 +2,9 @@ import { createHash, randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Dispatcher } from 'undici'
-import { contentTypeOf, isOfKind, typeBytes } from '../../runtime/media-type.ts'
-import { createGetter, discard } from '../../runtime/outward/getter.ts'
-import { resolve } from '../../runtime/outward/resolver.ts'
+import { contentTypeOf, isOfKind, typeBytes } from '../../platform/media-type.ts'
+import { createGetter, discard } from '../../platform/outward/getter.ts'
+import { resolve } from '../../platform/outward/resolver.ts'
 import { judgeSource, type SourceRules } from './sources.ts'
 import { inStore, StoreError, type SpooledFile } from './store.ts'
 
@@ -34,7 +34,11 @@ const silenceMs = 30_000
 /** Less than that is nobody's media server: a few that drip would keep all others waiting. */
 const leastBytesPerSecond = 16_384
 const goneStatuses = new Set([401, 403, 404, 410, 451])
-const headers = { accept: 'image/*, video/*, audio/*', 'accept-encoding': 'identity', 'user-agent': 'mediadock-archive' }
+const headers = {
+  accept: 'image/*, video/*, audio/*',
+  'accept-encoding': 'identity',
+  'user-agent': 'mediadock-archive',
+}
 
 /**
  * Fetches media to the spool: chunk by chunk, so that no more than a few of them are in memory, as
@@ -74,7 +78,8 @@ function problemOf({ statusCode, headers: given }: Dispatcher.ResponseData, maxB
   if (goneStatuses.has(statusCode)) return { kind: 'gone', detail: `the provider answers ${statusCode}` }
   if (statusCode !== 200) return { kind: 'unreachable', detail: `the provider answers ${statusCode}` }
   const encoding = given['content-encoding'] ?? 'identity'
-  if (encoding !== 'identity') return { kind: 'unreachable', detail: `it comes encoded (${String(encoding)}), which was not wanted` }
+  if (encoding !== 'identity')
+    return { kind: 'unreachable', detail: `it comes encoded (${String(encoding)}), which was not wanted` }
   return Number(given['content-length'] ?? 0) > maxBytes ? tooLarge(maxBytes) : undefined
 }
 
@@ -84,7 +89,12 @@ function tooLarge(maxBytes: number): Download {
 
 async function spool(
   { headers: given, body }: Dispatcher.ResponseData,
-  { to, maxBytes, kind, slowAfterMs }: { to: string; maxBytes: number; kind: DownloadWish['kind']; slowAfterMs: number },
+  {
+    to,
+    maxBytes,
+    kind,
+    slowAfterMs,
+  }: { to: string; maxBytes: number; kind: DownloadWish['kind']; slowAfterMs: number },
 ): Promise<Download> {
   const hash = createHash('sha256')
   let head = Buffer.alloc(0)

@@ -1,8 +1,8 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
 import { removeMedia } from './removal.ts'
 
@@ -14,13 +14,19 @@ const maxMedia = 100
  * Removes archived media that have been kept for as long as they are to be, those of a few requests at a time:
  * of a request all, since they were archived together. Answers of how many requests.
  */
-export async function expireMedia(db: Database, { cutoff, now }: { cutoff: Date; now: Date }, signal: AbortSignal): Promise<number> {
+export async function expireMedia(
+  db: Database,
+  { cutoff, now }: { cutoff: Date; now: Date },
+  signal: AbortSignal,
+): Promise<number> {
   let expired = 0
   while (!signal.aborted) {
     const rows = await db.execute<RowOf<typeof archive.mediaCopies, 'request_id'>>(sql`
       select ${copies.request_id} from mediadock.media_copies
       where ${copies.state} = 'archived' and ${copies.ended_at} < ${cutoff.toISOString()}::timestamptz order by ${copies.ended_at} limit ${maxMedia}`)
-    const requestIds = new Set(answered(rows, 'looking for media that are to be kept no longer').map(({ request_id: id }) => id))
+    const requestIds = new Set(
+      answered(rows, 'looking for media that are to be kept no longer').map(({ request_id: id }) => id),
+    )
     if (requestIds.size === 0) break
     let isAtWork = false
     for (const requestId of requestIds) {

@@ -1,4 +1,4 @@
-import { extensionOf } from '../../runtime/media-type.ts'
+import { extensionOf } from '../../platform/media-type.ts'
 
 /** Where a file lies in the archive: by its content, and as what it is. */
 export function nameOfFile({ sha256, contentType }: { sha256: string; contentType: string }): string {

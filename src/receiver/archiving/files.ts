@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as archive from '../domain/archive-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { writeChange } from '../landing/statement/changes.ts'
@@ -26,7 +26,11 @@ const wantedSeconds = 900
  * Says that a file is about to be stored and referred to, and answers its incarnation. Undefined while the same
  * file is being deleted: then it has to be stored anew, after that.
  */
-export async function wantFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<string | undefined> {
+export async function wantFile(
+  db: Database,
+  { sha256, bytes, contentType }: ArchivedFile,
+  now: Date,
+): Promise<string | undefined> {
   const lookAt = new Date(now.getTime() + wantedSeconds * 1000).toISOString()
   const rows = await untilNotGivingWay(() =>
     db.execute<{ wanted: string | null }>(sql`

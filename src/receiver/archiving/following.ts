@@ -1,7 +1,7 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as archive from '../domain/archive-schema.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -25,7 +25,10 @@ const maxChanges = 500
  * the archive, and what landed while there was none, or nobody ran, is found. One
  * replica at a time; a media whose link has changed loses its copy and gets another.
  */
-export async function followFeed(db: Database, { now, limit = maxChanges }: { now: Date; limit?: number }): Promise<Followed> {
+export async function followFeed(
+  db: Database,
+  { now, limit = maxChanges }: { now: Date; limit?: number },
+): Promise<Followed> {
   const at = sql`${now.toISOString()}::timestamptz`
   const statement = sql`
     with begin as (select ${progress.position} from mediadock.archive_progress limit 1 for update skip locked),

@@ -1,4 +1,4 @@
-import { decode, readerOf, type Ffmpeg } from '../../runtime/ffmpeg.ts'
+import { decode, readerOf, type Ffmpeg } from '../../platform/ffmpeg.ts'
 
 /** One frame within these takes a second; a copy may take ten minutes, and eight may wait for each other. */
 const bounds = { cpuSeconds: 20, wallSeconds: 60 }
@@ -17,7 +17,14 @@ type Frame = { width: number; height: number; pixels: Buffer }
 type MadePoster = { kind: 'made'; frame: Frame } | { kind: 'none'; why: string }
 
 /** Decodes the first frame of a video, scaled into a square. Throws only the reason of `signal`. */
-export async function posterOf({ ffmpeg, path, contentType, maxPixels, edgePixels, signal }: PosterOptions): Promise<MadePoster> {
+export async function posterOf({
+  ffmpeg,
+  path,
+  contentType,
+  maxPixels,
+  edgePixels,
+  signal,
+}: PosterOptions): Promise<MadePoster> {
   const reader = readerOf(contentType)
   if (reader === undefined) return { kind: 'none', why: `posters of ${contentType} are not made` }
   const scale = `scale=w='min(${edgePixels},iw)':h='min(${edgePixels},ih)':force_original_aspect_ratio=decrease`

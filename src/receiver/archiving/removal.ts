@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { writeChange } from '../landing/statement/changes.ts'
@@ -31,7 +31,12 @@ export type Removal = {
  * Forgets the archived media of a request: the columns are emptied and the media marked, in one statement.
  * The files go within seconds, by whichever receiver runs with the archive (`removeUnreferred`).
  */
-export async function removeMedia(db: Database, requestId: string, now: Date, mark: RemovalMark = 'removed'): Promise<Removal> {
+export async function removeMedia(
+  db: Database,
+  requestId: string,
+  now: Date,
+  mark: RemovalMark = 'removed',
+): Promise<Removal> {
   const at = sql`${now.toISOString()}::timestamptz`
   const statement = sql`
     with request as materialized (

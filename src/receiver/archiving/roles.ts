@@ -1,6 +1,6 @@
-import { findFfmpeg, type Ffmpeg } from '../../runtime/ffmpeg.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import { startLoop, type Loop } from '../../runtime/loop.ts'
+import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { startLoop, type Loop } from '../../platform/loop.ts'
 import type { Pressure } from '../intake/pressure.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import type { ReceiverSettings } from '../settings.ts'
@@ -52,7 +52,10 @@ async function ffmpegForPosters({ given, logger, signal }: FfmpegSearch): Promis
       logger.warn(
         'FFMPEG_PATH names no ffmpeg of version 5 or newer that runs here: archived videos get no poster. Install one, or correct it.',
       )
-    else logger.info('no ffmpeg of version 5 or newer is installed: archived videos get no poster. Install one, or set FFMPEG_PATH.')
+    else
+      logger.info(
+        'no ffmpeg of version 5 or newer is installed: archived videos get no poster. Install one, or set FFMPEG_PATH.',
+      )
     return ffmpeg
   } catch (error) {
     if (!signal.aborted) logger.error({ err: error }, 'ffmpeg could not be looked for: archived videos get no poster')

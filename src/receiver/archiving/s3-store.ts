@@ -43,7 +43,9 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
   })
   const keyOf = (name: string) => (prefix === '' ? name : `${prefix}/${name}`)
   const at = (name: string) => ({ Bucket: bucket, Key: keyOf(name) })
-  const soon = (signal?: AbortSignal) => ({ abortSignal: AbortSignal.any([AbortSignal.timeout(callMs), ...(signal ? [signal] : [])]) })
+  const soon = (signal?: AbortSignal) => ({
+    abortSignal: AbortSignal.any([AbortSignal.timeout(callMs), ...(signal ? [signal] : [])]),
+  })
 
   const put = async (
     name: string,
@@ -53,7 +55,13 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
   ) => {
     const { bytes, contentType, sha256 } = file
     const digest = sha256 === undefined ? {} : { ChecksumSHA256: Buffer.from(sha256, 'hex').toString('base64') }
-    const command = new PutObjectCommand({ ...at(name), Body: body, ContentLength: bytes, ContentType: contentType, ...digest })
+    const command = new PutObjectCommand({
+      ...at(name),
+      Body: body,
+      ContentLength: bytes,
+      ContentType: contentType,
+      ...digest,
+    })
     await client.send(command, { abortSignal: signal })
   }
   const sizeOf = async (name: string, signal: AbortSignal): Promise<number | undefined> => {
@@ -72,7 +80,9 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
         // Nobody else hears of it: the client only pipes it, and would wait for what does not come.
         const unreadable = new AbortController()
         body.on('error', (error) => unreadable.abort(error))
-        await put(nameOfFile(file), body, file, AbortSignal.any([signal, unreadable.signal])).finally(() => body.destroy())
+        await put(nameOfFile(file), body, file, AbortSignal.any([signal, unreadable.signal])).finally(() =>
+          body.destroy(),
+        )
       }),
     keepThumbnail: (sha256, bytes, signal) =>
       inStore(`keeping a thumbnail in s3://${bucket}`, () =>
@@ -82,7 +92,9 @@ export async function openS3Store({ bucket, prefix, endpoint, region }: S3Place)
       inStore(`reading a file in s3://${bucket}`, async () => {
         const name = 'thumbnailOf' in file ? nameOfThumbnail(file.thumbnailOf) : nameOfFile(file)
         const wanted = range === undefined ? {} : { Range: `bytes=${range.start}-${range.end}` }
-        const found = await orMissing(() => client.send(new GetObjectCommand({ ...at(name), ...wanted }), { abortSignal: signal }))
+        const found = await orMissing(() =>
+          client.send(new GetObjectCommand({ ...at(name), ...wanted }), { abortSignal: signal }),
+        )
         if (!(found?.Body instanceof Readable)) return undefined
         const [, whole] = /\/(\d+)$/.exec(found.ContentRange ?? '') ?? []
         return { bytes: Number(whole ?? found.ContentLength), stream: found.Body }
@@ -102,7 +114,9 @@ const spoolPrefix = 'mediadock-spool-'
  * before. An empty one goes with the process.
  */
 async function makeSpool(): Promise<string> {
-  const spoolDir = await inStore(`making a spool in ${os.tmpdir()}`, () => fs.mkdtemp(path.join(os.tmpdir(), spoolPrefix)))
+  const spoolDir = await inStore(`making a spool in ${os.tmpdir()}`, () =>
+    fs.mkdtemp(path.join(os.tmpdir(), spoolPrefix)),
+  )
   process.once('exit', () => {
     try {
       rmdirSync(spoolDir)
@@ -119,7 +133,8 @@ async function sweepSpools(): Promise<void> {
   const names = await inStore(`reading ${parent}`, () => fs.readdir(parent))
   for (const name of names.filter((one) => one.startsWith(spoolPrefix))) {
     const found = await fs.lstat(path.join(parent, name)).catch(() => undefined)
-    if (found?.isDirectory() && found.uid === (process.getuid?.() ?? found.uid)) await sweepSpool(path.join(parent, name))
+    if (found?.isDirectory() && found.uid === (process.getuid?.() ?? found.uid))
+      await sweepSpool(path.join(parent, name))
   }
 }
 
@@ -128,7 +143,8 @@ async function orMissing<T>(call: () => Promise<T>): Promise<T | undefined> {
   try {
     return await call()
   } catch (error) {
-    if (error instanceof S3ServiceException && error.$metadata.httpStatusCode === 404 && error.name !== 'NoSuchBucket') return undefined
+    if (error instanceof S3ServiceException && error.$metadata.httpStatusCode === 404 && error.name !== 'NoSuchBucket')
+      return undefined
     throw error
   }
 }

@@ -1,6 +1,6 @@
-import type { Dialling } from '../../runtime/outward/poster.ts'
-import { isLocalName, isPublicAddress, literalAddress } from '../../runtime/outward/public-address.ts'
-import { isLoopback } from '../../runtime/settings.ts'
+import type { Dialling } from '../../platform/outward/poster.ts'
+import { isLocalName, isPublicAddress, literalAddress } from '../../platform/outward/public-address.ts'
+import { isLoopback } from '../../platform/settings.ts'
 
 export type SourceRules = {
   /** MEDIA_HOSTS: no other host is called; undefined where any may be. */
@@ -19,10 +19,12 @@ export function judgeSource(link: string, { mediaHosts, production }: SourceRule
   const url = new URL(link)
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return refused('the link is neither https nor http')
   if (url.username !== '' || url.password !== '') return refused('the link has credentials in it')
-  if (mediaHosts !== undefined && !mediaHosts.includes(url.host)) return refused(`its host ${url.host} is not in MEDIA_HOSTS`)
+  if (mediaHosts !== undefined && !mediaHosts.includes(url.host))
+    return refused(`its host ${url.host} is not in MEDIA_HOSTS`)
   const literal = literalAddress(url.hostname)
   const isThisMachine = isLoopback(literal ?? url.hostname)
-  if ((literal !== undefined || isThisMachine) && (mediaHosts !== undefined || (isThisMachine && !production))) return { kind: 'named' }
+  if ((literal !== undefined || isThisMachine) && (mediaHosts !== undefined || (isThisMachine && !production)))
+    return { kind: 'named' }
   if (url.protocol !== 'https:') return refused('the link is not https')
   const internal = literal === undefined ? isLocalName(url.hostname) : !isPublicAddress(literal)
   return internal ? refused(`its host ${url.host} is not public`) : { kind: 'public' }

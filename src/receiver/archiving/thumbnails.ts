@@ -1,4 +1,4 @@
-import type { Ffmpeg } from '../../runtime/ffmpeg.ts'
+import type { Ffmpeg } from '../../platform/ffmpeg.ts'
 import { posterOf } from './poster.ts'
 
 /** As large as a picture may be for us to decode it: more is a bomb, or nothing for a page. */
@@ -7,14 +7,22 @@ const maxPixels = 40_000_000
  * What is not decoded row by row takes more for each pixel: measured were 18 bytes of AVIF, 10 of an interlaced PNG
  * (of 16 bits and with alpha), 6 of a progressive JPEG and of a GIF. So none takes more than some 160 MB.
  */
-const maxPixelsWhole: Readonly<Record<string, number>> = { heif: 9_000_000, png: 16_000_000, jpeg: 24_000_000, gif: 24_000_000 }
+const maxPixelsWhole: Readonly<Record<string, number>> = {
+  heif: 9_000_000,
+  png: 16_000_000,
+  jpeg: 24_000_000,
+  gif: 24_000_000,
+}
 const edgePixels = 320
 const withinSeconds = 20
 const quality = 80
 /** Types that are decoded here; of other pictures there is no thumbnail. */
 const decoded = new Set(['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/avif'])
 
-export type Thumbnail = { kind: 'made'; bytes: Buffer } | { kind: 'none'; why: string } | { kind: 'damaged'; why: string }
+export type Thumbnail =
+  | { kind: 'made'; bytes: Buffer }
+  | { kind: 'none'; why: string }
+  | { kind: 'damaged'; why: string }
 
 /** One at a time: decoding takes memory by the pixel. */
 let last: Promise<unknown> = Promise.resolve()
@@ -40,7 +48,10 @@ export async function thumbnailOf(
   return made
 }
 
-async function ofVideo(file: { path: string; contentType: string }, options: { ffmpeg: Ffmpeg; signal: AbortSignal }): Promise<Thumbnail> {
+async function ofVideo(
+  file: { path: string; contentType: string },
+  options: { ffmpeg: Ffmpeg; signal: AbortSignal },
+): Promise<Thumbnail> {
   const poster = await posterOf({ ...file, ...options, maxPixels, edgePixels })
   if (poster.kind === 'none') return poster
   const sharp = await loadSharp()

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
 import type { ArchiveStore } from './store.ts'
 
@@ -22,7 +22,11 @@ const againSeconds = 60
  * statement began to look (`xmin`) is left for the next time. Before each file, and before its row goes, it
  * is still to be ours: where we took so long that another has gone on with it, the file may have been stored anew.
  */
-export async function removeUnreferred(db: Database, store: ArchiveStore, now: Date): Promise<{ removed: number; more: boolean }> {
+export async function removeUnreferred(
+  db: Database,
+  store: ArchiveStore,
+  now: Date,
+): Promise<{ removed: number; more: boolean }> {
   const began = performance.now()
   const againAt = () => new Date(now.getTime() + performance.now() - began + againSeconds * 1000).toISOString()
   const at = sql`${now.toISOString()}::timestamptz`

@@ -1,4 +1,15 @@
-import { bigint, boolean, check, index, integer, primaryKey, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import {
+  bigint,
+  boolean,
+  check,
+  index,
+  integer,
+  primaryKey,
+  smallint,
+  sql,
+  text,
+  uuid,
+} from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 // Written by the archive alone, and only while there is one: landing knows nothing of it.

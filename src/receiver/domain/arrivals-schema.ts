@@ -1,4 +1,16 @@
-import { bigint, bigserial, index, integer, jsonb, primaryKey, real, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import {
+  bigint,
+  bigserial,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  real,
+  smallint,
+  sql,
+  text,
+  uuid,
+} from '../../platform/postgres/drizzle.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */

@@ -1,4 +1,4 @@
-import { customType, pgSchema, timestamp } from '../../runtime/postgres/drizzle.ts'
+import { customType, pgSchema, timestamp } from '../../platform/postgres/drizzle.ts'
 
 export const mediadock = pgSchema('mediadock')
 

@@ -1,4 +1,4 @@
-import { bigint, boolean, integer, sql, text } from '../../runtime/postgres/drizzle.ts'
+import { bigint, boolean, integer, sql, text } from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /** The calls that a key may still make, per key and over all replicas: see call-budget.ts. */

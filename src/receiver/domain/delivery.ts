@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { notificationSchema, type Notification } from '../../wire/schemas.ts'
 import type { SignedEnvironment } from './keys.ts'
 import { maxNesting } from './limits.ts'
@@ -39,7 +39,16 @@ export type Authentic = {
 }
 
 /** An authentic arrival as it is stored: parsed once, or with the reason why it is parked. */
-export function toDelivery({ id, webhookId, keyName, environment, timestampSeconds, receivedAt, headers, body }: Authentic): Delivery {
+export function toDelivery({
+  id,
+  webhookId,
+  keyName,
+  environment,
+  timestampSeconds,
+  receivedAt,
+  headers,
+  body,
+}: Authentic): Delivery {
   const parsed = parseNotification(body)
   return {
     id,
@@ -59,7 +68,14 @@ export function toDelivery({ id, webhookId, keyName, environment, timestampSecon
 }
 
 /** Why an authentic delivery cannot be used; it is kept raw, for the on-call, until RETENTION_DAYS. */
-export const parkReasons = ['not_utf8', 'not_json', 'not_storable', 'unknown_shape', 'no_request_id', 'unknown_status'] as const
+export const parkReasons = [
+  'not_utf8',
+  'not_json',
+  'not_storable',
+  'unknown_shape',
+  'no_request_id',
+  'unknown_status',
+] as const
 export type ParkReason = (typeof parkReasons)[number]
 
 /**
@@ -68,7 +84,9 @@ export type ParkReason = (typeof parkReasons)[number]
  */
 export const maxParkedForKey = 16
 
-export type Parsed = { ok: true; notification: Notification } | { ok: false; reason: ParkReason; requestId: string | undefined }
+export type Parsed =
+  | { ok: true; notification: Notification }
+  | { ok: false; reason: ParkReason; requestId: string | undefined }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
@@ -96,11 +114,16 @@ export function parseNotification(body: Uint8Array): Parsed {
 const guidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 
 function refusal(json: unknown): { reason: ParkReason; requestId: string | undefined } {
-  if (typeof json !== 'object' || json === null || Array.isArray(json)) return { reason: 'unknown_shape', requestId: undefined }
+  if (typeof json !== 'object' || json === null || Array.isArray(json))
+    return { reason: 'unknown_shape', requestId: undefined }
   const claimed = 'request_id' in json ? json.request_id : undefined
-  if (typeof claimed !== 'string' || !guidPattern.test(claimed)) return { reason: 'no_request_id', requestId: undefined }
+  if (typeof claimed !== 'string' || !guidPattern.test(claimed))
+    return { reason: 'no_request_id', requestId: undefined }
   const status = 'status' in json ? json.status : undefined
-  return { reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status', requestId: claimed.toLowerCase() }
+  return {
+    reason: status === 'OK' || status === 'ERROR' ? 'unknown_shape' : 'unknown_status',
+    requestId: claimed.toLowerCase(),
+  }
 }
 
 const claimedRequest = /"request_id"\s*:\s*"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"/i
@@ -123,7 +146,8 @@ export function isStorable(value: unknown): boolean {
     if (typeof next.value === 'string' && (!next.value.isWellFormed() || next.value.includes('\0'))) return false
     if (typeof next.value !== 'object' || next.value === null) continue
     if (depth === maxNesting) return false
-    for (const [key, inner] of Object.entries(next.value)) open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
+    for (const [key, inner] of Object.entries(next.value))
+      open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
   }
   return true
 }

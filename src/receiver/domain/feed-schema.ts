@@ -10,7 +10,7 @@ import {
   sql,
   text,
   uuid,
-} from '../../runtime/postgres/drizzle.ts'
+} from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })

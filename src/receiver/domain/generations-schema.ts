@@ -1,4 +1,15 @@
-import { boolean, check, index, integer, jsonb, numeric, smallint, sql, text, uuid } from '../../runtime/postgres/drizzle.ts'
+import {
+  boolean,
+  check,
+  index,
+  integer,
+  jsonb,
+  numeric,
+  smallint,
+  sql,
+  text,
+  uuid,
+} from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
 

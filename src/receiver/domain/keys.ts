@@ -59,7 +59,9 @@ export function parseKeys(text: string): Keys {
   }
   const parsed = keysSchema.safeParse(json)
   if (!parsed.success) {
-    throw new Error(parsed.error.issues.map((issue) => [issue.path.join('.'), issue.message].filter(Boolean).join(': ')).join('; '))
+    throw new Error(
+      parsed.error.issues.map((issue) => [issue.path.join('.'), issue.message].filter(Boolean).join(': ')).join('; '),
+    )
   }
   const all = parsed.data.map(({ name, api_key, signing_secret, retired }) => ({
     name,
@@ -90,6 +92,7 @@ function environmentOf(apiKey: string | undefined): Environment | undefined {
 export type Environments = { live: readonly string[]; sandbox: readonly string[] }
 
 export function environmentsOf(keys: Keys): Environments {
-  const named = (environment: string) => keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
+  const named = (environment: string) =>
+    keys.all.filter((key) => key.environment === environment).map(({ name }) => name)
   return { live: named('live'), sandbox: named('sandbox') }
 }

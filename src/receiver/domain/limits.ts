@@ -1,4 +1,4 @@
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 
 // Limits of what others put into a row. CHECK constraints of the tables hold them, whoever writes.
 

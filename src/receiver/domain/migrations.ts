@@ -1,4 +1,7 @@
 import path from 'node:path'
 
 /** The receiver's schema and the folder of its history. */
-export const migrations = { schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../../drizzle/receiver') } as const
+export const migrations = {
+  schema: 'mediadock',
+  folder: path.resolve(import.meta.dirname, '../../../drizzle/receiver'),
+} as const

@@ -12,7 +12,7 @@ import {
   text,
   uniqueIndex,
   uuid,
-} from '../../runtime/postgres/drizzle.ts'
+} from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 // What stands beside the way of a delivery: the budget of calls, and how things went, for the on-call.
@@ -27,7 +27,10 @@ export const polls = mediadock.table(
     outcome: text('outcome').notNull(),
     detail: text('detail'),
   },
-  (table) => [primaryKey({ columns: [table.requestId, table.polledAt, table.keyName] }), index('polls_age').using('brin', table.polledAt)],
+  (table) => [
+    primaryKey({ columns: [table.requestId, table.polledAt, table.keyName] }),
+    index('polls_age').using('brin', table.polledAt),
+  ],
 )
 
 /** Runs of the reconciler. Idle ones, one after the other, share a row: it says that the reconciler lives, and since when it has nothing to do. */
@@ -182,7 +185,10 @@ export const replayJobs = mediadock.table(
     failed: integer('failed').notNull().default(0),
     /** The first of them, for the page that shows it. */
     changes: jsonb('changes').$type<unknown[]>().notNull().default([]),
-    failures: jsonb('failures').$type<{ message: string; count: number; delivery_ids: string[] }[]>().notNull().default([]),
+    failures: jsonb('failures')
+      .$type<{ message: string; count: number; delivery_ids: string[] }[]>()
+      .notNull()
+      .default([]),
     /** Why it broke off. */
     problem: text('problem'),
     /** Whoever works on it does so until then; `claims` fences, so only the last claimant writes. */

@@ -12,7 +12,7 @@ import {
   sql,
   text,
   uuid,
-} from '../../runtime/postgres/drizzle.ts'
+} from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
 import { areNames, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'

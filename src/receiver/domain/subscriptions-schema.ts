@@ -1,4 +1,4 @@
-import { bigint, integer, sql, text, unique, uuid } from '../../runtime/postgres/drizzle.ts'
+import { bigint, integer, sql, text, unique, uuid } from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /** Services to which each change of the feed is posted: one row for each, which landing neither reads nor writes. */

@@ -1,4 +1,4 @@
-import { parseTraceparent } from '../../runtime/tracing/traceparent.ts'
+import { parseTraceparent } from '../../platform/tracing/traceparent.ts'
 import { sha256Hex } from './delivery.ts'
 
 /** A delivery as its trace knows it; both are stored with it. */

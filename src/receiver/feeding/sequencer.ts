@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 
 export type SequencerDeps = {
   db: Database
@@ -41,7 +41,12 @@ export function createSequencer(deps: SequencerDeps, { maxRows = maxChanges } = 
     runOnce: async () => {
       const since = last !== undefined && performance.now() - last.at < maxSinceMs ? last : undefined
       last = undefined
-      const rows = await deps.db.execute<{ sequenced: number; seen: string | null; server: string; known: boolean }>(sql`
+      const rows = await deps.db.execute<{
+        sequenced: number
+        seen: string | null
+        server: string
+        known: boolean
+      }>(sql`
         with server as materialized (select pg_postmaster_start_time()::text as started)
         select s.sequenced, s.seen::text as seen, server.started as server, server.started is not distinct from ${since?.server ?? null}::text as known
         from server, mediadock.sequence_changes(

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 
 const budget = columnsOf(fetching.callBudgets)
@@ -63,7 +63,10 @@ export type WantedCall = {
 
 type Part = SQL | StringChunk
 type Slots = 'slots' | 'submit_slots' | 'trial_slots' | 'missed_slots' | 'missed_submit_slots' | 'slots_until'
-type Answer = RowOf<typeof fetching.callBudgets, Slots | 'granted' | 'blocked_until' | 'blocked_reason' | 'refusals' | 'failing_since'>
+type Answer = RowOf<
+  typeof fetching.callBudgets,
+  Slots | 'granted' | 'blocked_until' | 'blocked_reason' | 'refusals' | 'failing_since'
+>
 
 /**
  * Takes one call to the provider, if there is one. The budget is one row per key, shared by all
@@ -120,7 +123,8 @@ export async function takeCall(db: Database, wanted: WantedCall): Promise<Grant>
   const answer = one(rows, `taking a call with the key ${keyName}`)
   if (answer.granted) return { ok: true, health: { refusals: answer.refusals, failing: answer.failing_since !== null } }
   const blockedUntil = answer.blocked_until === null ? undefined : new Date(answer.blocked_until)
-  if (blockedUntil && blockedUntil > now) return { ok: false, reason: answer.blocked_reason ?? 'blocked', retryAt: blockedUntil }
+  if (blockedUntil && blockedUntil > now)
+    return { ok: false, reason: answer.blocked_reason ?? 'blocked', retryAt: blockedUntil }
   return { ok: false, reason: 'quota', retryAt: freeAt(answer, wanted) }
 }
 
@@ -156,7 +160,10 @@ function freeAt(answer: Pick<Answer, Slots>, { purpose, limitPerMinute, now }: W
   const missed = purpose === 'submitting' ? answer.missed_slots : answer.missed_submit_slots
   const left = calls.map((count, at) => count + (missed[at] ?? 0))
   const withinShare = Math.max(secondBelow(calls, limitPerMinute), secondBelow(own, shareFor(purpose, limitPerMinute)))
-  const beyondShare = Math.max(secondBelow(left, limitPerMinute), secondBelow(own.slice(0, paceSlots), paceFor(limitPerMinute)))
+  const beyondShare = Math.max(
+    secondBelow(left, limitPerMinute),
+    secondBelow(own.slice(0, paceSlots), paceFor(limitPerMinute)),
+  )
   const seconds = Math.max(
     Math.min(withinShare, beyondShare),
     purpose === 'trying' ? secondBelow(answer.trial_slots, triesFor(limitPerMinute)) : 0,
@@ -191,7 +198,8 @@ export type CallBudget = {
   blockedReason: string | undefined
 }
 
-type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> & Pick<CallBudget, 'calls' | 'submits'>
+type BudgetRow = RowOf<typeof fetching.callBudgets, 'key_name' | 'blocked_until' | 'blocked_reason'> &
+  Pick<CallBudget, 'calls' | 'submits'>
 
 /** How much of its budget each key has spent, and whether it rests. */
 export async function callBudgets(db: Executor, now: Date): Promise<Map<string, CallBudget>> {
@@ -202,15 +210,17 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
     select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
     from mediadock.call_budgets`)
   return new Map(
-    answered(rows, 'reading the budgets of calls').map(({ key_name, calls, submits, blocked_until, blocked_reason }) => [
-      key_name,
-      {
-        calls,
-        submits,
-        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
-        blockedReason: blocked_reason ?? undefined,
-      },
-    ]),
+    answered(rows, 'reading the budgets of calls').map(
+      ({ key_name, calls, submits, blocked_until, blocked_reason }) => [
+        key_name,
+        {
+          calls,
+          submits,
+          blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
+          blockedReason: blocked_reason ?? undefined,
+        },
+      ],
+    ),
   )
 }
 

@@ -58,8 +58,18 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     let onlyStandIn = false
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
       if (onlyStandIn && !isStandIn) break
-      if (!isOwn && !lookup.doubted && !(tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found'))) break
-      const answer = await callForResult(deps, { requestId, key, purpose: by, signal, onDecided, breaker, spent, traced })
+      if (!isOwn && !lookup.doubted && !(tried.length > 0 && tried.every(({ answer }) => answer.kind === 'not_found')))
+        break
+      const answer = await callForResult(deps, {
+        requestId,
+        key,
+        purpose: by,
+        signal,
+        onDecided,
+        breaker,
+        spent,
+        traced,
+      })
       const named = key.name === keyName
       if (keyName !== undefined && !named) learn(standIns, { keyName, key, answer })
       if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }
@@ -69,7 +79,11 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
     }
     return (
       conclude(tried) ?? {
-        answer: { kind: 'postponed', reason: 'no_key', retryAt: new Date(deps.clock().getTime() + noKeyPauseSeconds * 1000) },
+        answer: {
+          kind: 'postponed',
+          reason: 'no_key',
+          retryAt: new Date(deps.clock().getTime() + noKeyPauseSeconds * 1000),
+        },
         keyName,
       }
     )
@@ -77,7 +91,10 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
 }
 
 /** Whether no other key need be tried. */
-function isFinal(answer: ResultAnswer, { named, purpose }: { named: boolean; purpose: ResultLookup['purpose'] }): boolean {
+function isFinal(
+  answer: ResultAnswer,
+  { named, purpose }: { named: boolean; purpose: ResultLookup['purpose'] },
+): boolean {
   if (answer.kind === 'postponed') return answer.reason === 'provider_down' || answer.reason === 'stopping'
   if (answer.kind === 'not_found') return named && purpose === 'landing'
   return answer.kind !== 'unauthorized'
@@ -125,7 +142,8 @@ function candidates(
   )
   const others = usable.filter((key) => key !== first && key !== standIn && (purpose !== 'landing' || isOwn(key)))
   const start = (turn * maxOthers) % Math.max(1, others.length)
-  const inTurn = others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
+  const inTurn =
+    others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)
   // Where nobody named a key, no key is another's.
   const by: Purpose = keyName === undefined ? ofNamed : 'trying'
   const tries: Candidate[] = inTurn.map((key) => ({ key, by, isOwn: isOwn(key), isStandIn: false }))

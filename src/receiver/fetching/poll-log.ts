@@ -1,14 +1,20 @@
 import type { Counter } from 'prom-client'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { createWriteBehind } from '../../runtime/write-behind.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 const columns = columnsOf(onCall.polls)
 
 /** One poll, and its outcome. */
-export type PollRecord = { requestId: string; keyName: string; polledAt: Date; outcome: string; detail: string | undefined }
+export type PollRecord = {
+  requestId: string
+  keyName: string
+  polledAt: Date
+  outcome: string
+  detail: string | undefined
+}
 
 const maxWaitingRows = 10_000
 const flushRows = 1000

@@ -56,7 +56,11 @@ export function createProviderClient({
   }
 }
 
-function classify(response: Response, body: string | undefined, { requestId, now }: { requestId: string; now: Date }): FetchOutcome {
+function classify(
+  response: Response,
+  body: string | undefined,
+  { requestId, now }: { requestId: string; now: Date },
+): FetchOutcome {
   switch (response.status) {
     case 200:
     case 202:
@@ -92,7 +96,10 @@ function parse(status: 200 | 202, body: string, requestId: string): FetchOutcome
   }
   const parsed = resultSchema.safeParse(json)
   if (!parsed.success)
-    return { kind: 'invalid', detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500) }
+    return {
+      kind: 'invalid',
+      detail: `the result is not of the expected shape: ${worstOf(parsed.error.issues)}`.slice(0, 500),
+    }
   if (parsed.data.request_id !== requestId) return { kind: 'invalid', detail: 'the result is of another request' }
   if (!fitsPostgres(parsed.data)) return { kind: 'invalid', detail: 'the result holds what Postgres does not store' }
   return { kind: 'result', result: parsed.data }
@@ -103,7 +110,10 @@ type Issue = z.core.$ZodIssue
 /** Where it is wrong, and how: of an output that is none of the kinds, what is wrong with the kind that it comes nearest to. */
 function worstOf(issues: readonly Issue[]): string {
   const found = issues.flatMap((issue) => [issue, ...innerOf(issue)]).filter(({ code }) => code !== 'invalid_union')
-  const worst = found.find(({ code }) => code !== 'invalid_type') ?? found.toSorted((a, b) => b.path.length - a.path.length)[0] ?? issues[0]
+  const worst =
+    found.find(({ code }) => code !== 'invalid_type') ??
+    found.toSorted((a, b) => b.path.length - a.path.length)[0] ??
+    issues[0]
   return `${worst?.path.join('.')} ${worst?.message}`
 }
 

@@ -1,6 +1,6 @@
 import type { Counter } from 'prom-client'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { GenerationKey } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces, type Traced } from '../domain/trace.ts'
 import { blockCalls, takeCall, type Grant, type KeyHealth, type Purpose } from './call-budget.ts'
@@ -26,7 +26,10 @@ export type CallDeps = {
  * What the provider answered, or why the poll is postponed. `not_found_yet`: the
  * keys that were tried do not know it, and another that could was not tried.
  */
-export type ResultAnswer = FetchOutcome | { kind: 'postponed'; reason: string; retryAt: Date } | { kind: 'not_found_yet'; reason: string }
+export type ResultAnswer =
+  | FetchOutcome
+  | { kind: 'postponed'; reason: string; retryAt: Date }
+  | { kind: 'not_found_yet'; reason: string }
 
 /** So many calls in a row without an answer are no accident of one request. */
 const failuresToNote = 3
@@ -67,12 +70,21 @@ export async function callForResult(
     // We ended it ourselves, to stop: that says nothing of the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {
       deps.calls.inc({ operation: 'result', outcome: 'cut' })
-      deps.logger.info({ request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms }, 'provider called')
+      deps.logger.info(
+        { request_id: requestId, key_name: key.name, operation: 'result', outcome: 'cut', ms },
+        'provider called',
+      )
       return { kind: 'postponed', reason: 'stopping', retryAt: deps.clock() }
     }
     pass.note(outcome.kind !== 'unreachable', deps.clock())
     deps.calls.inc({ operation: 'result', outcome: outcome.kind })
-    deps.onPolled?.({ requestId, keyName: key.name, polledAt: deps.clock(), outcome: outcome.kind, detail: detailOf(outcome) })
+    deps.onPolled?.({
+      requestId,
+      keyName: key.name,
+      polledAt: deps.clock(),
+      outcome: outcome.kind,
+      detail: detailOf(outcome),
+    })
     deps.logger.info(
       {
         request_id: requestId,

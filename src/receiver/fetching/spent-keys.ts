@@ -24,7 +24,10 @@ export function createSpentKeys(): SpentKeys {
     },
     remember: (keyName, purpose, refused, now) => {
       const of = refusals.get(keyName) ?? new Map()
-      refusals.set(keyName, of.set(purpose, { ...refused, until: Math.min(refused.retryAt.getTime(), now.getTime() + maxMemoryMs) }))
+      refusals.set(
+        keyName,
+        of.set(purpose, { ...refused, until: Math.min(refused.retryAt.getTime(), now.getTime() + maxMemoryMs) }),
+      )
     },
     forget: (keyName) => refusals.delete(keyName),
   }

@@ -1,9 +1,9 @@
-import { afterThisTurn } from '../../runtime/after-this-turn.ts'
-import { withDeadline } from '../../runtime/deadline.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheData } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { createShares } from '../../runtime/shares.ts'
+import { afterThisTurn } from '../../platform/after-this-turn.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isAboutTheData } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { createShares } from '../../platform/shares.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
 
@@ -27,7 +27,12 @@ const maxFlushBytes = 4 * 1024 * 1024
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 const answerWithinMs = 4500
 
-type Waiting = { delivery: Delivery; resolve: (acceptance: Acceptance) => void; reject: (error: Error) => void; abandoned: boolean }
+type Waiting = {
+  delivery: Delivery
+  resolve: (acceptance: Acceptance) => void
+  reject: (error: Error) => void
+  abandoned: boolean
+}
 
 export type Acceptor = {
   /** Settles once the delivery is committed, or rejects with UnavailableError within 5 s. */
@@ -138,7 +143,9 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
   const handedOver = new Set(rows.filter((row) => deps.handover.reserve(row)))
   try {
     const claimedUntil = deps.handover.claimedUntil()
-    const stored = await storeDeliveries(deps.db, rows, { claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })) })
+    const stored = await storeDeliveries(deps.db, rows, {
+      claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })),
+    })
     for (const [id, group] of byId) {
       group.forEach(({ delivery, resolve }, at) => {
         if (at > 0 || !stored.isNew.has(id)) resolve('duplicate')
@@ -150,7 +157,9 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
       else deps.handover.release(row)
     }
     const toClaim = rows.filter(
-      (row) => stored.requeued.has(row.id) || (stored.isNew.has(row.id) && row.parkReason === undefined && !handedOver.has(row)),
+      (row) =>
+        stored.requeued.has(row.id) ||
+        (stored.isNew.has(row.id) && row.parkReason === undefined && !handedOver.has(row)),
     )
     if (toClaim.length > 0) deps.onStored(new Set(toClaim.map(({ lane }) => lane)))
   } catch (error) {
@@ -162,7 +171,10 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
       return
     }
     // Once for the batch, not once for each: in an outage there are many of them.
-    deps.logger.error({ err: error, deliveries: batch.length }, 'deliveries could not be stored and were not acknowledged')
+    deps.logger.error(
+      { err: error, deliveries: batch.length },
+      'deliveries could not be stored and were not acknowledged',
+    )
     for (const { reject } of batch) reject(new UnavailableError('postgres_failed', { cause: error }))
   }
 }

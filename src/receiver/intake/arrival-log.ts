@@ -1,8 +1,8 @@
 import type { Counter } from 'prom-client'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { createWriteBehind } from '../../runtime/write-behind.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
 import type { Arrival } from './webhook.ts'
@@ -81,7 +81,11 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
     const of = `${minute} ${arrival.outcome} ${arrival.reason ?? ''}`
     const row = folds.get(of)
     if (row) row.folded += 1
-    else folds.set(of, { arrival: { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined }, folded: 0 })
+    else
+      folds.set(of, {
+        arrival: { ...arrival, webhookId: undefined, deliveryId: undefined, remote: undefined },
+        folded: 0,
+      })
   }
   const unfoldUntil = (before: number): void => {
     for (const [of, row] of folds) {

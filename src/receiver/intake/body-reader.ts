@@ -88,7 +88,11 @@ export function createBodyReader({ maxBodyBytes }: { maxBodyBytes: number }): Bo
       one.bytes += chunk.length
       if (chunks > maxChunks(one.bytes)) return one.refuse('too_many_chunks')
       notePace(one, chunk.length)
-      hold(one, Math.max(0, one.bytes + chunks * chunkBytes - freeBytes), Math.max(one.bytes, declared ?? 0) > largeBodyBytes)
+      hold(
+        one,
+        Math.max(0, one.bytes + chunks * chunkBytes - freeBytes),
+        Math.max(one.bytes, declared ?? 0) > largeBodyBytes,
+      )
       if (one.bytes <= freeBytes || !receiving.has(one)) return
       one.isPaused = true
       waitForTurn(req, () => (one.isPaused = false))

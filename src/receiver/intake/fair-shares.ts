@@ -53,7 +53,8 @@ export function createFairShares<Item>(): FairShares<Item> {
     held.isGone = true
     held.item = undefined
     share.live -= 1
-    if (share.held.length > smallestSweep && share.held.length > share.live * 2) share.held = share.held.filter(({ isGone }) => !isGone)
+    if (share.held.length > smallestSweep && share.held.length > share.live * 2)
+      share.held = share.held.filter(({ isGone }) => !isGone)
     weigh(share, -held.weight)
   }
 
@@ -95,7 +96,18 @@ export function createFairShares<Item>(): FairShares<Item> {
 }
 
 function newShare<Item>(name: string, above: Share<Item> | undefined): Share<Item> {
-  return { name, above, weight: 0, below: new Map(), ranks: new Map(), heaviest: 0, rank: 0, place: -1, held: [], live: 0 }
+  return {
+    name,
+    above,
+    weight: 0,
+    below: new Map(),
+    ranks: new Map(),
+    heaviest: 0,
+    rank: 0,
+    place: -1,
+    held: [],
+    live: 0,
+  }
 }
 
 function openShare<Item>(above: Share<Item>, name: string): Share<Item> {

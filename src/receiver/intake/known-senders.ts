@@ -1,7 +1,7 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { sourceOf } from './refused-source.ts'
 
@@ -56,14 +56,18 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
       if (performance.now() - keptAt < (hasFresh ? writeEveryMs : readEveryMs)) return
       hasFresh = false
       const cutoff = new Date(clock().getTime() - knownForDays * 86_400_000)
-      const writing = [...fresh].flatMap(([keyName, sources]) => [...sources].map(([source, at]) => ({ keyName, source, at })))
+      const writing = [...fresh].flatMap(([keyName, sources]) =>
+        [...sources].map(([source, at]) => ({ keyName, source, at })),
+      )
       await write(db, writing).catch((error: unknown) => {
         hasFresh = true
         throw error
       })
       for (const { keyName, source } of writing) fresh.get(keyName)?.delete(source)
       await forget(db, cutoff)
-      const rows = await db.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)
+      const rows = await db.execute<{ source: string }>(
+        sql`select distinct ${senders.source} from mediadock.known_senders`,
+      )
       known = new Set(answered(rows, 'reading the known senders').map(({ source }) => source))
       keptAt = performance.now()
     },

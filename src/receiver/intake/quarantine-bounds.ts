@@ -1,7 +1,7 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { networkIn } from './refused-source.ts'
 
@@ -18,7 +18,15 @@ const deletesPerStatement = 1000
 export type QuarantineBounds = { keep: (written: { rows: number; bytes: number }) => Promise<void> }
 
 /** Holds the table to its rows and bytes (those of bodies and headers); looks at it only when it may have grown beyond them. */
-export function createQuarantineBounds({ db, maxRows, maxBytes }: { db: Database; maxRows: number; maxBytes: number }): QuarantineBounds {
+export function createQuarantineBounds({
+  db,
+  maxRows,
+  maxBytes,
+}: {
+  db: Database
+  maxRows: number
+  maxBytes: number
+}): QuarantineBounds {
   let room = { rows: 0, bytes: 0 }
   let lookedAt = -Infinity
   const isSmall = maxRows < smallestRows

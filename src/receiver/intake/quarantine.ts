@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Counter } from 'prom-client'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId, type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
@@ -30,7 +30,15 @@ const rowOverheadBytes = 1024
 const bytesPerSecond = 4 * 1024 * 1024
 const maxRestMs = 1000
 
-type Row = { arrivedAt: Date; reason: string; webhookId: string | undefined; source: string; headers: string; body: Buffer; weight: number }
+type Row = {
+  arrivedAt: Date
+  reason: string
+  webhookId: string | undefined
+  source: string
+  headers: string
+  body: Buffer
+  weight: number
+}
 
 export type Quarantine = {
   record: (refused: Refused) => void
@@ -57,7 +65,15 @@ export type QuarantineDeps = {
  * network, in it a sender, and of one sender a cause. In memory the newest of it
  * goes, in the table the oldest.
  */
-export function createQuarantine({ db, senders, dropped, maxRows, maxBytes, wake, signal }: QuarantineDeps): Quarantine {
+export function createQuarantine({
+  db,
+  senders,
+  dropped,
+  maxRows,
+  maxBytes,
+  wake,
+  signal,
+}: QuarantineDeps): Quarantine {
   const pathOf = ({ source, reason }: Pick<Row, 'source' | 'reason'>) => [
     senders.isKnown(source) ? 'known' : 'strangers',
     networkOf(source),
@@ -154,7 +170,10 @@ export type Verified = { checked: number; accepted: number; refused: number }
  * window judged against the time of arrival, and accepts what is authentic. An
  * arrival without a usable id is no delivery and stays.
  */
-export async function verifyQuarantine({ db, keys, onStored }: VerifyDeps, { reason, onAccepted }: VerifyOptions = {}): Promise<Verified> {
+export async function verifyQuarantine(
+  { db, keys, onStored }: VerifyDeps,
+  { reason, onAccepted }: VerifyOptions = {},
+): Promise<Verified> {
   const verified: Verified = { checked: 0, accepted: 0, refused: 0 }
   let after = 0
   for (;;) {
@@ -200,13 +219,19 @@ export type Kept = {
   headers: Record<string, string>
   body: Buffer
 }
-export type KeptRow = RowOf<typeof arriving.quarantine, 'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'>
+export type KeptRow = RowOf<
+  typeof arriving.quarantine,
+  'id' | 'arrived_at' | 'reason' | 'webhook_id' | 'headers' | 'body'
+>
 
 export function toKept({ id, arrived_at, webhook_id, ...row }: KeptRow): Kept {
   return { ...row, id: Number(id), arrivedAt: new Date(arrived_at), webhookId: webhook_id ?? undefined }
 }
 
-async function nextRows(db: Database, { after, reason }: { after: number; reason: string | undefined }): Promise<Kept[]> {
+async function nextRows(
+  db: Database,
+  { after, reason }: { after: number; reason: string | undefined },
+): Promise<Kept[]> {
   const rows = await db.execute<KeptRow>(sql`
     select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (
       select id from (

@@ -1,5 +1,5 @@
 import ipaddr from 'ipaddr.js'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 
 /** What one sender is known by: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all addresses. */
 export function sourceOf(remote: string | undefined): string {

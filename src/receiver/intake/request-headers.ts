@@ -10,7 +10,13 @@ export function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[
   return values
 }
 
-const credentialHeaders = new Set(['x-service-signature', 'authorization', 'x-api-key', 'cookie', 'proxy-authorization'])
+const credentialHeaders = new Set([
+  'x-service-signature',
+  'authorization',
+  'x-api-key',
+  'cookie',
+  'proxy-authorization',
+])
 
 /** The headers as they are kept with a delivery: without credentials. */
 export function keptHeaders(req: IncomingMessage): Record<string, string> {

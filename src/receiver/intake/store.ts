@@ -1,11 +1,11 @@
 import { isUtf8 } from 'node:buffer'
-import { atMost } from '../../runtime/postgres/at-most.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { durable } from '../../runtime/postgres/durable.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { executePrepared } from '../../runtime/postgres/prepared.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { atMost } from '../../platform/postgres/at-most.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { durable } from '../../platform/postgres/durable.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -57,7 +57,9 @@ export async function storeDeliveries(
       ? sql``
       : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
-  const answers = await executePrepared<RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean }>(
+  const answers = await executePrepared<
+    RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean }
+  >(
     db,
     sql`
     with ${durable},
@@ -90,8 +92,10 @@ export async function storeDeliveries(
       case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
     from arrived left join stored using (id)`,
   )
-  if (answers.length !== rows.length) throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
-  const idsOf = (which: 'is_new' | 'is_requeued') => new Set(answers.flatMap((answer) => (answer[which] ? [answer.id] : [])))
+  if (answers.length !== rows.length)
+    throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
+  const idsOf = (which: 'is_new' | 'is_requeued') =>
+    new Set(answers.flatMap((answer) => (answer[which] ? [answer.id] : [])))
   return { isNew: idsOf('is_new'), requeued: idsOf('is_requeued') }
 }
 

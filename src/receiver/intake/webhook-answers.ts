@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { errorBody, HttpError } from '../../runtime/http/http.ts'
+import { errorBody, HttpError } from '../../platform/http/http.ts'
 import { UnavailableError, type Acceptance } from './accept.ts'
 import { BodyError, type BodyRefusal } from './body-reader.ts'
 import { waitForTurn } from './read-turns.ts'
@@ -11,14 +11,23 @@ export const internalError = 'internal_error'
 /** A refusal whose exact reason goes to the log and never to the sender. */
 export class Refusal extends HttpError {
   reason: string
-  constructor(status: number, code: string, message: string, more: { reason?: string; headers?: Record<string, string> } = {}) {
+  constructor(
+    status: number,
+    code: string,
+    message: string,
+    more: { reason?: string; headers?: Record<string, string> } = {},
+  ) {
     super(status, code, message, more.headers ? { headers: more.headers } : {})
     this.reason = more.reason ?? code
   }
 }
 
 // Written thousands of times a second: made once.
-const acceptanceBodies = { accepted: '{"status":"accepted"}', duplicate: '{"status":"duplicate"}', parked: '{"status":"parked"}' } as const
+const acceptanceBodies = {
+  accepted: '{"status":"accepted"}',
+  duplicate: '{"status":"duplicate"}',
+  parked: '{"status":"parked"}',
+} as const
 const headersOf = (body: string) => ({
   'content-type': 'application/json; charset=utf-8',
   'content-length': String(Buffer.byteLength(body)),
@@ -46,9 +55,14 @@ function bodyRefusal(reason: BodyRefusal, maxBodyBytes: number): Refusal {
     case 'payload_too_large':
       return new Refusal(413, 'payload_too_large', `the body is larger than ${maxBodyBytes} bytes`)
     case 'too_many_chunks':
-      return new Refusal(413, 'payload_too_large', 'the body comes in more pieces than its length allows; send it in larger ones', {
-        reason,
-      })
+      return new Refusal(
+        413,
+        'payload_too_large',
+        'the body comes in more pieces than its length allows; send it in larger ones',
+        {
+          reason,
+        },
+      )
     case 'too_slow':
       return new Refusal(408, 'request_timeout', 'the body did not arrive in time', { reason })
     case 'too_much_being_received':

@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 import type { IRouter, Request, RequestHandler, Response } from 'express'
-import { proveConnection } from '../../runtime/http/connections.ts'
-import { methodNotAllowed } from '../../runtime/http/http.ts'
-import { noteForLog, type LogNote } from '../../runtime/http/request-log.ts'
+import { proveConnection } from '../../platform/http/connections.ts'
+import { methodNotAllowed } from '../../platform/http/http.ts'
+import { noteForLog, type LogNote } from '../../platform/http/request-log.ts'
 import { verify, verifyInSteps, type RefusalCause, type Verification } from '../../wire/signature.ts'
 import { deliveryId, toDelivery, webhookIdPattern, type Delivery } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
@@ -125,7 +125,11 @@ function newArrival(req: Request, arrivedAt: Date): Arrival {
 type Exchange = { req: Request; res: Response; arrival: Arrival; started: number }
 
 /** One authentic delivery, or throws what it is refused with; notes on `arrival` all that it learns on the way. */
-async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arrival, started }: Exchange): Promise<Delivery> {
+async function authenticate(
+  deps: WebhookDeps,
+  intake: Intake,
+  { req, res, arrival, started }: Exchange,
+): Promise<Delivery> {
   const claimedIds = valuesOf(req, 'x-service-webhook-id')
   const [webhookId] = claimedIds
   arrival.webhookId = webhookId === undefined ? undefined : startOf(webhookId, 255)
@@ -136,17 +140,32 @@ async function authenticate(deps: WebhookDeps, intake: Intake, { req, res, arriv
     arrival.readMs = performance.now() - started
     const refuse = (refusal: Refusal): never => {
       const { arrivedAt, remote } = arrival
-      deps.onRefused({ arrivedAt, remote, webhookId: arrival.webhookId, reason: refusal.reason, headers: () => headersToVerify(req), body })
+      deps.onRefused({
+        arrivedAt,
+        remote,
+        webhookId: arrival.webhookId,
+        reason: refusal.reason,
+        headers: () => headersToVerify(req),
+        body,
+      })
       throw refusal
     }
     if (webhookId === undefined || claimedIds.length > 1 || !webhookIdPattern.test(webhookId)) {
-      return refuse(new Refusal(400, 'invalid_webhook_id', 'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters'))
+      return refuse(
+        new Refusal(
+          400,
+          'invalid_webhook_id',
+          'X-Service-Webhook-Id must be given once, as 1 to 255 visible ASCII characters',
+        ),
+      )
     }
     // So that one that is refused is found with its delivery; of a large one only once it is worth the work.
     if (body.length <= largeBodyBytes) arrival.deliveryId = deliveryId(webhookId, body)
     const verification = await verifyHeaders(req, body, { ...intake, deps, arrival })
     if (!verification.ok) {
-      return refuse(new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }))
+      return refuse(
+        new Refusal(401, 'invalid_signature', 'the signature or its time is not valid', { reason: verification.cause }),
+      )
     }
     const id = (arrival.deliveryId ??= deliveryId(webhookId, body))
     const { timestampSeconds, keyName, environment } = verification
@@ -177,7 +196,11 @@ type HeaderVerification =
 
 type Verifying = { inTurns: Intake['inTurns']; deps: WebhookDeps; arrival: Arrival }
 
-async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps, arrival }: Verifying): Promise<HeaderVerification> {
+async function verifyHeaders(
+  req: IncomingMessage,
+  body: Buffer,
+  { inTurns, deps, arrival }: Verifying,
+): Promise<HeaderVerification> {
   const [header, ...more] = valuesOf(req, 'x-service-signature')
   if (header === undefined) return { ok: false, cause: 'missing_header' }
   if (more.length > 0) return { ok: false, cause: 'malformed_header' }
@@ -191,9 +214,12 @@ async function verifyHeaders(req: IncomingMessage, body: Buffer, { inTurns, deps
   if (verification.timestampSeconds !== undefined) {
     arrival.skewSeconds = nowSeconds - verification.timestampSeconds
     const stated = req.headers['x-service-timestamp']
-    arrival.timestampMismatch = verification.ok && stated !== undefined && Number(stated) !== verification.timestampSeconds
+    arrival.timestampMismatch =
+      verification.ok && stated !== undefined && Number(stated) !== verification.timestampSeconds
   }
-  return verification.ok ? { ...verification, environment: signedEnvironment(keys, verification.keyName) } : verification
+  return verification.ok
+    ? { ...verification, environment: signedEnvironment(keys, verification.keyName) }
+    : verification
 }
 
 /** Nobody is left to be answered: the work is not worth going on with. */
@@ -212,7 +238,11 @@ function* unlessGone(
 function expectIdentity(req: IncomingMessage): void {
   const encoding = req.headers['content-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
-    throw new Refusal(415, 'unsupported_encoding', 'the body must be sent without Content-Encoding: the signature covers the bytes as sent')
+    throw new Refusal(
+      415,
+      'unsupported_encoding',
+      'the body must be sent without Content-Encoding: the signature covers the bytes as sent',
+    )
   }
 }
 
@@ -223,7 +253,20 @@ function traceparentOf({ headers: { traceparent } }: IncomingMessage): string | 
 
 /** The one line that an arrival leaves in the log, with the ids that a person would search for. */
 export function logLine(arrival: Arrival, traces: object | undefined): Record<string, unknown> {
-  const { status, outcome, reason, webhookId, deliveryId, requestId, keyName, remote, bytes, skewSeconds, traceparent, ackMs } = arrival
+  const {
+    status,
+    outcome,
+    reason,
+    webhookId,
+    deliveryId,
+    requestId,
+    keyName,
+    remote,
+    bytes,
+    skewSeconds,
+    traceparent,
+    ackMs,
+  } = arrival
   return {
     status,
     outcome,
@@ -236,6 +279,9 @@ export function logLine(arrival: Arrival, traces: object | undefined): Record<st
     remote,
     bytes,
     skew_seconds: skewSeconds,
-    trace_id: keyName === undefined || deliveryId === undefined ? undefined : loggedTraceId({ deliveryId, traceparent }, traces),
+    trace_id:
+      keyName === undefined || deliveryId === undefined
+        ? undefined
+        : loggedTraceId({ deliveryId, traceparent }, traces),
   }
 }

@@ -1,4 +1,4 @@
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { leaseSeconds, renew } from './inbox.ts'
 import { createRoom, type Sized } from './room.ts'

@@ -1,9 +1,9 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { executePrepared } from '../../runtime/postgres/prepared.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import type { SignedEnvironment } from '../domain/keys.ts'
@@ -53,7 +53,9 @@ export async function claim(
 ): Promise<Claimed[]> {
   const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
-      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'received_at' | 'body'> & { traceparent: string | null }
+      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'received_at' | 'body'> & {
+        traceparent: string | null
+      }
   >(
     db,
     sql`
@@ -186,7 +188,10 @@ export type Failure = { claimed: Claim & Pick<Claimed, 'failures'>; reason: stri
  * Gives a delivery back after a failure of its own, later each time, and parks
  * it after the fifth. Changes nothing when the claim is no longer ours.
  */
-export async function retryOrPark(db: Database, { claimed, reason, detail, now }: Failure): Promise<'retry' | 'parked' | 'lost'> {
+export async function retryOrPark(
+  db: Database,
+  { claimed, reason, detail, now }: Failure,
+): Promise<'retry' | 'parked' | 'lost'> {
   const failures = claimed.failures + 1
   if (failures >= maxFailures) return (await park(db, { claimed, reason, detail, now })) ? 'parked' : 'lost'
   const dueAt = new Date(now.getTime() + jitteredPauseMs(failures, retryPause, Math.random))

@@ -1,11 +1,11 @@
 import postgres from 'postgres'
 import { z } from 'zod'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { executePrepared } from '../../runtime/postgres/prepared.ts'
-import { isTried, tried } from '../../runtime/postgres/tried.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { executePrepared } from '../../platform/postgres/prepared.ts'
+import { isTried, tried } from '../../platform/postgres/tried.ts'
 import type { Environments } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import type { Landing } from './landing.ts'
@@ -20,7 +20,15 @@ import { rowsAsTheyAre, verdicts, whatIsKnown } from './statement/verdicts.ts'
 
 const r = columnsOf(schema.results, 'r')
 
-const outcomeNames = ['landed', 'confirmed', 'no_effect', 'contradiction', 'key_mismatch', 'discarded', 'raced'] as const
+const outcomeNames = [
+  'landed',
+  'confirmed',
+  'no_effect',
+  'contradiction',
+  'key_mismatch',
+  'discarded',
+  'raced',
+] as const
 
 /**
  * - `landed`: the row became terminal, complete, or was overruled by the provider's own result
@@ -90,7 +98,11 @@ async function landOrdinary(
  * The same for one landing, with what changed; with `dryRun` all of it is done, whatever triggers and
  * constraints there are, and then taken back. Where it cannot be, it ends itself before it has done anything.
  */
-export async function landExplained(db: Database, written: Landing, { dryRun, ...at }: At & { dryRun: boolean }): Promise<Change> {
+export async function landExplained(
+  db: Database,
+  written: Landing,
+  { dryRun, ...at }: At & { dryRun: boolean },
+): Promise<Change> {
   const statement = sql`
     ${landing([written], at)}
     select ${dryRun ? sql`case when ${isTried} then change else mediadock.rolled_back(change) end` : sql`change`} as change from (
@@ -104,7 +116,9 @@ export async function landExplained(db: Database, written: Landing, { dryRun, ..
           'removed', coalesce((select jsonb_agg(to_jsonb(m)) from media_overruled m), '[]'))) as change
       from outcome where ${everyNotification}) as c`
   const run = () => (dryRun ? tried<{ change: Change }>(db, statement) : db.execute<{ change: Change }>(statement))
-  const rows = await untilNotGivingWay<readonly { change: Change }[]>(run).catch((error: unknown) => [{ change: rolledBack(error) }])
+  const rows = await untilNotGivingWay<readonly { change: Change }[]>(run).catch((error: unknown) => [
+    { change: rolledBack(error) },
+  ])
   return one(rows, `landing request ${written.requestId}`).change
 }
 

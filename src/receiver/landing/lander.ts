@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { afterThisTurn } from '../../runtime/after-this-turn.ts'
-import { withDeadline } from '../../runtime/deadline.ts'
-import { isAboutTheRow } from '../../runtime/postgres/errors.ts'
+import { afterThisTurn } from '../../platform/after-this-turn.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding, heldOnce } from './holding.ts'
@@ -87,7 +87,13 @@ export function createLander(deps: LanderDeps): Lander {
   }
   const isFull = () => queuedBytes >= behind.bytes
   const isBehind = () => queue.length >= behind.rows || isFull()
-  const fetches = createResultFetches({ ...deps, land, isBehind, isFull, patienceMs: deps.patienceMs ?? defaultPatienceMs })
+  const fetches = createResultFetches({
+    ...deps,
+    land,
+    isBehind,
+    isFull,
+    patienceMs: deps.patienceMs ?? defaultPatienceMs,
+  })
 
   const hold = ({ claimed, notification }: Understood, claimedUntil: Date) => {
     holding.hold(claimed, claimedUntil)
@@ -143,7 +149,13 @@ export function createLander(deps: LanderDeps): Lander {
   const byItsClaim = (one: Queued): Queued => {
     const { delivery } = one.landing
     const claimed = one.claimed && holding.asHeld(one.claimed)
-    if (!delivery || !claimed || claimed.claims === one.claimed?.claims || claimed.environment !== one.claimed?.environment) return one
+    if (
+      !delivery ||
+      !claimed ||
+      claimed.claims === one.claimed?.claims ||
+      claimed.environment !== one.claimed?.environment
+    )
+      return one
     return { ...one, claimed, landing: { ...one.landing, delivery: { ...delivery, claims: claimed.claims } } }
   }
 
@@ -157,7 +169,11 @@ export function createLander(deps: LanderDeps): Lander {
     let isWritten = false
     const cut = new AbortController()
     try {
-      const landed = await withDeadline(landAll({ ...deps, onReturned, cut: cut.signal }, batch), landingDeadlineMs, 'landing a batch')
+      const landed = await withDeadline(
+        landAll({ ...deps, onReturned, cut: cut.signal }, batch),
+        landingDeadlineMs,
+        'landing a batch',
+      )
       deps.onBatch?.(landed)
       isWritten = true
       failures = 0
@@ -193,7 +209,10 @@ export function createLander(deps: LanderDeps): Lander {
 
   return {
     reserve: ({ id, keyName, body: { length: bytes }, notification }) =>
-      !signal.aborted && notification !== undefined && bytes <= maxHandedOverBytes && holding.reserve(id, { keyName, bytes }),
+      !signal.aborted &&
+      notification !== undefined &&
+      bytes <= maxHandedOverBytes &&
+      holding.reserve(id, { keyName, bytes }),
     claimedUntil: holding.claimedUntil,
     take: (delivery, claimedUntil) => {
       const { id, notification } = delivery

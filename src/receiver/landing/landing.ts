@@ -88,7 +88,9 @@ export function landingOfNotification(notification: Notification, origin: Origin
     mediaComplete: false,
     cost,
     error: undefined,
-    nextPollAt: new Date(origin.now.getTime() + jitteredPauseMs(1, { baseMs: firstCompletionMs, capMs: firstCompletionMs }, Math.random)),
+    nextPollAt: new Date(
+      origin.now.getTime() + jitteredPauseMs(1, { baseMs: firstCompletionMs, capMs: firstCompletionMs }, Math.random),
+    ),
     flags: flagsOf(media, origin),
   }
 }
@@ -135,7 +137,13 @@ export function mediaOf(output: AnyOutput): MediaItem[] {
   return [{ kind: 'audio', position: 0, ...sized(output.audio) }]
 }
 
-type AnyMedia = { url: string; original_url?: string | undefined; width?: number; height?: number; duration?: number | undefined }
+type AnyMedia = {
+  url: string
+  original_url?: string | undefined
+  width?: number
+  height?: number
+  duration?: number | undefined
+}
 
 function sized({ url, original_url, width, height, duration }: AnyMedia) {
   return { url, original_url, width, height, duration_seconds: duration }

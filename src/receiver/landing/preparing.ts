@@ -24,7 +24,11 @@ export type Identified = {
 }
 
 /** What is to be written for a delivery: from the full result where one is needed and to be had, else from the webhook. */
-export async function landingOf(deps: PreparingDeps, delivery: Identified, notification: Notification): Promise<Landing> {
+export async function landingOf(
+  deps: PreparingDeps,
+  delivery: Identified,
+  notification: Notification,
+): Promise<Landing> {
   if (laneOf(notification) === 'direct') return landingOfWebhook(deps, delivery, notification)
   const fetched = await fetchFor(deps, delivery, notification)
   return landingOfAnswer(deps, delivery, fetched) ?? landingOfWebhook(deps, delivery, notification)
@@ -36,14 +40,23 @@ export function landingOfWebhook(deps: PreparingDeps, delivery: Identified, noti
 }
 
 /** Asks the provider for what the webhook left out. A replay is none of its delivery's trace, which ended long ago. */
-export function fetchFor(deps: PreparingDeps, delivery: Identified, { request_id }: Notification, traced?: Traced): Promise<Fetched> {
+export function fetchFor(
+  deps: PreparingDeps,
+  delivery: Identified,
+  { request_id }: Notification,
+  traced?: Traced,
+): Promise<Fetched> {
   const { keyName } = delivery
   const environment = environmentOf(deps, delivery)
   return deps.fetch({ requestId: request_id, keyName, environment, purpose: 'landing', traced, signal: deps.cut })
 }
 
 /** The full result, where the answer is one. */
-export function landingOfAnswer(deps: PreparingDeps, delivery: Identified, { answer, keyName }: Fetched): Landing | undefined {
+export function landingOfAnswer(
+  deps: PreparingDeps,
+  delivery: Identified,
+  { answer, keyName }: Fetched,
+): Landing | undefined {
   if (answer.kind !== 'result') return undefined
   const origin = originOf(deps, delivery)
   // The provider answers a key only for requests of the key's own environment.

@@ -1,7 +1,7 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { parseNotification } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -21,7 +21,11 @@ const maxTries = 3
  * idempotent. With `dryRun` the same is done, triggers included, and rolled back, so the
  * changes, or the error, are what would happen. Undefined: there is no such delivery.
  */
-export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: { dryRun: boolean }): Promise<Replay | undefined> {
+export async function replayDelivery(
+  deps: WorkerDeps,
+  id: string,
+  { dryRun }: { dryRun: boolean },
+): Promise<Replay | undefined> {
   const delivery = await load(deps, id)
   if (!delivery) return undefined
   const parsed = parseNotification(delivery.body)
@@ -30,7 +34,11 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
 
   const landing = await landingOf(deps, delivery, parsed.notification)
   for (let tries = 1; ; tries += 1) {
-    const change = await landExplained(deps.db, landing, { now: deps.clock(), environments: environmentsOf(deps.keys()), dryRun })
+    const change = await landExplained(deps.db, landing, {
+      now: deps.clock(),
+      environments: environmentsOf(deps.keys()),
+      dryRun,
+    })
     if (change.outcome === 'raced' && tries < maxTries) continue
     if (!dryRun) {
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
@@ -42,8 +50,13 @@ export async function replayDelivery(deps: WorkerDeps, id: string, { dryRun }: {
   }
 }
 
-async function load({ db }: WorkerDeps, id: string): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
-  const rows = await db.execute<RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>>(sql`
+async function load(
+  { db }: WorkerDeps,
+  id: string,
+): Promise<(Identified & { body: Buffer; parkedReason: string | null }) | undefined> {
+  const rows = await db.execute<
+    RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>
+  >(sql`
     select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
   const [row] = answered(rows, `looking up the delivery ${id}`)
   return (

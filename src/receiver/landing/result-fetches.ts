@@ -1,4 +1,4 @@
-import type { Logger } from '../../runtime/logger.ts'
+import type { Logger } from '../../platform/logger.ts'
 import type { Notification } from '../../wire/schemas.ts'
 import type { Fetched } from '../fetching/fetcher.ts'
 import { callDeadlineMs } from '../fetching/provider-client.ts'
@@ -133,7 +133,10 @@ async function answerOf(deps: ResultFetchesDeps, { claimed, notification }: Unde
   try {
     return await fetchFor(deps, claimed, notification, claimed)
   } catch (error) {
-    deps.logger.warn({ err: error, request_id: notification.request_id }, 'the full result was not asked for, the reconciler completes it')
+    deps.logger.warn(
+      { err: error, request_id: notification.request_id },
+      'the full result was not asked for, the reconciler completes it',
+    )
     return { answer: { kind: 'unreachable', detail: 'not asked' }, keyName: claimed.keyName }
   }
 }

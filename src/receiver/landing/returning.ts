@@ -1,8 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import { isConnectionLost } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isConnectionLost } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { giveBack } from './inbox.ts'
 import { lockedPause, type HeldDelivery } from './worker.ts'
@@ -28,7 +28,8 @@ export async function returnClaims(
 ): Promise<void> {
   const trouble = signal.aborted ? undefined : failureWords(error)
   const comesLater = isAlone && !signal.aborted && !isConnectionLost(error)
-  const dueAt = (claim: HeldDelivery) => new Date(clock().getTime() + jitteredPauseMs(claim.claims, lockedPause, Math.random))
+  const dueAt = (claim: HeldDelivery) =>
+    new Date(clock().getTime() + jitteredPauseMs(claim.claims, lockedPause, Math.random))
   const returned = comesLater ? claims.map((claim) => ({ ...claim, dueAt: dueAt(claim) })) : claims
   for (let tries = 1; tries <= giveBackTries; tries += 1) {
     try {

@@ -1,4 +1,4 @@
-import { createShares, type Amount } from '../../runtime/shares.ts'
+import { createShares, type Amount } from '../../platform/shares.ts'
 
 export type Room = {
   /** False where there is none for it, or it is there already. */

@@ -34,7 +34,9 @@ const turnsPerRound = 4
  * the rest by `turn` later. Thousands of them, which one secret is enough for,
  * would otherwise be thousands of statements before anybody else's.
  */
-export function inTurns<One extends { landing: Landing }>(ready: readonly One[]): { now: One[]; later: { one: One; turn: number }[] } {
+export function inTurns<One extends { landing: Landing }>(
+  ready: readonly One[],
+): { now: One[]; later: { one: One; turn: number }[] } {
   const seen = new Map<string, number>()
   const now: One[] = []
   const later: { one: One; turn: number }[] = []
@@ -49,6 +51,9 @@ export function inTurns<One extends { landing: Landing }>(ready: readonly One[])
 
 /** About what a landing weighs as JSON: its output says the links of its media once more. */
 export function bytesOf({ error, media, model }: Landing): number {
-  const links = media.reduce((sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes, 0)
+  const links = media.reduce(
+    (sum, { url, original_url }) => sum + url.length + (original_url?.length ?? 0) + rowBytes,
+    0,
+  )
   return rowBytes + links * 2 + (error?.message.length ?? 0) + (model?.length ?? 0)
 }

@@ -1,6 +1,12 @@
-import type { Logger } from '../../runtime/logger.ts'
-import { databaseCodeOf, isAboutTheRow, metALock, postgresMessage, waitedToCommit } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import {
+  databaseCodeOf,
+  isAboutTheRow,
+  metALock,
+  postgresMessage,
+  waitedToCommit,
+} from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
@@ -53,14 +59,20 @@ export async function landAll(deps: LandAllDeps, ready: readonly Ready[]): Promi
 }
 
 /** Deliveries of a request that has had its turn in this round, each at the time of a later one: no other waits for them. */
-async function defer({ db, clock, logger, onReturned }: LandAllDeps, later: readonly { one: Ready; turn: number }[]): Promise<void> {
+async function defer(
+  { db, clock, logger, onReturned }: LandAllDeps,
+  later: readonly { one: Ready; turn: number }[],
+): Promise<void> {
   const now = clock()
   const claims = later.flatMap(({ one: { claimed }, turn }) =>
     claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }] : [],
   )
   for (const { deliveryId } of claims) onReturned(deliveryId)
   await giveBack(db, claims, { now })
-  logger.info({ deliveries: later.length, request_id: later[0]?.one.landing.requestId }, 'many deliveries of one request take turns')
+  logger.info(
+    { deliveries: later.length, request_id: later[0]?.one.landing.requestId },
+    'many deliveries of one request take turns',
+  )
 }
 
 /** Lands a wave; one that Postgres refuses is halved until the row that is to blame stands alone. Answers how many failed. */
@@ -70,7 +82,12 @@ async function landWave(deps: LandAllDeps, whole: readonly Ready[], waitMs = loc
   const started = performance.now()
   const outcomes = new Map<string, LandingOutcome>()
   const landings = whole.map(({ landing }) => landing)
-  const failure = await land(deps.db, landings, { now, environments: environmentsOf(deps.keys()), waitMs }, outcomes).then(
+  const failure = await land(
+    deps.db,
+    landings,
+    { now, environments: environmentsOf(deps.keys()), waitMs },
+    outcomes,
+  ).then(
     () => undefined,
     (error: unknown) => ({ error }),
   )
@@ -86,7 +103,11 @@ async function landWave(deps: LandAllDeps, whole: readonly Ready[], waitMs = loc
 
 type Refused = { error: unknown; waitMs: number; started: number }
 
-async function landAgain(deps: LandAllDeps, wave: readonly Ready[], { error, waitMs, started }: Refused): Promise<number> {
+async function landAgain(
+  deps: LandAllDeps,
+  wave: readonly Ready[],
+  { error, waitMs, started }: Refused,
+): Promise<number> {
   const [first] = wave
   const isAlone = wave.length === 1 && first !== undefined
   if (deps.traces && (isAlone || !isAboutTheRow(error))) for (const one of wave) traceFailure(deps, one, error, started)
@@ -115,7 +136,10 @@ async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: un
     deps.onReturned(claimed.deliveryId)
     return fail(deps, { claimed, landing }, error)
   }
-  deps.logger.warn({ err: error, request_id: landing.requestId }, 'a result could not be written, it is polled again later')
+  deps.logger.warn(
+    { err: error, request_id: landing.requestId },
+    'a result could not be written, it is polled again later',
+  )
   return 1
 }
 
@@ -125,7 +149,9 @@ type ReadyDelivery = { claimed: HeldDelivery; landing: Landing }
 async function putOff({ db, clock, logger, onReturned }: LandAllDeps, locked: readonly Ready[]): Promise<number> {
   const now = clock()
   const claims = locked.flatMap(({ claimed }) =>
-    claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)) }] : [],
+    claimed
+      ? [{ ...claimed, dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)) }]
+      : [],
   )
   for (const { deliveryId } of claims) onReturned(deliveryId)
   await giveBack(db, claims, { now, trouble: 'the row of its request is locked by an open transaction' })
@@ -159,7 +185,12 @@ async function fail(deps: WorkerDeps, { claimed, landing }: ReadyDelivery, error
   return 1
 }
 
-function report(deps: WorkerDeps, { claimed, completes, landing }: Ready, outcome: LandingOutcome, started: number): void {
+function report(
+  deps: WorkerDeps,
+  { claimed, completes, landing }: Ready,
+  outcome: LandingOutcome,
+  started: number,
+): void {
   const traced = claimed ?? completes
   deps.logger.info(
     {
@@ -190,7 +221,14 @@ function tracedLanding({ requestId, status, media }: Landing, { webhookId }: Hel
 }
 
 /** An older release took it for a notification, or its rules have changed since. */
-export async function parkMisunderstood({ db, clock, logger }: WorkerDeps, claimed: HeldDelivery, reason: string): Promise<void> {
+export async function parkMisunderstood(
+  { db, clock, logger }: WorkerDeps,
+  claimed: HeldDelivery,
+  reason: string,
+): Promise<void> {
   await park(db, { claimed, reason, detail: 'not a notification', now: clock() })
-  logger.info({ delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason }, 'delivery processed')
+  logger.info(
+    { delivery_id: claimed.deliveryId, webhook_id: claimed.webhookId, outcome: 'parked', reason },
+    'delivery processed',
+  )
 }

@@ -34,7 +34,8 @@ const refused: Record<RefusalCause | 'missing_header' | 'invalid_webhook_id', Ca
   malformed_header: {
     clause: 'the signature header is malformed',
     title: 'Signature header cannot be read',
-    means: 'X-Service-Signature is not of the form t=…,v1=…, or it was sent more than once. The provider does not write it so.',
+    means:
+      'X-Service-Signature is not of the form t=…,v1=…, or it was sent more than once. The provider does not write it so.',
     todo: 'From unknown senders: nothing to do, nothing of it is trusted. From the provider: a proxy between us changes headers.',
   },
   missing_header: {
@@ -61,14 +62,22 @@ const unavailable: Readonly<Record<string, string>> = {
 }
 
 const parked: Record<ParkReason | 'key_mismatch' | 'landing_failed', CauseWords> = {
-  not_utf8: { title: 'Not UTF-8', means: 'Authentic, but its bytes are not UTF-8 text without a byte-order mark.', todo: notDescribed() },
+  not_utf8: {
+    title: 'Not UTF-8',
+    means: 'Authentic, but its bytes are not UTF-8 text without a byte-order mark.',
+    todo: notDescribed(),
+  },
   not_json: { title: 'Not JSON', means: 'Authentic, but its bytes are not JSON.', todo: notDescribed() },
   not_storable: {
     title: 'Cannot be stored',
     means: 'Authentic, but it holds NUL or lone surrogates, which Postgres does not store.',
     todo: notDescribed(),
   },
-  unknown_shape: { title: 'Unknown shape', means: 'Authentic JSON, but not a notification as the API describes it.', todo: notDescribed() },
+  unknown_shape: {
+    title: 'Unknown shape',
+    means: 'Authentic JSON, but not a notification as the API describes it.',
+    todo: notDescribed(),
+  },
   no_request_id: {
     title: 'No request id',
     means: 'Authentic, but it does not say by a uuid which request it is about.',

@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { Problem } from './problem.ts'
 
@@ -55,7 +55,8 @@ export async function noteIssues(
     count: count ?? null,
     affected: [...(affected ?? [])].map(storable),
   }))
-  const rank = (severity: typeof issues.severity) => sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
+  const rank = (severity: typeof issues.severity) =>
+    sql`array_position(array['notice', 'warning', 'critical'], ${severity})`
   const isWorse = sql`(${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)
     or (excluded.severity <> 'notice' and coalesce(excluded.count, 0) >= 2 * greatest(${i.told_count}, ${worthTelling})))`
   const rises = sql`${rank(i.severity)} < array_position(array['notice', 'warning', 'critical'], excluded.severity)`
@@ -143,7 +144,10 @@ function storable(text: string): string {
 }
 
 /** Postgres was away, and is back: an issue that is over, once for all replicas that saw it. */
-export async function noteOutage(db: Database, { since, now, tells }: { since: Date; now: Date; tells: boolean }): Promise<void> {
+export async function noteOutage(
+  db: Database,
+  { since, now, tells }: { since: Date; now: Date; tells: boolean },
+): Promise<void> {
   const at = sql`${now.toISOString()}::timestamptz`
   const text = 'Postgres was away: deliveries were answered 503 and came again.'
   await db.execute(sql`

@@ -1,4 +1,4 @@
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { countParked } from '../landing/depth.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { countersIn, type Counters } from '../queries/counters.ts'

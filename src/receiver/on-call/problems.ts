@@ -1,5 +1,5 @@
-import type { Limited } from '../../pages/guess-limit.ts'
-import type { FailingRole } from '../../runtime/loop.ts'
+import type { FailingRole } from '../../platform/loop.ts'
+import type { Limited } from '../../platform/pages/guess-limit.ts'
 import type { ArchiveState } from '../queries/archive.ts'
 import type { Cause } from '../queries/causes.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
@@ -79,7 +79,10 @@ export function problemsOf(numbers: Numbers): Problem[] {
   return all.toSorted((a, b) => severities.indexOf(a.severity) - severities.indexOf(b.severity))
 }
 
-function failingProblem({ outcome, reason, arrivals, since, vouched }: Failing, { recent, strangers, now }: Numbers): Problem[] {
+function failingProblem(
+  { outcome, reason, arrivals, since, vouched }: Failing,
+  { recent, strangers, now }: Numbers,
+): Problem[] {
   // What strangers send is no part of how it goes with the provider.
   const share = arrivals / Math.max(1, arrivals, recent.arrivals - strangers.arrivals)
   const why = reason === null ? 'for an unknown reason' : inWords(reason)
@@ -87,12 +90,21 @@ function failingProblem({ outcome, reason, arrivals, since, vouched }: Failing, 
   const text = `${percent(share)} of arrivals ${outcome === 'refused' ? 'refused' : 'not acknowledged'} ${begun}: ${why}.`
   const cause = `${outcome}:${reason ?? 'unknown'}`
   if (outcome === 'unavailable')
-    return [{ severity: 'critical', text, cause, count: arrivals, href: href('/deliveries', { view: 'arrivals', outcome, reason }) }]
+    return [
+      {
+        severity: 'critical',
+        text,
+        cause,
+        count: arrivals,
+        href: href('/deliveries', { view: 'arrivals', outcome, reason }),
+      },
+    ]
   if (!vouched) {
     const doubt = `${text} Nothing authentic arrived in this time: either the secret of the provider's key is missing here, or somebody is probing.`
     return [{ severity: 'warning', text: doubt, cause, count: arrivals, href: href('/parked', { reason }) }]
   }
-  const severity = share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
+  const severity =
+    share >= refusedShare && reason === 'no_matching_secret' ? 'critical' : share >= refusedShare ? 'warning' : 'notice'
   return [{ severity, text, cause, count: arrivals, href: href('/parked', { reason }) }]
 }
 
@@ -111,7 +123,8 @@ function inboxProblem({ inbox: { pending, oldestSeconds, trouble } }: Numbers): 
 function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
   // What has landed by other ways needs nothing any more.
   const open = giveUps.filter(
-    ({ request_status }) => request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS',
+    ({ request_status }) =>
+      request_status === null || request_status === 'IN_QUEUE' || request_status === 'IN_PROGRESS',
   )
   const lost = open.filter(({ given_up }) => given_up)
   const [first, ...others] = open.filter(
@@ -136,7 +149,9 @@ function giveUpProblems({ giveUps, now }: Numbers): Problem[] {
 function reconcilerProblem({ reconciler: { silent, silent_after_seconds, last_run }, now }: Numbers): Problem[] {
   const problems: Problem[] = []
   if (silent) {
-    const since = last_run ? `since ${clockTime(last_run.ended_at, now)}` : `for more than ${duration(silent_after_seconds ?? 0)}`
+    const since = last_run
+      ? `since ${clockTime(last_run.ended_at, now)}`
+      : `for more than ${duration(silent_after_seconds ?? 0)}`
     const text = `The reconciler has been silent ${since}: what the webhooks miss is not polled.`
     problems.push({ severity: 'critical', text, cause: 'reconciler_silent', href: '/reconciler' })
   } else if (last_run?.outcome === 'error') {
@@ -157,7 +172,8 @@ function providerProblem({ provider: { failing_since, detail }, reconciler: { ba
   if (failing_since === null) return []
   const severity = now.getTime() - Date.parse(failing_since) >= longMs ? 'critical' : 'warning'
   const [incomplete, least] = [backlog.incomplete, backlog.incomplete_capped ? 'At least ' : '']
-  const behind = incomplete === 0 ? '' : ` ${least}${count(incomplete, 'result waits', 'results wait')} to be completed.`
+  const behind =
+    incomplete === 0 ? '' : ` ${least}${count(incomplete, 'result waits', 'results wait')} to be completed.`
   const text = `The provider has given no usable answer since ${clockTime(failing_since, now)}${detail === null ? '' : ` (${detail})`}.${behind} It is retried automatically until it answers.`
   return [{ severity, text, cause: 'provider_unreachable', href: '/reconciler', count: backlog.incomplete }]
 }
@@ -177,7 +193,10 @@ function contradictionProblems({ contradictions: { open, decided } }: Numbers): 
 }
 
 /** Somebody who tries: nothing of it is trusted, and nothing is lost by it. */
-function strangersProblem({ strangers: { arrivals, senders, networks, top }, recent: { minutes } }: Numbers): Problem[] {
+function strangersProblem({
+  strangers: { arrivals, senders, networks, top },
+  recent: { minutes },
+}: Numbers): Problem[] {
   if (arrivals <= 0) return []
   const from = `${count(senders, 'address', 'addresses')} in ${count(networks, 'network', 'networks')}`
   const most = top.map(({ sender, arrivals: n }) => `${sender} (${n})`).join(', ')
@@ -208,7 +227,11 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
         `The API key of ${key.name} is not accepted (401): it makes no calls until ${until}, when one call tries it again. If it stays refused, replace it with a valid key.`,
       )
     }
-    return problem('warning', 'key_blocked', `The provider asked for a pause: no calls with the key ${key.name} until ${until}.`)
+    return problem(
+      'warning',
+      'key_blocked',
+      `The provider asked for a pause: no calls with the key ${key.name} until ${until}.`,
+    )
   }
   if (key.configured && !key.retired && key.quota_left === 0) {
     return problem(
@@ -220,7 +243,11 @@ function keyProblems(key: KeyState, now: Date): Problem[] {
   if (!key.still_matches || key.last_match_at === null) return []
   const last = clockTime(key.last_match_at, now)
   return key.configured
-    ? problem('notice', 'retired_key_matches', `The retired key ${key.name} still signs deliveries, last at ${last}: keep its secret.`)
+    ? problem(
+        'notice',
+        'retired_key_matches',
+        `The retired key ${key.name} still signs deliveries, last at ${last}: keep its secret.`,
+      )
     : problem(
         'notice',
         'removed_key_matched',

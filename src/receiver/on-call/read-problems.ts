@@ -1,7 +1,7 @@
 import { z } from 'zod'
-import type { Limited } from '../../pages/guess-limit.ts'
-import type { FailingRole } from '../../runtime/loop.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import type { FailingRole } from '../../platform/loop.ts'
+import type { Limited } from '../../platform/pages/guess-limit.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import { unsequencedSeconds } from '../feeding/unsequenced.ts'
 import { depth } from '../landing/depth.ts'
 import { readArchiveState } from '../queries/archive.ts'
@@ -25,7 +25,11 @@ export const problemSchema = z
     cause: z.string().meta({ description: 'The kind, as `kind` or `kind:what`.' }),
     href: z.string().meta({ description: 'The page of the console that shows it and acts on it.' }),
     count: z.int().optional().meta({ description: 'How many of what it is about there are now.' }),
-    affected: z.array(z.string()).readonly().optional().meta({ description: 'Whom or what it is about: keys, senders.' }),
+    affected: z
+      .array(z.string())
+      .readonly()
+      .optional()
+      .meta({ description: 'Whom or what it is about: keys, senders.' }),
   })
   .meta({ id: 'Problem' })
 
@@ -45,7 +49,10 @@ export async function readProblems(db: Database, options: ProblemsOptions): Prom
 }
 
 /** Inside another read: what the problems follow from, with the arrivals of the last minutes by outcome. */
-export async function readNumbers(tx: Executor, options: ProblemsOptions): Promise<{ numbers: Numbers; recent: Recent }> {
+export async function readNumbers(
+  tx: Executor,
+  options: ProblemsOptions,
+): Promise<{ numbers: Numbers; recent: Recent }> {
   const { now, stuckAfterSeconds } = options
   const recent = await readRecent(tx, now)
   const failed = await giveUps(tx, now)
@@ -106,7 +113,10 @@ function nothingElseCame(by_outcome: Recent['by_outcome']): boolean {
 function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals): Numbers['strangers'] {
   const alone = nothingElseCame(by_outcome)
   const unknown = by_outcome.filter(({ outcome, reason }) => outcome === 'refused' && !isFirstKey(reason, alone))
-  const arrivals = unknown.reduce((sum, { reason, arrivals }) => sum + arrivals - Math.ceil(arrivals * (provided.get(reason) ?? 0)), 0)
+  const arrivals = unknown.reduce(
+    (sum, { reason, arrivals }) => sum + arrivals - Math.ceil(arrivals * (provided.get(reason) ?? 0)),
+    0,
+  )
   return { ...strangers, arrivals }
 }
 
@@ -114,5 +124,7 @@ function strangersOf({ by_outcome }: Recent, { provided, strangers }: Refusals):
 function isOver({ outcome, reason }: Failing, failed: readonly GiveUp[], from: Date): boolean {
   // These were turned away before anybody knew whose they are.
   if (outcome === 'refused' ? reason !== 'no_matching_secret' : reason === 'too_much_being_received') return false
-  return !failed.some((one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime())
+  return !failed.some(
+    (one) => one.outcome === outcome && one.reason === reason && Date.parse(one.last_seen) >= from.getTime(),
+  )
 }

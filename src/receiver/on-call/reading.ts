@@ -1,11 +1,15 @@
-import type { GuessLimit } from '../../pages/guess-limit.ts'
-import type { FailingRole } from '../../runtime/loop.ts'
+import type { FailingRole } from '../../platform/loop.ts'
+import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
 import type { Keys } from '../domain/keys.ts'
 import type { ReceiverSettings } from '../settings.ts'
 
 type Known = {
   settings: Pick<ReceiverSettings, 'stuckAfterSeconds' | 'fetchRatePerMinute' | 'mediaArchive'>
-  background: { silentAfterSeconds: number | undefined; guesses: GuessLimit; failingRoles: () => readonly FailingRole[] }
+  background: {
+    silentAfterSeconds: number | undefined
+    guesses: GuessLimit
+    failingRoles: () => readonly FailingRole[]
+  }
   keys: () => Keys
   clock: () => Date
   startedAt: Date

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, isOutage } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, isOutage } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { Change } from '../landing/land.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
@@ -133,7 +133,13 @@ export async function workOnReplays({ landing, signal }: ReplayWorkerDeps): Prom
   try {
     const filters = parseFilters(deliveryFiltersSchema, job.query)
     const until = AbortSignal.any([signal, AbortSignal.timeout(roundMs)])
-    const round = await replayMany(landing, { filters, dryRun: false, cursor: cursor ?? undefined, limit: roundRows, signal: until })
+    const round = await replayMany(landing, {
+      filters,
+      dryRun: false,
+      cursor: cursor ?? undefined,
+      limit: roundRows,
+      signal: until,
+    })
     const done = round.replayed + round.failed.length
     const isEnd = round.next_cursor === null && (done > 0 || !until.aborted)
     const progress = withRound(job, round)
@@ -201,6 +207,9 @@ async function end({ db, clock, logger }: WorkerDeps, { id, claims, state, probl
   const target = new URLSearchParams(query).toString()
   const action = count === 1 ? 'replay' : 'replay_many'
   await writeAudit(db, { via: 'console', actor, action, target, detail, at: now }).catch((error: unknown) =>
-    logger.error({ err: error, actor, action, target, detail }, 'an action was taken and could not be written to the audit'),
+    logger.error(
+      { err: error, actor, action, target, detail },
+      'an action was taken and could not be written to the audit',
+    ),
   )
 }

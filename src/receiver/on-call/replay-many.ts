@@ -1,4 +1,4 @@
-import { isAboutTheRow, postgresMessage } from '../../runtime/postgres/errors.ts'
+import { isAboutTheRow, postgresMessage } from '../../platform/postgres/errors.ts'
 import type { Change } from '../landing/land.ts'
 import { replayDelivery, type Replay } from '../landing/replay.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
@@ -33,7 +33,11 @@ export async function replayMany(
   let [done, bytes] = [0, 0]
   for (;;) {
     const wanted = Math.min(maxLimit, limit - done)
-    const places = await listDeliveryPlaces(deps.db, { ...filters, limit: wanted, cursor: all.next_cursor ?? undefined })
+    const places = await listDeliveryPlaces(deps.db, {
+      ...filters,
+      limit: wanted,
+      cursor: all.next_cursor ?? undefined,
+    })
     const page = places.slice(0, wanted)
     for (let at = 0; at < page.length; at += atOnce) {
       if (signal.aborted) return all
@@ -51,7 +55,10 @@ export async function replayMany(
   }
 }
 
-async function replayInto(deps: WorkerDeps, { id, dryRun, all }: { id: string; dryRun: boolean; all: ReplayedMany }): Promise<Change[]> {
+async function replayInto(
+  deps: WorkerDeps,
+  { id, dryRun, all }: { id: string; dryRun: boolean; all: ReplayedMany },
+): Promise<Change[]> {
   try {
     const replay = await replayDelivery(deps, id, { dryRun })
     all.replayed += replay?.replayed ?? 0

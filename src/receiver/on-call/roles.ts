@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { GuessLimit } from '../../pages/guess-limit.ts'
-import { startLoop, type FailingRole, type Loop } from '../../runtime/loop.ts'
+import { startLoop, type FailingRole, type Loop } from '../../platform/loop.ts'
+import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
@@ -48,7 +48,13 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
   const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })
   return {
     alerts,
-    issues: startLoop({ name: 'issues', runOnce: watch, idleMs: issuesMs, ...common, after: after.then(() => pauseAtStart(signal)) }),
+    issues: startLoop({
+      name: 'issues',
+      runOnce: watch,
+      idleMs: issuesMs,
+      ...common,
+      after: after.then(() => pauseAtStart(signal)),
+    }),
     replays: startLoop({
       name: 'replays',
       runOnce: () => workOnReplays({ landing, signal }),

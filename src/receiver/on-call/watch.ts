@@ -1,5 +1,5 @@
-import { isOutage } from '../../runtime/postgres/errors.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import { isOutage } from '../../platform/postgres/errors.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { tellAway, type AlertDeps } from './alerts.ts'
 import { noteIssues, noteOutage } from './issues.ts'

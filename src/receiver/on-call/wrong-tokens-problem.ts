@@ -1,4 +1,4 @@
-import type { Limited } from '../../pages/guess-limit.ts'
+import type { Limited } from '../../platform/pages/guess-limit.ts'
 import { count } from './figures.ts'
 import type { Problem } from './problem.ts'
 
@@ -9,7 +9,10 @@ const maxAddressesShown = 20
 export function wrongTokensProblem(limited: readonly Limited[] = []): Problem[] {
   const [first, ...others] = limited
   if (first === undefined) return []
-  const from = others.length === 0 ? first.address : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
+  const from =
+    others.length === 0
+      ? first.address
+      : `${first.address} and ${count(others.length, 'other address', 'other addresses')}`
   const until = first.until.toISOString().slice(11, 19)
   const text = `Too many wrong tokens came from ${from}: wrong ones are answered 429 until ${until}, right ones are accepted. Look for a caller with an old token.`
   const affected = limited.slice(0, maxAddressesShown).map(({ address }) => address)

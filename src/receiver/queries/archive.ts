@@ -1,7 +1,7 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Executor } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as archive from '../domain/archive-schema.ts'
 import { iso } from './page.ts'
 

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -38,7 +38,10 @@ export const arrivalSchema = z
     outcome: z.enum(arrivalOutcomes),
     reason: z.string().nullable(),
     status: z.int().meta({ description: 'Of our HTTP answer.' }),
-    webhook_id: z.string().nullable().meta({ description: 'As it was claimed; nothing of a refused arrival is trusted.' }),
+    webhook_id: z
+      .string()
+      .nullable()
+      .meta({ description: 'As it was claimed; nothing of a refused arrival is trusted.' }),
     delivery_id: z.guid().nullable().meta({ description: 'Of the delivery that it is, or would have been.' }),
     request_id: z.guid().nullable(),
     key_name: z.string().nullable(),
@@ -60,7 +63,10 @@ const order: Order = { at: sql`${a.arrived_at}`, id: sql`${a.id}`, idType: 'bigi
 const columns = sql`${a.id}, ${microsOf(order.at)} as micros, ${list(a, ...loggedColumns)}`
 
 /** The log, newest first. */
-export async function listArrivals(db: Database, { limit, cursor, ...filters }: ArrivalFilters & Paging): Promise<Page<ArrivalEntry>> {
+export async function listArrivals(
+  db: Database,
+  { limit, cursor, ...filters }: ArrivalFilters & Paging,
+): Promise<Page<ArrivalEntry>> {
   const { key_name, until } = filters
   const rows = await readWithin(db, async (tx) => {
     const seldom = key_name === undefined ? undefined : await isOfSeldomKey(tx, { key_name, until })
@@ -96,7 +102,10 @@ export async function arrivalsSince(
   filters: ArrivalFilters,
   { after, notBefore, idFloor, limit }: Since,
 ): Promise<TailedArrival[]> {
-  const since = filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime() ? filters.since : notBefore.toISOString()
+  const since =
+    filters.since !== undefined && Date.parse(filters.since) > notBefore.getTime()
+      ? filters.since
+      : notBefore.toISOString()
   const rows = await readWithin(db, (tx) =>
     tx.execute<ArrivalRow>(sql`
       select ${columns} from mediadock.arrivals a
@@ -108,7 +117,11 @@ export async function arrivalsSince(
 }
 
 /** Every arrival of these deliveries, oldest first, those that were refused included. */
-export async function arrivalsOfDeliveries(tx: Executor, deliveryIds: readonly string[], limit: number): Promise<ArrivalEntry[]> {
+export async function arrivalsOfDeliveries(
+  tx: Executor,
+  deliveryIds: readonly string[],
+  limit: number,
+): Promise<ArrivalEntry[]> {
   const rows = await tx.execute<ArrivalRow>(sql`
     select ${columns} from mediadock.arrivals a where ${a.delivery_id} = any(${sql.param([...deliveryIds])}::uuid[])
     order by ${a.arrived_at}, ${a.id} limit ${limit}`)
@@ -160,7 +173,10 @@ function isOfRequest(requestId: string): SQL {
 }
 
 /** Led by the deliveries of a key that has few, to which come those that could not be stored: the log itself has no index by key. */
-async function isOfSeldomKey(tx: Executor, { key_name, until }: { key_name: string; until: string | undefined }): Promise<SQL | undefined> {
+async function isOfSeldomKey(
+  tx: Executor,
+  { key_name, until }: { key_name: string; until: string | undefined },
+): Promise<SQL | undefined> {
   const ids = await idsOfSeldomKey(tx, { key_name, until })
   if (!ids) return undefined
   const [places] = await tx.execute<{ times: string[] | null; ids: string[] | null }>(sql`

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { auditChannels } from '../../pages/audit.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { auditChannels } from '../../platform/pages/audit.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { paging, textFilter, times, type Paging } from './filters.ts'
@@ -16,10 +16,15 @@ export const auditEntrySchema = z
     id: z.int(),
     at: z.iso.datetime(),
     via: z.enum(auditChannels),
-    actor: z.string().meta({ description: 'The name given at the sign-in, else the remote address; user@host for the command line.' }),
+    actor: z
+      .string()
+      .meta({ description: 'The name given at the sign-in, else the remote address; user@host for the command line.' }),
     action: z.string(),
     target: z.string().nullable(),
-    detail: z.record(z.string(), z.unknown()).nullable().meta({ description: 'What came of it, as counts; `error` where it failed.' }),
+    detail: z
+      .record(z.string(), z.unknown())
+      .nullable()
+      .meta({ description: 'What came of it, as counts; `error` where it failed.' }),
   })
   .meta({ id: 'AuditEntry' })
 export type AuditEntry = z.infer<typeof auditEntrySchema>
@@ -41,7 +46,8 @@ export async function listAudit(
   db: Database,
   { limit, cursor, via, actor, action, target, since, until }: AuditFilters & Paging,
 ): Promise<Page<AuditEntry>> {
-  const equal = (column: keyof typeof a, value: string | undefined) => (value === undefined ? undefined : sql`${a[column]} = ${value}`)
+  const equal = (column: keyof typeof a, value: string | undefined) =>
+    value === undefined ? undefined : sql`${a[column]} = ${value}`
   const chosen = allOf([
     equal('via', via),
     equal('actor', actor),
@@ -55,5 +61,9 @@ export async function listAudit(
       select ${a.id}, ${microsOf(order.at)} as micros, ${list(a, 'at', 'via', 'actor', 'action', 'target', 'detail')} from mediadock.audit a where ${chosen}
       order by ${a.at} desc nulls last, ${a.id} desc nulls last limit ${limitOf({ limit })}`),
   )
-  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => ({ ...row, id: Number(row.id), at: isoAlways(row.at) }))
+  return toPage(rows, { limit }, ({ micros: _micros, ...row }) => ({
+    ...row,
+    id: Number(row.id),
+    at: isoAlways(row.at),
+  }))
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
@@ -17,7 +17,9 @@ export type Cause = z.infer<typeof causeSchema>
 
 /** Why what lies in the quarantine was refused: the most frequent cause first. */
 export function readQuarantineCauses(db: Database): Promise<Cause[]> {
-  return readWithin(db, (tx) => causes(tx, sql`select ${quarantine.reason}, ${quarantine.arrived_at} as at from mediadock.quarantine`))
+  return readWithin(db, (tx) =>
+    causes(tx, sql`select ${quarantine.reason}, ${quarantine.arrived_at} as at from mediadock.quarantine`),
+  )
 }
 
 /** Why deliveries are parked: the most frequent cause first. */
@@ -38,5 +40,9 @@ async function causes(tx: Executor, rows: SQL): Promise<Cause[]> {
   const found = await tx.execute<Cause>(sql`
     select reason, count(*)::int as count, min(at) as first_seen, max(at) as last_seen from (${rows}) as rows
     group by reason order by count desc, reason`)
-  return found.map((cause) => ({ ...cause, first_seen: isoAlways(cause.first_seen), last_seen: isoAlways(cause.last_seen) }))
+  return found.map((cause) => ({
+    ...cause,
+    first_seen: isoAlways(cause.first_seen),
+    last_seen: isoAlways(cause.last_seen),
+  }))
 }

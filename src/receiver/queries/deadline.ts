@@ -1,8 +1,8 @@
 import type postgres from 'postgres'
-import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
-import type { SQLWrapper } from '../../runtime/postgres/drizzle.ts'
-import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../runtime/postgres/errors.ts'
-import { clientOf, type Database, databaseOn, type Executor } from '../../runtime/postgres/postgres.ts'
+import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
+import type { SQLWrapper } from '../../platform/postgres/drizzle.ts'
+import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../platform/postgres/errors.ts'
+import { clientOf, type Database, databaseOn, type Executor } from '../../platform/postgres/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
 const queryDeadlineMs = 5000
@@ -14,7 +14,10 @@ export class QueryTimeoutError extends Error {
   override name = 'QueryTimeoutError'
   code = 'query_timeout' as const
   constructor(options?: ErrorOptions) {
-    super(`the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by since and until`, options)
+    super(
+      `the query took longer than ${queryDeadlineMs / 1000} s and was stopped: narrow it, for example by since and until`,
+      options,
+    )
   }
 }
 
@@ -29,13 +32,18 @@ export async function readWithin<T>(db: Database, read: (tx: Executor) => Promis
     return await withDeadline(readOnOneConnection(db, read, state), queryDeadlineMs + graceMs, 'a query')
   } catch (error) {
     state.late = true
-    if (error instanceof DeadlineError || databaseCodeOf(error) === '57014') throw new QueryTimeoutError({ cause: error })
+    if (error instanceof DeadlineError || databaseCodeOf(error) === '57014')
+      throw new QueryTimeoutError({ cause: error })
     throw error
   }
 }
 
 /** A reserved connection, since `begin` of postgres.js does not work without pipelining (see createPool). */
-async function readOnOneConnection<T>(db: Database, read: (tx: Executor) => Promise<T>, state: { late: boolean }): Promise<T> {
+async function readOnOneConnection<T>(
+  db: Database,
+  read: (tx: Executor) => Promise<T>,
+  state: { late: boolean },
+): Promise<T> {
   const connection = await clientOf(db).reserve()
   let usable = true
   const alone = databaseOn(connection)

@@ -1,16 +1,27 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { one } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
 import { whenKeyMatched } from '../intake/key-uses.ts'
 import { readWithin } from './deadline.ts'
 import { deliveryStates, type DeliveryFilters, type Paging } from './filters.ts'
-import { afterCursor, allOf, encodeCursor, isoAlways, limitOf, microsOf, toPage, within, type Order, type Page } from './page.ts'
+import {
+  afterCursor,
+  allOf,
+  encodeCursor,
+  isoAlways,
+  limitOf,
+  microsOf,
+  toPage,
+  within,
+  type Order,
+  type Page,
+} from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
 const arrivals = columnsOf(arriving.arrivals)
@@ -59,11 +70,17 @@ export async function listDeliveries(db: Database, query: DeliveryFilters & Pagi
 }
 
 /** The same, each with the cursor that goes on after it; one more than wanted where there are more. */
-export async function listDeliveryPlaces(db: Database, query: DeliveryFilters & Paging): Promise<{ id: string; cursor: string }[]> {
+export async function listDeliveryPlaces(
+  db: Database,
+  query: DeliveryFilters & Paging,
+): Promise<{ id: string; cursor: string }[]> {
   return (await deliveryRows(db, query)).map(({ id, micros }) => ({ id, cursor: encodeCursor({ micros, id }) }))
 }
 
-async function deliveryRows(db: Database, { limit, cursor, ...filters }: DeliveryFilters & Paging): Promise<DeliveryRow[]> {
+async function deliveryRows(
+  db: Database,
+  { limit, cursor, ...filters }: DeliveryFilters & Paging,
+): Promise<DeliveryRow[]> {
   const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
   const page = sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
   const { key_name, since: _since, until: _until, ...others } = filters

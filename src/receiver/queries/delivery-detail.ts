@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -38,10 +38,9 @@ export const deliveryDetailSchema = deliverySchema
     attempts: z.array(attemptSchema),
     failures: z.int().meta({ description: 'Rounds that failed for a reason of its own, while it is pending.' }),
     claims: z.int().meta({ description: 'How often it was taken to be processed, while it is pending.' }),
-    trouble: z
-      .string()
-      .nullable()
-      .meta({ description: 'Why the last round came to nothing, where that was no failure of its own, while it is pending.' }),
+    trouble: z.string().nullable().meta({
+      description: 'Why the last round came to nothing, where that was no failure of its own, while it is pending.',
+    }),
     due_at: z.iso.datetime().nullable().meta({ description: 'When it is processed next, while it is pending.' }),
     arrival_log: z.array(arrivalSchema),
   })
@@ -101,7 +100,9 @@ export async function attemptsOf(
   landedAt: string | null,
 ): Promise<DeliveryAttempt[]> {
   const ids = sql.param(deliveries.map(({ id }) => id))
-  const rows = await tx.execute<RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>>(sql`
+  const rows = await tx.execute<
+    RowOf<typeof schema.attempts, 'delivery_id' | 'attempted_at' | 'outcome' | 'detail'>
+  >(sql`
     select ${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')} from mediadock.attempts
     where ${attempts.delivery_id} = any(${ids}::uuid[]) order by ${attempts.attempted_at} limit ${maxRows}`)
   const kept = rows.map((row) => ({ ...row, attempted_at: isoAlways(row.attempted_at) }))

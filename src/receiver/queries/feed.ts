@@ -1,11 +1,11 @@
 import postgres from 'postgres'
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { databaseErrorOf, isUnreadable, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { databaseErrorOf, isUnreadable, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
@@ -29,7 +29,9 @@ const changeSchema = z
     status: feedStatusSchema.meta({ description: 'What the change came to.' }),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
-    result: resultRowSchema.nullable().meta({ description: 'The row of `results` as it is now; null where somebody has removed it.' }),
+    result: resultRowSchema
+      .nullable()
+      .meta({ description: 'The row of `results` as it is now; null where somebody has removed it.' }),
     media: z.array(mediaSchema).meta({ description: 'Its media as they are now.' }),
   })
   .meta({ id: 'Change' })
@@ -39,7 +41,9 @@ const refusedSubmitSchema = z
     position: positionSchema,
     request_id: z.null(),
     idempotency_key: z.guid(),
-    status: z.literal('REFUSED').meta({ description: 'A submit that was answered 202, and then refused by the provider or given up.' }),
+    status: z
+      .literal('REFUSED')
+      .meta({ description: 'A submit that was answered 202, and then refused by the provider or given up.' }),
     media_complete: z.boolean(),
     changed_at: z.iso.datetime(),
     error: z
@@ -59,14 +63,19 @@ const unreadableChangeSchema = z
     request_id: z.guid().nullable(),
     error: z.object({ code: z.literal('unreadable'), message: z.string() }),
   })
-  .meta({ id: 'UnreadableChange', description: 'In the place of a change that cannot be written out: it has no status.' })
+  .meta({
+    id: 'UnreadableChange',
+    description: 'In the place of a change that cannot be written out: it has no status.',
+  })
 
 export const feedItemSchema = z.union([changeSchema, refusedSubmitSchema, unreadableChangeSchema])
 
 export const feedPageSchema = z
   .object({
     data: z.array(feedItemSchema),
-    next_after: z.int().meta({ description: 'Where to go on: the position of the last item, or what was given where there is none.' }),
+    next_after: z
+      .int()
+      .meta({ description: 'Where to go on: the position of the last item, or what was given where there is none.' }),
     head: z.int().meta({ description: 'The position of the newest change of all.' }),
   })
   .meta({ id: 'FeedPage' })
@@ -111,7 +120,9 @@ export async function readFeed(db: Database, { after, limit }: Wanted): Promise<
     return await readChanges(db, { after, limit })
   } catch (error) {
     if (!isUnreadable(error)) throw error
-    return limit > 1 ? readFeed(db, { after, limit: Math.ceil(limit / 2) }) : readUnreadable(db, after, failureWords(error))
+    return limit > 1
+      ? readFeed(db, { after, limit: Math.ceil(limit / 2) })
+      : readUnreadable(db, after, failureWords(error))
   }
 }
 
@@ -137,7 +148,9 @@ async function readChanges(db: Database, { after, limit }: Wanted): Promise<Feed
       )
       select ${list(f, ...itemColumns)}, f.result, f.media
       from weighed f where f.bytes_before < ${maxPageBytes}::int order by ${f.position}`)
-    const [newest] = await tx.execute<{ head: string }>(sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`)
+    const [newest] = await tx.execute<{ head: string }>(
+      sql`select coalesce(max(${f.position}), 0)::text as head from mediadock.feed f`,
+    )
     return { rows: found, head: Number(one([newest], 'reading the head of the feed')?.head) }
   }).catch((error: unknown) => {
     throw expired(error) ?? error
@@ -181,7 +194,16 @@ function toItem({ status, request_id, idempotency_key, media_complete, result, m
   if (status === 'REFUSED') {
     const { error_code: code, error_message: message, metadata } = row
     const error = code === null ? null : { code, message: message ?? '' }
-    return { ...common, request_id: null, idempotency_key: idempotency_key ?? '', status, error, metadata, result: null, media: [] }
+    return {
+      ...common,
+      request_id: null,
+      idempotency_key: idempotency_key ?? '',
+      status,
+      error,
+      metadata,
+      result: null,
+      media: [],
+    }
   }
   return {
     ...common,

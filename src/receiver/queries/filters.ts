@@ -132,7 +132,11 @@ export const requestFiltersSchema = z.strictObject({
     .meta({ description: 'The whole or the beginning of a request id.' }),
   ...times,
 })
-const quarantineFiltersSchema = z.strictObject({ reason: textFilter.optional(), webhook_id: textFilter.optional(), ...times })
+const quarantineFiltersSchema = z.strictObject({
+  reason: textFilter.optional(),
+  webhook_id: textFilter.optional(),
+  ...times,
+})
 
 export type DeliveryFilters = z.infer<typeof deliveryFiltersSchema>
 export type ArrivalFilters = z.infer<typeof arrivalFiltersSchema>

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -85,7 +85,9 @@ async function findByIds(db: Database, q: string): Promise<Pick<Found, 'submits'
   const [range] = uuidRange(q)
   return readWithin(db, async (tx) => {
     const submits = range
-      ? await tx.execute<RowOf<typeof submitting.generations, 'idempotency_key' | 'state' | 'model' | 'request_id' | 'created_at'>>(sql`
+      ? await tx.execute<
+          RowOf<typeof submitting.generations, 'idempotency_key' | 'state' | 'model' | 'request_id' | 'created_at'>
+        >(sql`
           select ${list(generations, 'idempotency_key', 'state', 'model', 'request_id', 'created_at')} from mediadock.generations
           where ${generations.idempotency_key} ${range} or ${generations.request_id} ${range} limit ${shown}`)
       : []
@@ -96,7 +98,11 @@ async function findByIds(db: Database, q: string): Promise<Pick<Found, 'submits'
       where ${range ? sql`${quarantine.request_id} ${range} or` : sql``} starts_with(${quarantine.webhook_id}, ${q})
       order by ${quarantine.arrived_at} desc nulls last, ${quarantine.id} desc nulls last limit ${shown}`)
     return {
-      submits: submits.map(({ idempotency_key: id, created_at, ...row }) => ({ id, ...row, created_at: isoAlways(created_at) })),
+      submits: submits.map(({ idempotency_key: id, created_at, ...row }) => ({
+        id,
+        ...row,
+        created_at: isoAlways(created_at),
+      })),
       quarantined: quarantined.map((row) => ({ ...row, id: Number(row.id), arrived_at: isoAlways(row.arrived_at) })),
     }
   })

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { arrivalsSince, type TailedArrival } from './arrivals.ts'
 import type { ArrivalFilters } from './filters.ts'
 import type { Place } from './page.ts'

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { isInIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -25,17 +25,22 @@ export const giveUpSchema = z
       .guid()
       .nullable()
       .meta({ description: 'As the body claims, where it is known: nothing of a refused webhook is trusted.' }),
-    request_status: z.string().nullable().meta({ description: 'What is known of this request here: it may have landed by other ways.' }),
+    request_status: z
+      .string()
+      .nullable()
+      .meta({ description: 'What is known of this request here: it may have landed by other ways.' }),
     reason: z.string().nullable().meta({ description: 'Why the last attempt failed here.' }),
     outcome: z.enum(['refused', 'unavailable']),
     attempts_seen: z.int(),
-    attempts_spent: z
-      .int()
-      .meta({ description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.` }),
+    attempts_spent: z.int().meta({
+      description: `Of the ${maxAttempts} that the provider makes; with those that must have failed before they reached us.`,
+    }),
     first_seen: z.iso.datetime(),
     last_seen: z.iso.datetime(),
     next_attempt_at: z.iso.datetime().nullable().meta({ description: 'At the earliest.' }),
-    last_attempt_at: z.iso.datetime().meta({ description: 'When the last of the attempts comes, at the earliest, or came.' }),
+    last_attempt_at: z.iso
+      .datetime()
+      .meta({ description: 'When the last of the attempts comes, at the earliest, or came.' }),
     given_up: z.boolean(),
   })
   .meta({ id: 'GiveUp' })

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { sha256Hex } from '../domain/delivery.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -19,7 +19,9 @@ export const keySchema = z
   .object({
     id: z.string().meta({ description: 'The name again.' }),
     name: z.string(),
-    configured: z.boolean().meta({ description: 'False for a key that has matched and is not in GENERATION_KEYS any more.' }),
+    configured: z
+      .boolean()
+      .meta({ description: 'False for a key that has matched and is not in GENERATION_KEYS any more.' }),
     environment: z.enum(['live', 'sandbox']).nullable(),
     retired: z.boolean(),
     fingerprint: z
@@ -29,9 +31,9 @@ export const keySchema = z
     first_match_at: z.iso.datetime().nullable(),
     last_match_at: z.iso.datetime().nullable().meta({ description: 'When its secret was last the one that matched.' }),
     matches: z.int(),
-    still_matches: z
-      .boolean()
-      .meta({ description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.` }),
+    still_matches: z.boolean().meta({
+      description: `It is retired or not configured any more, and has matched within the last ${stillMatchesHours} hours.`,
+    }),
     calls: z.int().meta({ description: 'To the provider, in the minute that ends now.' }),
     quota_left: z.int(),
     blocked_until: z.iso.datetime().nullable(),
@@ -50,10 +52,15 @@ export async function readKeys(db: Database, options: KeysOptions): Promise<KeyS
 /** The same inside another read. */
 export async function keyStates(tx: Executor, { keys, fetchRatePerMinute, now }: KeysOptions): Promise<KeyState[]> {
   const budgets = await callBudgets(tx, now)
-  const uses = await tx.execute<RowOf<typeof onCall.keyUses, 'key_name' | 'first_match_at' | 'last_match_at' | 'matches'>>(sql`
+  const uses = await tx.execute<
+    RowOf<typeof onCall.keyUses, 'key_name' | 'first_match_at' | 'last_match_at' | 'matches'>
+  >(sql`
     select ${list(keyUses, 'key_name', 'first_match_at', 'last_match_at', 'matches')} from mediadock.key_uses order by ${keyUses.last_match_at} desc limit 1000`)
   const useOf = new Map(uses.map((use) => [use.key_name, use]))
-  const names = [...keys.byName.keys(), ...uses.map(({ key_name }) => key_name).filter((name) => !keys.byName.has(name))]
+  const names = [
+    ...keys.byName.keys(),
+    ...uses.map(({ key_name }) => key_name).filter((name) => !keys.byName.has(name)),
+  ]
   return names.map((name) => {
     const key = keys.byName.get(name)
     const use = useOf.get(name)

@@ -1,8 +1,8 @@
-import { DeadlineError, withDeadline } from '../../runtime/deadline.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { databaseCodeOf, hadToGiveWay, isOutage, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { databaseCodeOf, hadToGiveWay, isOutage, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 
 /** What was listed; of a standby besides when the last change that it had was made, by the primary's clock. */
 export type Listed<T> = { listed: T; asOf: Date | undefined }
@@ -30,7 +30,10 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
   let [restsUntilMs, knownUntilMs] = [0, 0]
   const giveUp = (why: object) => {
     restsUntilMs = performance.now() + restMs
-    logger.warn(why, `lists are read from the primary for ${restMs / 1000} s: the server of DATABASE_READ_URL does not serve them`)
+    logger.warn(
+      why,
+      `lists are read from the primary for ${restMs / 1000} s: the server of DATABASE_READ_URL does not serve them`,
+    )
   }
   const isOurs = async () => {
     if (performance.now() < knownUntilMs) return true
@@ -43,7 +46,10 @@ export function createListReader({ primary, standby, logger }: ListReaderOptions
     try {
       const asOf = await withDeadline(readAsOf(standby), standbyAnswersWithinMs, 'a standby')
       if (asOf !== undefined && (await isOurs())) return { listed: await list(standby), asOf }
-      giveUp({ reason: asOf === undefined ? 'it is no standby, or has had no change since its start' : 'it follows another database' })
+      giveUp({
+        reason:
+          asOf === undefined ? 'it is no standby, or has had no change since its start' : 'it follows another database',
+      })
     } catch (error) {
       if (!mayGoWellElsewhere(error)) throw error
       giveUp({ err: error })
@@ -86,5 +92,10 @@ async function readIdentity(db: Database): Promise<string> {
 const ofThatServer = /^(?:28|42)/
 
 function mayGoWellElsewhere(error: unknown): boolean {
-  return error instanceof DeadlineError || isOutage(error) || hadToGiveWay(error) || ofThatServer.test(databaseCodeOf(error) ?? '')
+  return (
+    error instanceof DeadlineError ||
+    isOutage(error) ||
+    hadToGiveWay(error) ||
+    ofThatServer.test(databaseCodeOf(error) ?? '')
+  )
 }

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { readWithin } from './deadline.ts'
 import { InvalidFilterError, times } from './filters.ts'
@@ -20,11 +20,15 @@ export const minutesSchema = z
   .object({
     since: z.iso.datetime(),
     until: z.iso.datetime(),
-    step_minutes: z.int().meta({ description: 'How many minutes one point stands for: more the longer the wanted time.' }),
+    step_minutes: z
+      .int()
+      .meta({ description: 'How many minutes one point stands for: more the longer the wanted time.' }),
     minutes: z.array(
       z.object({
         minute: z.iso.datetime(),
-        arrivals: z.record(z.string(), z.int()).meta({ description: 'By `outcome`, or `outcome/reason` where there is one.' }),
+        arrivals: z
+          .record(z.string(), z.int())
+          .meta({ description: 'By `outcome`, or `outcome/reason` where there is one.' }),
         ack_p50_ms: nullableNumber,
         ack_p95_ms: nullableNumber,
         landed: z.int(),
@@ -35,7 +39,9 @@ export const minutesSchema = z
         overdue: nullableNumber,
       }),
     ),
-    process_starts: z.array(z.object({ started_at: z.iso.datetime(), host: z.string(), pid: z.int(), version: z.string() })),
+    process_starts: z.array(
+      z.object({ started_at: z.iso.datetime(), host: z.string(), pid: z.int(), version: z.string() }),
+    ),
   })
   .meta({ id: 'Minutes' })
 export type Minutes = z.infer<typeof minutesSchema>
@@ -56,7 +62,8 @@ export async function readMinutes(
   const to = until === undefined ? now : new Date(until)
   const from = since === undefined ? new Date(to.getTime() - defaultMinutes * 60_000) : new Date(since)
   const wanted = (to.getTime() - from.getTime()) / 60_000
-  if (wanted <= 0 && until === undefined) throw new InvalidFilterError('since', 'must not be in the future without until')
+  if (wanted <= 0 && until === undefined)
+    throw new InvalidFilterError('since', 'must not be in the future without until')
   if (wanted <= 0) throw new InvalidFilterError('until', 'must be later than since')
   if (wanted > maxMinutes) throw new InvalidFilterError('since', 'must not be more than 31 days before until')
   const step = steps.find((minutes) => wanted / minutes <= maxPoints) ?? 60

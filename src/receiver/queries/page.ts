@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { defaultLimit, InvalidFilterError, type Paging } from './filters.ts'
 
 /** One page of a list, newest first. */
@@ -73,7 +73,10 @@ export function toPage<R extends { micros: string; id: string | number; cut?: bo
 ): Page<T> {
   const shown = rows.slice(0, limit)
   const last = rows.length > limit || rows[0]?.cut === true ? shown.at(-1) : undefined
-  return { data: shown.map(toItem), next_cursor: last ? encodeCursor({ micros: last.micros, id: String(last.id) }) : null }
+  return {
+    data: shown.map(toItem),
+    next_cursor: last ? encodeCursor({ micros: last.micros, id: String(last.id) }) : null,
+  }
 }
 
 export function allOf(conditions: readonly (SQL | undefined)[]): SQL {
@@ -81,7 +84,10 @@ export function allOf(conditions: readonly (SQL | undefined)[]): SQL {
   return given.length === 0 ? sql`true` : sql.join(given, sql` and `)
 }
 
-export function within(at: SQL, { since, until }: { since?: string | undefined; until?: string | undefined }): SQL | undefined {
+export function within(
+  at: SQL,
+  { since, until }: { since?: string | undefined; until?: string | undefined },
+): SQL | undefined {
   if (since === undefined && until === undefined) return undefined
   return allOf([
     since === undefined ? undefined : sql`${at} >= ${since}::timestamptz`,

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { readWithin } from './deadline.ts'
 import type { Paging, QuarantineFilters } from './filters.ts'
@@ -16,7 +16,9 @@ export const quarantinedSchema = z
     arrived_at: z.iso.datetime(),
     reason: z.string(),
     webhook_id: z.string().nullable(),
-    headers: z.record(z.string(), z.string()).meta({ description: 'As they came; the signature and credentials are left out.' }),
+    headers: z
+      .record(z.string(), z.string())
+      .meta({ description: 'As they came; the signature and credentials are left out.' }),
     bytes: z.int(),
     body_preview: z.string().meta({ description: 'The first bytes as text; what is not UTF-8 is replaced.' }),
   })

@@ -1,6 +1,6 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import { authenticate, toKept, type Kept, type KeptRow } from '../intake/quarantine.ts'
@@ -36,7 +36,11 @@ const triedBytes = 1024 * 1024
  * Tries the newest of a cause with today's secrets, and changes nothing:
  * bounded, so that a page can afford it while the quarantine is full.
  */
-export async function checkQuarantine(db: Database, keys: Keys, { reason }: { reason: string }): Promise<Check | undefined> {
+export async function checkQuarantine(
+  db: Database,
+  keys: Keys,
+  { reason }: { reason: string },
+): Promise<Check | undefined> {
   const rows = await readWithin(db, (tx) =>
     tx.execute<KeptRow>(sql`
       select ${list(quarantine, 'id', 'arrived_at', 'reason', 'webhook_id', 'headers', 'body')} from mediadock.quarantine where ${quarantine.id} in (

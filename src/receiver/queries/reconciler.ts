@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { readBacklog } from '../reconciling/backlog.ts'
@@ -21,7 +21,9 @@ export const reconcileRunSchema = z
     id: z.int(),
     started_at: z.iso.datetime(),
     ended_at: z.iso.datetime(),
-    duration_ms: z.int().meta({ description: 'Of idle runs that share a row: from the start of the first to the end of the last.' }),
+    duration_ms: z
+      .int()
+      .meta({ description: 'Of idle runs that share a row: from the start of the first to the end of the last.' }),
     trigger: z.enum(runTriggers),
     outcome: z.enum(runOutcomes).meta({ description: 'idle: nothing was due.' }),
     idle_runs: z.int().meta({ description: 'How many idle runs, one after the other, this row stands for.' }),
@@ -72,16 +74,20 @@ export async function listReconcileRuns(
 }
 
 export async function findReconcileRun(tx: Executor, id: number): Promise<ReconcileRunRow | undefined> {
-  const [row] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r where ${r.id} = ${id}::bigint`)
+  const [row] = await tx.execute<RunRow>(
+    sql`select ${columns} from mediadock.reconcile_runs r where ${r.id} = ${id}::bigint`,
+  )
   return row && toRun(row)
 }
 
 export const backlogSchema = z
   .object({
-    due: z
+    due: z.int().meta({
+      description: 'Requests that are to be polled now; counted up to 10,000 a key, and twice that with what may wait.',
+    }),
+    minutes: z
       .int()
-      .meta({ description: 'Requests that are to be polled now; counted up to 10,000 a key, and twice that with what may wait.' }),
-    minutes: z.int().meta({ description: 'How long that takes within the budget of the keys; at least, where due_capped is true.' }),
+      .meta({ description: 'How long that takes within the budget of the keys; at least, where due_capped is true.' }),
     incomplete: z.int().meta({ description: 'Results that have landed and are not complete yet; counted likewise.' }),
     per_minute: z.int().meta({
       description:
@@ -98,8 +104,13 @@ export const backlogSchema = z
 
 export const reconcilerSchema = z
   .object({
-    silent: z.boolean().meta({ description: 'No run has ended for much longer than RECONCILE_CRON says, on any replica.' }),
-    silent_after_seconds: z.int().nullable().meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
+    silent: z
+      .boolean()
+      .meta({ description: 'No run has ended for much longer than RECONCILE_CRON says, on any replica.' }),
+    silent_after_seconds: z
+      .int()
+      .nullable()
+      .meta({ description: 'Null where RECONCILE_CRON runs too seldom to tell.' }),
     last_run: reconcileRunSchema.nullable().meta({ description: 'The run that ended last.' }),
     last_working_run: reconcileRunSchema.nullable().meta({ description: 'The last one that had something to do.' }),
     backlog: backlogSchema,
@@ -127,7 +138,9 @@ export async function reconcilerState(
   tx: Executor,
   { silentAfterSeconds, startedAt, ...options }: ReconcilerOptions,
 ): Promise<ReconcilerState> {
-  const [last] = await tx.execute<RunRow>(sql`select ${columns} from mediadock.reconcile_runs r order by ${r.id} desc limit 1`)
+  const [last] = await tx.execute<RunRow>(
+    sql`select ${columns} from mediadock.reconcile_runs r order by ${r.id} desc limit 1`,
+  )
   const [working] = await tx.execute<RunRow>(
     sql`select ${columns} from mediadock.reconcile_runs r where ${r.outcome} <> 'idle' order by ${r.id} desc limit 1`,
   )
@@ -152,5 +165,11 @@ async function latestStart(tx: Executor): Promise<Date | undefined> {
 
 function toRun({ micros: _micros, ...row }: RunRow): ReconcileRunRow {
   const [started_at, ended_at] = [isoAlways(row.started_at), isoAlways(row.ended_at)]
-  return { ...row, id: Number(row.id), started_at, ended_at, duration_ms: Date.parse(ended_at) - Date.parse(started_at) }
+  return {
+    ...row,
+    id: Number(row.id),
+    started_at,
+    ended_at,
+    duration_ms: Date.parse(ended_at) - Date.parse(started_at),
+  }
 }

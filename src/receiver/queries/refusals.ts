@@ -1,7 +1,7 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { networkOf, sourceOf } from '../intake/refused-source.ts'
@@ -12,7 +12,11 @@ const r = columnsOf(schema.requests, 'r')
 const senders = columnsOf(arriving.knownSenders)
 
 /** Who has no secret sends these: of the provider they are only where they name a request that something authentic has named. */
-export const unsignedReasons: ReadonlySet<string | null> = new Set(['missing_header', 'malformed_header', 'invalid_webhook_id'])
+export const unsignedReasons: ReadonlySet<string | null> = new Set([
+  'missing_header',
+  'malformed_header',
+  'invalid_webhook_id',
+])
 /** A secret of ours made them. */
 const ours: ReadonlySet<string | null> = new Set(['timestamp_too_old', 'timestamp_in_future'])
 
@@ -44,12 +48,15 @@ export async function readRefusals(tx: Executor, from: Date): Promise<Refusals> 
       select ${arrivals.reason}, ${arrivals.remote}, ${arrivals.folded} from mediadock.arrivals
       where ${arrivals.outcome} = 'refused' and ${arrivals.arrived_at} >= ${since} order by ${arrivals.arrived_at} desc, ${arrivals.id} desc limit ${maxArrivals}
     ) as newest group by reason, remote order by arrivals desc limit ${maxSenders}`)
-  if (rows.length === 0) return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
+  if (rows.length === 0)
+    return { provided: new Map(), kept: new Map(), strangers: { senders: 0, networks: 0, top: [] } }
   const quarantined = await tx.execute<{ reason: string; kept: number; named: number }>(sql`
     select ${q.reason}, count(*)::int as kept, (count(*) filter (where ${namesKnownRequest}))::int as named
     from mediadock.quarantine q where ${q.arrived_at} >= ${since} group by ${q.reason}`)
   const known = new Set(
-    (await tx.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)).map(({ source }) => source),
+    (await tx.execute<{ source: string }>(sql`select distinct ${senders.source} from mediadock.known_senders`)).map(
+      ({ source }) => source,
+    ),
   )
   const namedOf = new Map(quarantined.map(({ reason, named }) => [reason, named] as [string | null, number]))
   const provided = new Map<string | null, number>()

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -45,7 +45,8 @@ export const pollSchema = z
   .object({
     key_name: z.string().nullable().meta({ description: 'Null where no call was made.' }),
     outcome: z.string().meta({
-      description: 'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.',
+      description:
+        'result, running, not_found, unauthorized, rate_limited, unreachable or invalid; postponed where no call was made.',
     }),
     detail: z.string().nullable(),
   })
@@ -95,7 +96,11 @@ export type RequestDetail = z.infer<typeof requestDetailSchema>
 const maxRows = 200
 
 /** One request with its deliveries, arrivals, polls and media as one timeline; undefined when nobody tracks it. */
-export async function readRequest(db: Database, requestId: string, overdue: StuckAfter): Promise<RequestDetail | undefined> {
+export async function readRequest(
+  db: Database,
+  requestId: string,
+  overdue: StuckAfter,
+): Promise<RequestDetail | undefined> {
   return readWithin(db, async (tx) => {
     const request = await findRequest(tx, requestId, overdue)
     if (!request) return undefined
@@ -145,7 +150,10 @@ type Known = {
   polls: readonly PollEntry[]
 }
 
-function timelineOf(request: Request, { submit, media, deliveries, arrivals, attempts, polls }: Known): TimelineEntry[] {
+function timelineOf(
+  request: Request,
+  { submit, media, deliveries, arrivals, attempts, polls }: Known,
+): TimelineEntry[] {
   const { created_at, completed_at, polled_at, poll_outcome, poll_detail, landed_at, confirmed_at } = request
   const entries: TimelineEntry[] = submit === null ? [] : [{ at: submit.created_at, kind: 'submit' }]
   entries.push({ at: request.tracked_at, kind: 'tracked' })
@@ -158,9 +166,11 @@ function timelineOf(request: Request, { submit, media, deliveries, arrivals, att
     entries.push({ at: polled_at, kind: 'poll', poll: { key_name: null, outcome: 'postponed', detail: poll_detail } })
   }
   for (const attempt of attempts) entries.push({ at: attempt.attempted_at, kind: 'attempt', attempt })
-  if (landed_at !== null) entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
+  if (landed_at !== null)
+    entries.push({ at: landed_at, kind: 'landed', status: request.status, source: request.source })
   // When each row was written is not kept: all of them are there since the result was whole.
-  for (const item of media) entries.push({ at: confirmed_at ?? landed_at ?? request.tracked_at, kind: 'media', media: item })
+  for (const item of media)
+    entries.push({ at: confirmed_at ?? landed_at ?? request.tracked_at, kind: 'media', media: item })
   // Of the same instant, the order of cause and effect above stays.
   return entries.toSorted((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0))
 }

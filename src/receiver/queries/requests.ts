@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import { pollOutcomes } from '../domain/poll-outcomes.ts'
@@ -55,7 +55,10 @@ export const requestSchema = z
     created_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
     completed_at: z.iso.datetime().nullable().meta({ description: "The provider's." }),
     landed_at: z.iso.datetime().nullable(),
-    webhook_at: z.iso.datetime().nullable().meta({ description: 'When the first of its deliveries came; null too once they are pruned.' }),
+    webhook_at: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'When the first of its deliveries came; null too once they are pruned.' }),
     contradiction: z.boolean().meta({ description: 'One of its deliveries contradicts the stored result.' }),
     confirmed_at: z.iso.datetime().nullable().meta({ description: "When the provider's own result was taken over." }),
     polls: z.int(),
@@ -130,7 +133,10 @@ function selectRequests(which: SQL, overdue: StuckAfter): SQL {
     ${newestFirst}`
 }
 
-function matching({ status, model, key_name, overdue, q, since, until }: RequestFilters, when: StuckAfter): (SQL | undefined)[] {
+function matching(
+  { status, model, key_name, overdue, q, since, until }: RequestFilters,
+  when: StuckAfter,
+): (SQL | undefined)[] {
   return [
     status && statusIs(status),
     model === undefined ? undefined : sql`${r.model} = ${model}`,
@@ -147,7 +153,8 @@ const maxFound = 1000
 /** Looked up first: the planner cannot tell how few ids a range of uuids has, and would walk all requests by time. */
 function idBegins(q: string): SQL {
   const ranges = uuidRange(q).map(
-    (range) => sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`,
+    (range) =>
+      sql`(select ${requests.request_id} from mediadock.requests where ${requests.request_id} ${range} limit ${maxFound})`,
   )
   return sql`${r.request_id} = any(array(${sql.join(ranges, sql` union all `)}))`
 }

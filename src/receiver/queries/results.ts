@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestStatusSchema } from '../../wire/schemas.ts'
 import * as schema from '../domain/schema.ts'
 import { readWithin } from './deadline.ts'
@@ -65,8 +65,14 @@ export async function findResult(db: Database, requestId: string): Promise<Resul
 }
 
 /** The same with its media. */
-export async function findResultWithMedia(db: Database, requestId: string): Promise<{ result: ResultRow | null; media: Media[] }> {
-  return readWithin(db, async (tx) => ({ result: (await resultOf(tx, requestId)) ?? null, media: await mediaOf(tx, requestId) }))
+export async function findResultWithMedia(
+  db: Database,
+  requestId: string,
+): Promise<{ result: ResultRow | null; media: Media[] }> {
+  return readWithin(db, async (tx) => ({
+    result: (await resultOf(tx, requestId)) ?? null,
+    media: await mediaOf(tx, requestId),
+  }))
 }
 
 async function resultOf(tx: Executor, requestId: string): Promise<ResultRow | undefined> {

@@ -1,5 +1,5 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { deliveryIdRange } from '../domain/delivery.ts'
 import * as schema from '../domain/schema.ts'
@@ -46,7 +46,9 @@ export function arrivalFound({ q, ...range }: Search): SQL {
   ) => sql`(select * from (select ${arrivals.arrived_at}, ${arrivals.id} from mediadock.arrivals where ${condition} offset 0) a
     order by arrived_at desc limit ${maxFound})`
   const branches = [
-    placesWhere(sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`),
+    placesWhere(
+      sql`${arrivals.delivery_id} between ${first}::uuid and ${last}::uuid and ${arrivals.webhook_id} = ${q}`,
+    ),
     sql`(select arrived_at, id from (
         select ${logged.arrived_at}, ${logged.id}, ${logged.webhook_id} from mediadock.arrivals logged ${whereWithin(sql`${logged.arrived_at}`, range)}
         order by ${logged.arrived_at} desc, ${logged.id} desc limit ${searchedRows}) newest
@@ -73,11 +75,17 @@ const measuredRows = 200_000
 const maxMeasured = 20_000
 
 /** Arrivals `a` that were acknowledged slowly, or signed by a clock that is off. */
-export function arrivalMeasured({ min_ack_ms: ackMs, min_skew_seconds: skewSeconds, ...range }: Measured): SQL | undefined {
+export function arrivalMeasured({
+  min_ack_ms: ackMs,
+  min_skew_seconds: skewSeconds,
+  ...range
+}: Measured): SQL | undefined {
   if (ackMs === undefined && skewSeconds === undefined) return undefined
   const slow = ackMs === undefined ? sql`` : sql`and ${a.ack_ms} >= ${ackMs}`
   const skewed =
-    skewSeconds === undefined ? sql`` : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
+    skewSeconds === undefined
+      ? sql``
+      : sql`and (${a.skew_seconds} >= ${skewSeconds} or ${a.skew_seconds} <= -${skewSeconds}::int)`
   return sql`(${isOfTheNewest(range)} ${slow} ${skewed})`
 }
 

@@ -1,8 +1,8 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { remainingCalls } from '../fetching/call-budget.ts'
@@ -33,8 +33,12 @@ export const statsSchema = z
     parked: z.int(),
     overdue: z.int().meta({ description: 'Requests without a terminal state for longer than STUCK_AFTER_SECONDS.' }),
     backlog: backlogSchema,
-    quota_remaining: z.record(z.string(), z.int()).meta({ description: 'Calls to the provider that each key has left in this minute.' }),
-    issues: z.array(issueSchema).meta({ description: 'What is wrong now, the worst first, those that are muted included.' }),
+    quota_remaining: z
+      .record(z.string(), z.int())
+      .meta({ description: 'Calls to the provider that each key has left in this minute.' }),
+    issues: z
+      .array(issueSchema)
+      .meta({ description: 'What is wrong now, the worst first, those that are muted included.' }),
     recent: z.object({
       minutes: z.int().meta({ description: 'So many whole minutes and what there is of this one.' }),
       arrivals: z.int(),
@@ -77,7 +81,10 @@ export type Stats = z.infer<typeof statsSchema>
 export type StatsOptions = BacklogOptions
 
 /** What is the case at this moment, for programs; the console's first page reads more at once by readNow(). */
-export async function readStats(db: Database, { now, stuckAfterSeconds, fetchRatePerMinute, keys }: StatsOptions): Promise<Stats> {
+export async function readStats(
+  db: Database,
+  { now, stuckAfterSeconds, fetchRatePerMinute, keys }: StatsOptions,
+): Promise<Stats> {
   return readWithin(db, async (tx) => {
     const { pending, oldestSeconds } = await depth(tx, now)
     return {

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as subscribing from '../domain/subscriptions-schema.ts'
 import { readWithin } from './deadline.ts'
@@ -63,7 +63,10 @@ const shown = [
   'stop_reason',
   'created_at',
 ] as const
-type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & { backlog: number; oldest_unsent_at: string | null }
+type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
+  backlog: number
+  oldest_unsent_at: string | null
+}
 
 /** All of them by name, with how much each still has to be posted; secrets are not shown. */
 export async function listSubscriptions(db: Database): Promise<Subscription[]> {

@@ -1,7 +1,7 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Executor } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -36,7 +36,10 @@ export type BacklogOptions = StuckAfter & { fetchRatePerMinute: number; keys: Ke
 export const maxCounted = 10_000
 
 /** What the reconciler still has to ask for, and how long that will take. Within a transaction (readWithin). */
-export async function readBacklog(tx: Executor, { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions): Promise<Backlog> {
+export async function readBacklog(
+  tx: Executor,
+  { now, stuckAfterSeconds, fetchRatePerMinute, keys }: BacklogOptions,
+): Promise<Backlog> {
   const at = sql`${now.toISOString()}::timestamptz`
   const ours = sql`${sql.param(keys.all.map(({ name }) => name))}::text[]`
   // In the order of the index: what a planner expects to be few he would gather whole and sort.
@@ -112,7 +115,10 @@ function completeBy({ incompleteByLine, perMinute, budgets, now }: Pace): string
   return new Date(Math.max(...ends)).toISOString()
 }
 
-function sumByLine<Row extends { key_name: string }>(rows: readonly Row[], countOf: (row: Row) => number): Map<string, number> {
+function sumByLine<Row extends { key_name: string }>(
+  rows: readonly Row[],
+  countOf: (row: Row) => number,
+): Map<string, number> {
   const lines = Map.groupBy(rows, ({ key_name }) => key_name)
   return new Map([...lines].map(([line, ofLine]) => [line, sum(ofLine.map((row) => upTo(countOf(row))))]))
 }

@@ -27,7 +27,9 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
   const doubts = createRests(deps.clock)
   const follow = (poll: Promise<void>) => {
     const ended = poll
-      .catch((error: unknown) => deps.logger.error({ err: error }, 'following a request up failed, it is polled again when its lease ends'))
+      .catch((error: unknown) =>
+        deps.logger.error({ err: error }, 'following a request up failed, it is polled again when its lease ends'),
+      )
       .finally(() => underWay.delete(ended))
     underWay.add(ended)
   }
@@ -36,14 +38,19 @@ export function createFollowUps(deps: ReconcilerDeps): FollowUps {
     runOnce: async () => {
       if (underWay.size >= maxSideBySide) {
         const waited = new AbortController()
-        await Promise.race([...underWay, delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {})])
+        await Promise.race([
+          ...underWay,
+          delay(waitForPlaceMs, undefined, { signal: waited.signal, ref: false }).catch(() => {}),
+        ])
         waited.abort()
       }
       const limit = maxSideBySide - underWay.size
       if (limit <= 0) return { more: false }
       const due = await claimScheduled(deps, { limit, resting: scheduled.lines() })
-      if (due.length < limit) due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
-      const onPostponed: Begun['onPostponed'] = (line, { retryAt, isDoubt }) => (isDoubt ? doubts : scheduled).rest(line, retryAt)
+      if (due.length < limit)
+        due.push(...(await claimDoubted(deps, { limit: limit - due.length, resting: doubts.lines() })))
+      const onPostponed: Begun['onPostponed'] = (line, { retryAt, isDoubt }) =>
+        (isDoubt ? doubts : scheduled).rest(line, retryAt)
       const polls = await beginPolls(deps, due, { run: newRun(), onPostponed })
       polls.forEach(follow)
       return { more: due.length === limit }

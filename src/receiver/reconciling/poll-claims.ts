@@ -1,8 +1,8 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered, metALock } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered, metALock } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Environment, Keys } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
@@ -219,7 +219,11 @@ function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL): Promise<Due[]>
     },
     // Another replica may have claimed it meanwhile.
     claimOne: (id) =>
-      claimWhere(deps, sql`${requests.request_id} = ${id}::uuid and coalesce(${requests.next_poll_at} <= ${at}, true)`, { limit: 1 }),
+      claimWhere(
+        deps,
+        sql`${requests.request_id} = ${id}::uuid and coalesce(${requests.next_poll_at} <= ${at}, true)`,
+        { limit: 1 },
+      ),
   })
 }
 

@@ -1,6 +1,6 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
 import type { ResultAnswer } from '../fetching/result-call.ts'
@@ -51,7 +51,11 @@ export async function giveBack({ db, clock }: ClaimDeps, one: Due, answer: Resul
 }
 
 /** Its schedule is as it was, and so it is not shown as postponed. */
-async function giveBackDoubt(db: Database, one: Due, { scheduledAt }: NonNullable<Due['besideSchedule']>): Promise<void> {
+async function giveBackDoubt(
+  db: Database,
+  one: Due,
+  { scheduledAt }: NonNullable<Due['besideSchedule']>,
+): Promise<void> {
   await db.execute(sql`
     update mediadock.requests set ${requests.next_poll_at} = ${unlessConfirmed(sql`${scheduledAt}::timestamptz`)},
       ${requests.doubt_poll_at} = ${unlessConfirmed(sql`${one.dueAt}::timestamptz`)}, ${requests.polls} = ${requests.polls} - 1

@@ -1,9 +1,9 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import type { ReconcileRun } from './reconciler.ts'
 
@@ -46,7 +46,8 @@ export async function recorded(
   work: () => Promise<ReconcileRun>,
 ): Promise<{ id: number; run: ReconcileRun }> {
   const startedAt = clock()
-  const ended = (end: Pick<EndedRun, 'run' | 'error'>) => recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
+  const ended = (end: Pick<EndedRun, 'run' | 'error'>) =>
+    recordRun(db, { trigger, startedAt, endedAt: clock(), ...end })
   let run: ReconcileRun
   try {
     run = await work()

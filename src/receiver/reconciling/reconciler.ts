@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheRow, metALock, postgresMessage } from '../../runtime/postgres/errors.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isAboutTheRow, metALock, postgresMessage } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Result } from '../../wire/schemas.ts'
 import { environmentsOf } from '../domain/keys.ts'
@@ -8,7 +8,15 @@ import type { Fetcher } from '../fetching/fetcher.ts'
 import { land, type LandingOutcome } from '../landing/land.ts'
 import { landingOfResult, type Landing } from '../landing/landing.ts'
 import { lockedAmong } from '../landing/locked.ts'
-import { claimDoubted, claimOne, claimOverdue, claimScheduled, lineOf, type ClaimDeps, type Due } from './poll-claims.ts'
+import {
+  claimDoubted,
+  claimOne,
+  claimOverdue,
+  claimScheduled,
+  lineOf,
+  type ClaimDeps,
+  type Due,
+} from './poll-claims.ts'
 import { endPolling, giveBack, reschedule } from './poll-ends.ts'
 
 export type ReconcilerDeps = ClaimDeps & {
@@ -55,12 +63,18 @@ export async function runOnce(deps: ReconcilerDeps, signal?: AbortSignal): Promi
     ]
     if (due.length === 0) break
     const failures: unknown[] = []
-    const polls = await beginPolls(deps, due, { run, onPostponed: (line, { isDoubt }) => (isDoubt ? restingDoubts : resting).add(line) })
+    const polls = await beginPolls(deps, due, {
+      run,
+      onPostponed: (line, { isDoubt }) => (isDoubt ? restingDoubts : resting).add(line),
+    })
     const caught = (error: unknown) => {
       if (!isAboutTheRow(error)) return void failures.push(error)
       // Its own row is to blame, and no other waits for it.
       run.failed += 1
-      return deps.logger.error({ err: error }, 'what a poll came to could not be written, the request is polled again when its lease ends')
+      return deps.logger.error(
+        { err: error },
+        'what a poll came to could not be written, the request is polled again when its lease ends',
+      )
     }
     // Caught at once: one may fail while another is still waited for.
     await Promise.all(polls.map((polled) => polled.catch(caught)))
@@ -80,14 +94,21 @@ export type Begun = {
  * In their order, one after the other, they are given the calls that are left; the calls
  * themselves run side by side, and each is landed when its own answer is there.
  */
-export async function beginPolls(deps: ReconcilerDeps, due: readonly Due[], { run, onPostponed }: Begun): Promise<Promise<void>[]> {
+export async function beginPolls(
+  deps: ReconcilerDeps,
+  due: readonly Due[],
+  { run, onPostponed }: Begun,
+): Promise<Promise<void>[]> {
   const polls: Promise<void>[] = []
   run.scanned += due.length
   for (const one of due) {
     const decided = Promise.withResolvers<void>()
     const polled = poll(deps, { one, run, onDecided: decided.resolve }).then((end) => {
       if (end.kind === 'postponed')
-        onPostponed(lineOf(deps.keys(), one.keyName), { retryAt: end.retryAt, isDoubt: one.besideSchedule !== undefined })
+        onPostponed(lineOf(deps.keys(), one.keyName), {
+          retryAt: end.retryAt,
+          isDoubt: one.besideSchedule !== undefined,
+        })
     })
     // Whoever waits for it hears of it; until then others are still being decided on.
     polled.catch(() => {})
@@ -187,7 +208,10 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
       }
       if (!isAboutTheRow(error)) throw error
       run.failed += 1
-      deps.logger.error({ err: error, request_id: answer.one.requestId }, 'a result could not be landed, it is polled again later')
+      deps.logger.error(
+        { err: error, request_id: answer.one.requestId },
+        'a result could not be landed, it is polled again later',
+      )
       // Its own row can be given no other time while it is locked: it is polled again when its lease ends.
       if (isLocked && (await lockedAmong(deps.db, [answer.one.requestId])).size > 0) return
       await reschedule(deps, answer.one, { outcome: 'landing_failed', detail: postgresMessage(error) })
@@ -196,7 +220,10 @@ async function landOrPostpone(deps: ReconcilerDeps, { run, ...answer }: Answered
   }
 }
 
-async function landAnswer(deps: ReconcilerDeps, { one, keyName, result }: { one: Due; keyName: string; result: Result }): Promise<void> {
+async function landAnswer(
+  deps: ReconcilerDeps,
+  { one, keyName, result }: { one: Due; keyName: string; result: Result },
+): Promise<void> {
   const now = deps.clock()
   const landing = landingOfResult(result, {
     source: 'reconciler',
@@ -206,9 +233,13 @@ async function landAnswer(deps: ReconcilerDeps, { one, keyName, result }: { one:
     mediaHosts: deps.mediaHosts,
     now,
   })
-  const outcome = (await land(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
+  const outcome =
+    (await land(deps.db, [landing], { now, environments: environmentsOf(deps.keys()) })).get(one.requestId) ?? 'raced'
   // What was known already is not written again, so its schedule has to be ended here.
   if (outcome === 'no_effect' || outcome === 'contradiction') await endPolling(deps.db, one, now)
-  deps.logger.info({ request_id: one.requestId, key_name: keyName, status: landing.status, outcome }, 'request reconciled')
+  deps.logger.info(
+    { request_id: one.requestId, key_name: keyName, status: landing.status, outcome },
+    'request reconciled',
+  )
   deps.onLanded({ landing, outcome, receivedAt: undefined })
 }

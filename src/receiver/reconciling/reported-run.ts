@@ -1,5 +1,5 @@
 import type { Counter } from 'prom-client'
-import { withDeadline } from '../../runtime/deadline.ts'
+import { withDeadline } from '../../platform/deadline.ts'
 import { recorded, type RunTrigger } from './reconcile-runs.ts'
 import * as reconciler from './reconciler.ts'
 
@@ -22,7 +22,10 @@ export async function runReported(
     const ended = await recorded(deps, trigger, run)
     runs.inc({ outcome: 'ok' })
     const { notFound, rateLimited, ...counts } = ended.run
-    logger.info({ run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() }, 'reconcile run ended')
+    logger.info(
+      { run_id: ended.id, trigger, ...counts, not_found: notFound, rate_limited: rateLimited, ms: ms() },
+      'reconcile run ended',
+    )
     return ended
   } catch (error) {
     runs.inc({ outcome: 'error' })

@@ -1,5 +1,5 @@
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
@@ -41,7 +41,8 @@ export function nextPollAfter({ rhythm, polls, trackedAt }: Polled, now: Date, r
   const isSteady = rhythm === 'steady'
   const jitter = jitterFrom.others + random() * (1 - jitterFrom.others)
   const ageMs = now.getTime() - trackedAt.getTime()
-  const runningMs = Math.min(ageMs * runningShare, running.maxMs) * (jitterFrom.running + random() * (1 - jitterFrom.running))
+  const runningMs =
+    Math.min(ageMs * runningShare, running.maxMs) * (jitterFrom.running + random() * (1 - jitterFrom.running))
   const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, doubted) * jitter
   const landedMs = doublingPauseMs(polls + 1, isSteady ? completing : doubtedLanded) * jitter
   // Whether it has landed is what the row says: its webhook may have come while the provider was called.

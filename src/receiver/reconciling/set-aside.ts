@@ -1,5 +1,5 @@
-import type { Logger } from '../../runtime/logger.ts'
-import { isAboutTheRow } from '../../runtime/postgres/errors.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 
 /** Requests that Postgres refuses to give to a poll: they are left out of claims for a while, so that all others are polled. */
 export type SetAside = {
@@ -22,7 +22,10 @@ export function createSetAside({ clock, logger }: { clock: () => Date; logger: L
     },
     add: (requestId, error) => {
       if (untilMs.size < maxIds) untilMs.set(requestId, clock().getTime() + restMs)
-      logger.error({ err: error, request_id: requestId }, 'Postgres refuses to claim a request for polling: it is left out for 5 minutes')
+      logger.error(
+        { err: error, request_id: requestId },
+        'Postgres refuses to claim a request for polling: it is left out for 5 minutes',
+      )
     },
   }
 }
@@ -38,7 +41,10 @@ type Claiming<Due> = {
 }
 
 /** Claims all but what is set aside. Where Postgres refuses that for one row, claims one by one and sets aside what it refuses alone. */
-export async function claimedApart<Due>(setAside: SetAside | undefined, { claimBut, idsBut, claimOne }: Claiming<Due>): Promise<Due[]> {
+export async function claimedApart<Due>(
+  setAside: SetAside | undefined,
+  { claimBut, idsBut, claimOne }: Claiming<Due>,
+): Promise<Due[]> {
   for (let refused = 0; ; refused += 1) {
     const aside = setAside?.ids() ?? []
     try {

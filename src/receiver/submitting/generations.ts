@@ -1,9 +1,9 @@
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { durable } from '../../runtime/postgres/durable.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database, Executor } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { durable } from '../../platform/postgres/durable.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as submitting from '../domain/generations-schema.ts'
 import * as schema from '../domain/schema.ts'
 import { itemsWanted } from './items-wanted.ts'
@@ -86,7 +86,10 @@ export type Opened = { kind: 'ours'; generation: Generation } | { kind: 'known' 
  * if the provider refused it, and only with the same parameters. The row is on the disk, and on a
  * synchronous standby, before the call: the provider charges for it.
  */
-export async function open(db: Database, { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent): Promise<Opened> {
+export async function open(
+  db: Database,
+  { idempotencyKey, model, input, keyName, webhookUrl, metadata, now }: Intent,
+): Promise<Opened> {
   const lease = sql`${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds})`
   const ours = await db.execute<Row>(sql`
     with ${durable}

@@ -37,7 +37,11 @@ export function createSubmitClient({
     try {
       const response = await fetch(`${baseUrl}/v1/models/${encodeURIComponent(model)}`, {
         method: 'POST',
-        headers: { authorization: `Bearer ${key.apiKey}`, 'content-type': 'application/json', 'idempotency-key': idempotencyKey },
+        headers: {
+          authorization: `Bearer ${key.apiKey}`,
+          'content-type': 'application/json',
+          'idempotency-key': idempotencyKey,
+        },
         body: JSON.stringify({ input, webhook_url: webhookUrl }),
         redirect: 'manual',
         signal: AbortSignal.any([deadline, signal]),

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import type { Counter } from 'prom-client'
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import { isStorable } from '../domain/delivery.ts'
 import { environmentsOf, type GenerationKey, type Keys } from '../domain/keys.ts'
@@ -56,7 +56,11 @@ const batchRows = 8
 export function createSubmitter(deps: SubmitterDeps): Submitter {
   const submit = async (body: GenerationBody): Promise<Answer> => {
     if (!isStorable(body))
-      throw new HttpError(422, 'not_storable', 'the body must not hold NUL or lone surrogates, nor be nested deeper than 200')
+      throw new HttpError(
+        422,
+        'not_storable',
+        'the body must not hold NUL or lone surrogates, nor be nested deeper than 200',
+      )
     const key = chooseKey(deps.keys(), body.key_name)
     const idempotencyKey = body.idempotency_key ?? randomUUID()
     const opened = await intents.open(deps.db, {
@@ -113,19 +117,39 @@ async function attempt(deps: SubmitterDeps, generation: Generation, key: Generat
       isCertain: true,
     })
   }
-  const grant = await takeCall(deps.db, { keyName: key.name, limitPerMinute: deps.fetchRatePerMinute, purpose: 'submitting', now })
-  if (!grant.ok) return intents.postpone(deps.db, generation, { error: `not called: ${grant.reason}`, at: grant.retryAt, isCertain: true })
+  const grant = await takeCall(deps.db, {
+    keyName: key.name,
+    limitPerMinute: deps.fetchRatePerMinute,
+    purpose: 'submitting',
+    now,
+  })
+  if (!grant.ok)
+    return intents.postpone(deps.db, generation, {
+      error: `not called: ${grant.reason}`,
+      at: grant.retryAt,
+      isCertain: true,
+    })
 
   const { idempotencyKey, model, input, webhookUrl = deps.webhookPublicUrl } = generation
   const started = performance.now()
   const { outcome, rate } = await deps.post({ idempotencyKey, model, input, webhookUrl }, key, deps.cut)
   deps.calls.inc({ operation: 'submit', outcome: outcome.kind })
   const ms = Math.round(performance.now() - started)
-  const call = { idempotency_key: idempotencyKey, model, key_name: key.name, operation: 'submit', outcome: outcome.kind }
+  const call = {
+    idempotency_key: idempotencyKey,
+    model,
+    key_name: key.name,
+    operation: 'submit',
+    outcome: outcome.kind,
+  }
   deps.logger.info({ ...call, ...factsOf(outcome), ms }, 'provider called')
   const block = pauseAfter(outcome, rate)
   if (block)
-    await blockCalls(deps.db, { keyName: key.name, until: new Date(deps.clock().getTime() + block.seconds * 1000), reason: block.reason })
+    await blockCalls(deps.db, {
+      keyName: key.name,
+      until: new Date(deps.clock().getTime() + block.seconds * 1000),
+      reason: block.reason,
+    })
   await noteHealth(deps, { keyName: key.name, health: grant.health, outcome })
   return settle(deps, { generation, key, outcome })
 }
@@ -143,7 +167,8 @@ async function noteHealth({ db, clock }: SubmitterDeps, { keyName, health, outco
 /** What the log shows of an answer besides its kind. */
 function factsOf(outcome: SubmitOutcome): { request_id?: string; detail?: string } {
   if (outcome.kind === 'submitted') return { request_id: outcome.submitted.request_id }
-  if (outcome.kind === 'refused' || outcome.kind === 'unauthorized') return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
+  if (outcome.kind === 'refused' || outcome.kind === 'unauthorized')
+    return { detail: `${outcome.status} ${outcome.envelope.error.code}` }
   return outcome.kind === 'unreachable' ? { detail: outcome.detail } : {}
 }
 
@@ -170,7 +195,11 @@ async function settle({ db, keys, clock }: SubmitterDeps, { generation, key, out
           })
         : refusals.refused(db, generation, { status: outcome.status, envelope: outcome.envelope, now })
     case 'in_progress':
-      return intents.postpone(db, generation, { error: 'request_in_progress', at: retryAt(generation, now), isCertain: false })
+      return intents.postpone(db, generation, {
+        error: 'request_in_progress',
+        at: retryAt(generation, now),
+        isCertain: false,
+      })
     case 'rate_limited': {
       // For as long as the key itself rests at most (pauseAfter): whoever says a week would let it expire.
       const pauseMs = Math.min(outcome.retryAfterSeconds ?? 0, maxPauseSeconds) * 1000
@@ -195,7 +224,11 @@ function chooseKey(keys: Keys, name: string | undefined): GenerationKey {
   const usable = keys.all.filter((key) => !key.retired && key.apiKey !== undefined)
   const key = name === undefined ? usable[0] : usable.find((candidate) => candidate.name === name)
   if (!key)
-    throw new HttpError(422, 'unknown_key', name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name')
+    throw new HttpError(
+      422,
+      'unknown_key',
+      name === undefined ? 'no usable key is configured' : 'there is no usable key of that key_name',
+    )
   return key
 }
 

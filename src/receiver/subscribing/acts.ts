@@ -1,12 +1,12 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { z } from 'zod'
-import { HttpError } from '../../runtime/http/http.ts'
-import { parseGivenUrl } from '../../runtime/outward/public-url.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { HttpError } from '../../platform/http/http.ts'
+import { parseGivenUrl } from '../../platform/outward/public-url.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as subscribing from '../domain/subscriptions-schema.ts'
 import type { FeedItem } from '../queries/feed.ts'
@@ -27,7 +27,10 @@ export const subscriptionNameSchema = z
   .regex(/^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9, dot, dash and underscore')
 export const placeSchema = z
   .union([z.enum(['oldest', 'newest']), z.int().min(1)], 'must be oldest, newest or a position of the feed')
-  .meta({ description: 'Where it begins: with the oldest change that is kept, with what comes from now on, or after a position.' })
+  .meta({
+    description:
+      'Where it begins: with the oldest change that is kept, with what comes from now on, or after a position.',
+  })
 export type FeedPlace = z.infer<typeof placeSchema>
 
 export const newSubscriptionSchema = z.strictObject({
@@ -69,7 +72,11 @@ export async function addSubscription(
   const { place, others, position } = one(rows, 'adding a subscription')
   if (place === null) throw notKept()
   if (others >= maxSubscriptions)
-    throw new HttpError(409, 'too_many_subscriptions', `there are ${others} subscriptions already: remove one that is not needed`)
+    throw new HttpError(
+      409,
+      'too_many_subscriptions',
+      `there are ${others} subscriptions already: remove one that is not needed`,
+    )
   if (position === null) throw new HttpError(409, 'name_taken', `there is a subscription ${name} already`)
   return { name, url: url.href, position: Number(position), secret }
 }
@@ -80,7 +87,11 @@ function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): s
 }
 
 /** What is under way ends with what was begun; undefined where there is none of the name. */
-export async function pauseSubscription(db: Database, name: string, by: string): Promise<{ position: number } | undefined> {
+export async function pauseSubscription(
+  db: Database,
+  name: string,
+  by: string,
+): Promise<{ position: number } | undefined> {
   return change(
     db,
     name,
@@ -92,7 +103,11 @@ const going = sql`${subscriptions.state} = 'active', ${subscriptions.paused_by} 
   ${subscriptions.stop_reason} = null, ${subscriptions.failures} = 0, ${subscriptions.failing_since} = null, ${subscriptions.last_error} = null, ${subscriptions.next_attempt_at} = now()`
 
 /** It goes on where it was; with `from`, elsewhere, which skips or repeats what lies between. */
-export async function resumeSubscription(db: Database, name: string, from?: FeedPlace): Promise<{ position: number } | undefined> {
+export async function resumeSubscription(
+  db: Database,
+  name: string,
+  from?: FeedPlace,
+): Promise<{ position: number } | undefined> {
   if (from === undefined) return change(db, name, going)
   // Whoever works on it may not write any more how far it was.
   const moved = await change(
@@ -118,7 +133,12 @@ export async function rollSubscriptionSecret(db: Database, name: string): Promis
   return (await change(db, name, sql`${subscriptions.secret} = ${secret}`)) && { secret }
 }
 
-async function change(db: Database, name: string, changes: SQL, only = sql`true`): Promise<{ position: number } | undefined> {
+async function change(
+  db: Database,
+  name: string,
+  changes: SQL,
+  only = sql`true`,
+): Promise<{ position: number } | undefined> {
   const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
     update mediadock.subscriptions s set ${changes} where ${s.name} = ${name} and ${only} returning ${s.position}`)
   const [row] = answered(rows, `changing the subscription ${name}`)
@@ -152,7 +172,11 @@ export async function testSubscription(
   const webhookId = `test-${randomUUID()}`
   const poster = createSubscriptionPoster(settings)
   try {
-    const end = await postChange({ poster, clock: () => now }, { ...row, webhookId, body: JSON.stringify(sample) }, signal)
+    const end = await postChange(
+      { poster, clock: () => now },
+      { ...row, webhookId, body: JSON.stringify(sample) },
+      signal,
+    )
     return { ok: end.outcome === 'accepted', trouble: troubleOf(end), webhook_id: webhookId }
   } finally {
     await poster.close()

@@ -1,13 +1,21 @@
 import { Gauge, type Registry } from 'prom-client'
-import { withDeadline } from '../../runtime/deadline.ts'
-import type { Logger } from '../../runtime/logger.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import { withDeadline } from '../../platform/deadline.ts'
+import type { Logger } from '../../platform/logger.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { listSubscriptions, maxCountedBacklog } from '../queries/subscriptions.ts'
 
 const readDeadlineMs = 3000
 
 /** How much each subscription still has to be posted, read as it is scraped; absent while Postgres cannot be read. */
-export function registerBacklogGauge({ registry, db, logger }: { registry: Registry; db: Database; logger: Logger }): void {
+export function registerBacklogGauge({
+  registry,
+  db,
+  logger,
+}: {
+  registry: Registry
+  db: Database
+  logger: Logger
+}): void {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
     help: `Changes that a subscription has still to be posted, counted up to ${maxCountedBacklog}`,

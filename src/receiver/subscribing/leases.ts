@@ -1,9 +1,9 @@
-import { atMost } from '../../runtime/postgres/at-most.ts'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../runtime/postgres/drizzle.ts'
-import { answered } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
+import { atMost } from '../../platform/postgres/at-most.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as subscribing from '../domain/subscriptions-schema.ts'
 
@@ -25,7 +25,10 @@ export type LeasedSubscription = {
   claims: number
 }
 
-type LeasedRow = RowOf<typeof subscribing.subscriptions, 'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims'> & {
+type LeasedRow = RowOf<
+  typeof subscribing.subscriptions,
+  'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims'
+> & {
   ahead: number[]
 }
 

@@ -32,7 +32,15 @@ const saveEveryMs = 500
  * The position moves over what is answered without a gap; what is answered beyond
  * a gap is kept as `ahead`, so that it is not posted again.
  */
-export async function sendPage({ items, from, probes, sideBySide, mayBegin, post, save }: PageSending): Promise<PageSent> {
+export async function sendPage({
+  items,
+  from,
+  probes,
+  sideBySide,
+  mayBegin,
+  post,
+  save,
+}: PageSending): Promise<PageSent> {
   const done = new Set(from.ahead)
   const waiting = items.filter(({ position }) => !done.has(position))
   const busy = new Set<string>()

@@ -1,12 +1,15 @@
-import type { Dialling, Poster } from '../../runtime/outward/poster.ts'
-import { publicUrlProblem } from '../../runtime/outward/public-url.ts'
-import { version } from '../../runtime/release.ts'
-import { isLoopback } from '../../runtime/settings.ts'
+import type { Dialling, Poster } from '../../platform/outward/poster.ts'
+import { publicUrlProblem } from '../../platform/outward/public-url.ts'
+import { version } from '../../platform/release.ts'
+import { isLoopback } from '../../platform/settings.ts'
 import { sign } from '../../wire/signature.ts'
 
 export type ChangePost = { url: string; secret: string; webhookId: string; body: string }
 
-export type ChangePostEnd = { outcome: 'accepted' } | { outcome: 'refused' | 'unreachable'; trouble: string } | { outcome: 'cut' }
+export type ChangePostEnd =
+  | { outcome: 'accepted' }
+  | { outcome: 'refused' | 'unreachable'; trouble: string }
+  | { outcome: 'cut' }
 
 export type PostingDeps = { poster: Poster; clock: () => Date }
 

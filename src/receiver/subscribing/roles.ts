@@ -1,6 +1,6 @@
-import { startLoop, type Loop } from '../../runtime/loop.ts'
-import { createPoster } from '../../runtime/outward/poster.ts'
-import { resolve } from '../../runtime/outward/resolver.ts'
+import { startLoop, type Loop } from '../../platform/loop.ts'
+import { createPoster } from '../../platform/outward/poster.ts'
+import { resolve } from '../../platform/outward/resolver.ts'
 import type { Pressure } from '../intake/pressure.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import type { ReceiverSettings } from '../settings.ts'
@@ -30,10 +30,27 @@ export function createSubscriptionPoster({ production }: Pick<ReceiverSettings, 
 }
 
 /** Starts the role that posts the feed to subscriptions. */
-export function startSubscribing({ settings, landing, pressure, onPosted, after, signal }: SubscribingDeps): Subscribing {
+export function startSubscribing({
+  settings,
+  landing,
+  pressure,
+  onPosted,
+  after,
+  signal,
+}: SubscribingDeps): Subscribing {
   const { db, clock, logger, cut } = landing
   const poster = createSubscriptionPoster(settings)
-  const sender = createSubscriptionSender({ db, clock, logger, cut, poster, pressure, onPosted, signal, wake: () => loop.wake() })
+  const sender = createSubscriptionSender({
+    db,
+    clock,
+    logger,
+    cut,
+    poster,
+    pressure,
+    onPosted,
+    signal,
+    wake: () => loop.wake(),
+  })
   const loop = startLoop({ name: 'subscriptions', runOnce: sender.runOnce, idleMs: pollMs, after, logger, signal })
   const settled = async () => {
     await sender.settled()

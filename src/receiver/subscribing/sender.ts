@@ -66,7 +66,8 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
       for (const work of held) work.goodUntil = ours.has(work.leased.id) ? lookedAt + lastsMs : -Infinity
       const claimedAt = performance.now()
       const limit = signal.aborted ? 0 : maxAtOnce - underWay.size
-      for (const leased of limit > 0 ? await claimSubscriptions(db, { limit, leaseMs }) : []) begin(leased, claimedAt + lastsMs)
+      for (const leased of limit > 0 ? await claimSubscriptions(db, { limit, leaseMs }) : [])
+        begin(leased, claimedAt + lastsMs)
       return { more: false }
     },
     settled: async () => void (await Promise.all([...underWay.values()].map(({ ended }) => ended))),

@@ -1,11 +1,17 @@
-import type { Logger } from '../../runtime/logger.ts'
-import { isOutage } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import { failureWords } from '../../runtime/postgres/words.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { isOutage } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { failureWords } from '../../platform/postgres/words.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Pressure } from '../intake/pressure.ts'
 import { ExpiredPositionError, readFeed, type FeedItem, type FeedPage } from '../queries/feed.ts'
-import { giveSubscriptionBack, putOffSubscription, saveProgress, stopExpired, type LeasedSubscription } from './leases.ts'
+import {
+  giveSubscriptionBack,
+  putOffSubscription,
+  saveProgress,
+  stopExpired,
+  type LeasedSubscription,
+} from './leases.ts'
 import { sendPage, type Progress } from './page-sending.ts'
 import { postChange, type ChangePostEnd, type PostingDeps } from './posting.ts'
 
@@ -33,7 +39,11 @@ const maxTroubleCharacters = 500
  * Posts what has come for one subscription, for a while; answers whether there is more. It always gives the
  * subscription back. A turn that throws counts as its failure, unless Postgres itself is away.
  */
-export async function takeTurn(deps: TurnDeps, leased: LeasedSubscription, holds: () => boolean): Promise<{ more: boolean }> {
+export async function takeTurn(
+  deps: TurnDeps,
+  leased: LeasedSubscription,
+  holds: () => boolean,
+): Promise<{ more: boolean }> {
   try {
     return await postOn(deps, leased, holds)
   } catch (error) {
@@ -102,8 +112,16 @@ async function readOn(
   }
 }
 
-async function postOne(deps: TurnDeps, { name, url, secret }: LeasedSubscription, item: FeedItem): Promise<ChangePostEnd> {
-  const end = await postChange(deps, { url, secret, webhookId: String(item.position), body: JSON.stringify(item) }, deps.cut)
+async function postOne(
+  deps: TurnDeps,
+  { name, url, secret }: LeasedSubscription,
+  item: FeedItem,
+): Promise<ChangePostEnd> {
+  const end = await postChange(
+    deps,
+    { url, secret, webhookId: String(item.position), body: JSON.stringify(item) },
+    deps.cut,
+  )
   if (end.outcome !== 'cut') deps.onPosted(name, end.outcome)
   return end
 }
@@ -117,5 +135,6 @@ async function putOff(
   const state = await putOffSubscription(db, leased, { trouble, pauseMs })
   const facts = { subscription: leased.name, failures: failures + 1, trouble }
   if (state === 'stopped') logger.error(facts, 'a subscription stopped: it failed for as long as it was to be tried')
-  else logger.warn({ ...facts, retry_in_ms: pauseMs }, 'a change could not be posted to a subscription, it is tried again')
+  else
+    logger.warn({ ...facts, retry_in_ms: pauseMs }, 'a change could not be posted to a subscription, it is tried again')
 }

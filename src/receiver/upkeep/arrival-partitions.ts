@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import type { Logger } from '../../runtime/logger.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 
 /** Longer than any dump holds its locks: a day that is made ahead needs nobody's lock when it comes. */
 const daysAhead = 7
@@ -18,7 +18,9 @@ export type Partitions = { made: number; missing: number }
  * day without a partition go to the catch-all, and are moved when it is made.
  */
 export async function ensurePartitions(db: Database, now: Date): Promise<Partitions> {
-  const wanted = Array.from({ length: daysAhead + 1 }, (_, ahead) => new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10))
+  const wanted = Array.from({ length: daysAhead + 1 }, (_, ahead) =>
+    new Date(now.getTime() + ahead * dayMs).toISOString().slice(0, 10),
+  )
   const days = await db.execute<{ day: string }>(sql`
     select day from jsonb_array_elements_text(${JSON.stringify(wanted)}::jsonb) as day
     where to_regclass('mediadock.arrivals_' || replace(day, '-', '')) is null order by day`)
@@ -49,7 +51,11 @@ export function createPartitionMaker({ db, clock, logger }: { db: Database; cloc
 }
 
 /** Drops the days that ended before the cutoff's; those that a lock is held on stay until the next time. */
-export async function dropDaysBefore(db: Database, cutoff: Date, signal: AbortSignal): Promise<{ dropped: number; left: number }> {
+export async function dropDaysBefore(
+  db: Database,
+  cutoff: Date,
+  signal: AbortSignal,
+): Promise<{ dropped: number; left: number }> {
   const lastKept = cutoff.toISOString().slice(0, 10).replaceAll('-', '')
   const days = await db.execute<{ day: string }>(sql`
     select right(relname, 8) as day from pg_inherits join pg_class on pg_class.oid = inhrelid

@@ -1,4 +1,4 @@
-import { createAudit } from '../../pages/audit.ts'
+import { createAudit } from '../../platform/pages/audit.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
 /** The receiver's audit: replays, verifications, polls, and changes of subscriptions, issues and media. */
@@ -6,5 +6,7 @@ export const { audited, writeAudit } = createAudit(onCall.audit)
 
 /** Filters as the target of an action: what would stand in the link of the same list. */
 export function filtersAsTarget(filters: object): string {
-  return new URLSearchParams(Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)]))).toString()
+  return new URLSearchParams(
+    Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, String(value)])),
+  ).toString()
 }

@@ -1,9 +1,9 @@
 import os from 'node:os'
-import { columnsOf, list } from '../../runtime/postgres/columns.ts'
-import { sql, type StringChunk } from '../../runtime/postgres/drizzle.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
-import type { RowOf } from '../../runtime/postgres/rows.ts'
-import { version } from '../../runtime/release.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type StringChunk } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import { version } from '../../platform/release.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -36,12 +36,16 @@ const countsKeptSeconds = 3600
  * one statement that may run as often as it likes and on as many replicas:
  * counts are counted anew, and of what is measured the most that was seen stays.
  */
-export async function writeMinutes(db: Database, { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number }): Promise<void> {
+export async function writeMinutes(
+  db: Database,
+  { now, stuckAfterSeconds }: { now: Date; stuckAfterSeconds: number },
+): Promise<void> {
   const { pending, oldestSeconds } = await depth(db, now)
   const overdue = await countOverdue(db, { now, stuckAfterSeconds })
   const at = sql`${now.toISOString()}::timestamptz`
   const current = sql`${new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString()}::timestamptz`
-  const inMinute = (column: StringChunk) => sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
+  const inMinute = (column: StringChunk) =>
+    sql`${column} >= due.minute and ${column} < due.minute + interval '1 minute'`
   await db.execute(sql`
     with due as (
       select minute from (values (${current}), (${current} - interval '1 minute')) as m (minute)

@@ -1,8 +1,8 @@
-import type { Logger } from '../../runtime/logger.ts'
-import { columnsOf } from '../../runtime/postgres/columns.ts'
-import { sql } from '../../runtime/postgres/drizzle.ts'
-import { answered, isAboutTheRow, one } from '../../runtime/postgres/errors.ts'
-import type { Database } from '../../runtime/postgres/postgres.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { columnsOf } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered, isAboutTheRow, one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
 import { expireMedia } from '../archiving/expiry.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { parkReasons } from '../domain/delivery.ts'
@@ -29,7 +29,14 @@ export type RetentionDeps = {
   logger: Logger
 }
 
-export type Pruned = { deliveries: number; quarantined: number; partitions: number; changes: number; notes: number; archived: number }
+export type Pruned = {
+  deliveries: number
+  quarantined: number
+  partitions: number
+  changes: number
+  notes: number
+  archived: number
+}
 
 const dayMs = 86_400_000
 /** Small, so that a batch never holds anyone up. */
@@ -66,14 +73,16 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   for (const table of notes) pruned.notes += await all(() => pruneNotes(db, table, cutoff))
   if (archiveRetentionDays !== undefined)
     pruned.archived = await apart(() => expireMedia(db, { cutoff: keptFrom(now, archiveRetentionDays), now }, signal))
-  if (Object.values(pruned).some((rows) => rows > 0)) deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
+  if (Object.values(pruned).some((rows) => rows > 0))
+    deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   if (refused.length > 0) throw refused[0]
   return pruned
 }
 
 async function dropDays({ db, logger }: RetentionDeps, cutoff: Date, signal: AbortSignal): Promise<number> {
   const days = await dropDaysBefore(db, cutoff, signal)
-  if (days.left > 0) logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
+  if (days.left > 0)
+    logger.warn(days, 'days of the arrival log are locked, by a dump perhaps, and are dropped another time')
   return days.dropped
 }
 

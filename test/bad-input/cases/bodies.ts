@@ -5,7 +5,10 @@
  * `parked` is why it is parked at its arrival. `lands` is what becomes of the
  * request of one that is not.
  */
-export type BodyCase = { name: string; body: string | Buffer } & ({ parked: Parked } | { lands: 'COMPLETED' | 'FAILED' })
+export type BodyCase = { name: string; body: string | Buffer } & (
+  | { parked: Parked }
+  | { lands: 'COMPLETED' | 'FAILED' }
+)
 type Parked = 'not_utf8' | 'not_json' | 'not_storable' | 'unknown_shape' | 'no_request_id' | 'unknown_status'
 
 const hex = (bytes: string) => Buffer.from(bytes.replaceAll(' ', ''), 'hex')
@@ -25,8 +28,16 @@ export const bodies: BodyCase[] = [
   { name: 'sound', body: audio('"https://m.test/a.mp3"'), lands: 'COMPLETED' },
   { name: 'white space round it', body: ` \t\r\n${message('"m"')}\r\n\t `, lands: 'FAILED' },
   { name: 'members that are new to us', body: error('"code":"X","message":"m","hint":[{}],"":null'), lands: 'FAILED' },
-  { name: 'a member named __proto__', body: error('"__proto__":{"code":"Y"},"code":"X","message":"m"'), lands: 'FAILED' },
-  { name: 'a member named constructor', body: error('"constructor":{"prototype":{}},"code":"X","message":"m"'), lands: 'FAILED' },
+  {
+    name: 'a member named __proto__',
+    body: error('"__proto__":{"code":"Y"},"code":"X","message":"m"'),
+    lands: 'FAILED',
+  },
+  {
+    name: 'a member named constructor',
+    body: error('"constructor":{"prototype":{}},"code":"X","message":"m"'),
+    lands: 'FAILED',
+  },
   { name: 'an empty code and message', body: error('"code":"","message":""'), lands: 'FAILED' },
   { name: 'a code of 100 KB', body: error(`"code":"${'c'.repeat(100_000)}","message":"m"`), lands: 'FAILED' },
   { name: 'a message of 200 KB that does not compress', body: message(`"${noise(200_000)}"`), lands: 'FAILED' },
@@ -36,7 +47,11 @@ export const bodies: BodyCase[] = [
     lands: 'COMPLETED',
   },
   { name: 'an empty model', body: ok('{"model":"","output":{"audio":{"url":"u"}},"cost":1}'), lands: 'COMPLETED' },
-  { name: 'every plane of Unicode', body: message('"\u00e9 \u96ea \ud83c\udf0a \u{10ffff} \ufffe \uffff"'), lands: 'FAILED' },
+  {
+    name: 'every plane of Unicode',
+    body: message('"\u00e9 \u96ea \ud83c\udf0a \u{10ffff} \ufffe \uffff"'),
+    lands: 'FAILED',
+  },
   { name: 'a pair of surrogates as escapes', body: message('"\\ud83c\\udf0a"'), lands: 'FAILED' },
   { name: 'the text \\u0000, escaped', body: message('"\\\\u0000"'), lands: 'FAILED' },
   { name: 'the text \\ud800, escaped', body: message('"\\\\ud800"'), lands: 'FAILED' },
@@ -46,8 +61,16 @@ export const bodies: BodyCase[] = [
   { name: 'markup', body: message('"<script>alert(1)</script><!--"'), lands: 'FAILED' },
   { name: 'the control characters but NUL', body: message('"\\u0001\\u001f\\u007f\\u0080\\u2028"'), lands: 'FAILED' },
   { name: 'NUL in a member that nobody reads', body: error('"code":"X","message":"m","x":"\\u0000"'), lands: 'FAILED' },
-  { name: 'half a pair in a member that nobody reads', body: error('"code":"X","message":"m","\\ud800":1'), lands: 'FAILED' },
-  { name: 'the same member twice: the last one counts', body: error('"code":1,"code":"X","message":null,"message":"m"'), lands: 'FAILED' },
+  {
+    name: 'half a pair in a member that nobody reads',
+    body: error('"code":"X","message":"m","\\ud800":1'),
+    lands: 'FAILED',
+  },
+  {
+    name: 'the same member twice: the last one counts',
+    body: error('"code":1,"code":"X","message":null,"message":"m"'),
+    lands: 'FAILED',
+  },
   {
     name: 'two request ids: the last one counts',
     body: `{"request_id":"x","request_id":"{id}","status":"ERROR","error":{"code":"X","message":"m"}}`,
@@ -64,8 +87,16 @@ export const bodies: BodyCase[] = [
     lands: 'FAILED',
   },
   { name: 'an upper-case uuid', body: message('"m"').replace('{id}', '{ID}'), lands: 'FAILED' },
-  { name: 'a member nested 200 times', body: error(`"code":"X","message":"m","x":${nested(200, '[', ']')}`), lands: 'FAILED' },
-  { name: 'a member nested 20,000 times', body: error(`"code":"X","message":"m","x":${nested(20_000, '[', ']')}`), lands: 'FAILED' },
+  {
+    name: 'a member nested 200 times',
+    body: error(`"code":"X","message":"m","x":${nested(200, '[', ']')}`),
+    lands: 'FAILED',
+  },
+  {
+    name: 'a member nested 20,000 times',
+    body: error(`"code":"X","message":"m","x":${nested(20_000, '[', ']')}`),
+    lands: 'FAILED',
+  },
   {
     name: '20,000 members',
     body: error(`"code":"X","message":"m"${Array.from({ length: 20_000 }, (_, n) => `,"m${n}":0`).join('')}`),
@@ -81,7 +112,11 @@ export const bodies: BodyCase[] = [
   { name: 'the least cost there is', body: audio('"u"', '"cost":5e-324'), lands: 'COMPLETED' },
   { name: 'a cost of a thousand digits', body: audio('"u"', `"cost":0.${'3'.repeat(1000)}`), lands: 'COMPLETED' },
   { name: 'a cost beyond 2^53', body: audio('"u"', '"cost":9007199254740993'), lands: 'COMPLETED' },
-  { name: 'sound and pictures at once: the pictures', body: output('{"audio":{"url":"u"},"images":[{"url":"u"}]}'), lands: 'COMPLETED' },
+  {
+    name: 'sound and pictures at once: the pictures',
+    body: output('{"audio":{"url":"u"},"images":[{"url":"u"}]}'),
+    lands: 'COMPLETED',
+  },
 
   { name: 'bytes that are no UTF-8', body: hex('7b ff 7d'), parked: 'not_utf8' },
   { name: 'a failure in Latin-1', body: Buffer.from(message('"caf\u00e9"'), 'latin1'), parked: 'not_utf8' },
@@ -122,8 +157,16 @@ export const bodies: BodyCase[] = [
   { name: 'a list with a notification in it', body: `[${message('"m"')}]`, parked: 'unknown_shape' },
   { name: '200,000 lists in one another', body: nested(200_000, '[', ']'), parked: 'unknown_shape' },
   { name: 'an object with nothing in it', body: '{}', parked: 'no_request_id' },
-  { name: '100,000 objects in one another', body: `${'{"a":'.repeat(100_000)}0${'}'.repeat(100_000)}`, parked: 'no_request_id' },
-  { name: 'a request id that hides in a prototype', body: '{"__proto__":{"request_id":"{id}"},"status":"ERROR"}', parked: 'no_request_id' },
+  {
+    name: '100,000 objects in one another',
+    body: `${'{"a":'.repeat(100_000)}0${'}'.repeat(100_000)}`,
+    parked: 'no_request_id',
+  },
+  {
+    name: 'a request id that hides in a prototype',
+    body: '{"__proto__":{"request_id":"{id}"},"status":"ERROR"}',
+    parked: 'no_request_id',
+  },
   { name: 'REQUEST_ID', body: message('"m"').replace('request_id', 'REQUEST_ID'), parked: 'no_request_id' },
   { name: 'null for a request id', body: id('null'), parked: 'no_request_id' },
   { name: 'a number for a request id', body: id('42'), parked: 'no_request_id' },
@@ -136,7 +179,11 @@ export const bodies: BodyCase[] = [
   { name: 'a blank after the uuid', body: id('"{id} "'), parked: 'no_request_id' },
   { name: 'a line break after the uuid', body: id('"{id}\\n"'), parked: 'no_request_id' },
   { name: 'NUL after the uuid', body: id('"{id}\\u0000"'), parked: 'no_request_id' },
-  { name: 'a uuid with a digit in full width', body: id('"\uff10b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44"'), parked: 'no_request_id' },
+  {
+    name: 'a uuid with a digit in full width',
+    body: id('"\uff10b6f7a52-93a7-4b53-8f0e-3d7a2b1c9e44"'),
+    parked: 'no_request_id',
+  },
   { name: 'no state', body: '{"request_id":"{id}","error":{"code":"X","message":"m"}}', parked: 'unknown_status' },
   { name: 'a state of the REST API', body: status('"FAILED"'), parked: 'unknown_status' },
   { name: 'a state in lower case', body: status('"error"'), parked: 'unknown_status' },
@@ -148,7 +195,11 @@ export const bodies: BodyCase[] = [
   { name: 'OK with the error of a failure', body: status('"OK"'), parked: 'unknown_shape' },
   { name: 'a payload that is a list', body: ok('[]'), parked: 'unknown_shape' },
   { name: 'ERROR without error', body: '{"request_id":"{id}","status":"ERROR"}', parked: 'unknown_shape' },
-  { name: 'an error that is a text', body: '{"request_id":"{id}","status":"ERROR","error":"no"}', parked: 'unknown_shape' },
+  {
+    name: 'an error that is a text',
+    body: '{"request_id":"{id}","status":"ERROR","error":"no"}',
+    parked: 'unknown_shape',
+  },
   { name: 'a number for a code', body: error('"code":1,"message":"m"'), parked: 'unknown_shape' },
   { name: 'no message', body: error('"code":"X"'), parked: 'unknown_shape' },
   { name: 'no output', body: ok('{"model":"m","cost":1}'), parked: 'unknown_shape' },
@@ -169,7 +220,11 @@ export const bodies: BodyCase[] = [
   { name: 'no model', body: ok('{"output":{"audio":{"url":"u"}},"cost":1}'), parked: 'unknown_shape' },
   { name: 'NUL in a message', body: message('"a\\u0000b"'), parked: 'not_storable' },
   { name: 'NUL in a code', body: error('"code":"\\u0000","message":"m"'), parked: 'not_storable' },
-  { name: 'NUL in a model', body: ok('{"model":"\\u0000","output":{"audio":{"url":"u"}},"cost":1}'), parked: 'not_storable' },
+  {
+    name: 'NUL in a model',
+    body: ok('{"model":"\\u0000","output":{"audio":{"url":"u"}},"cost":1}'),
+    parked: 'not_storable',
+  },
   { name: 'NUL in a url', body: audio('"u\\u0000"'), parked: 'not_storable' },
   { name: 'NUL behind a backslash', body: message('"\\\\\\u0000"'), parked: 'not_storable' },
   { name: 'the first half of a pair', body: message('"\\ud800"'), parked: 'not_storable' },

@@ -54,7 +54,20 @@ const times = [
 ]
 
 const integers = ['min_ack_ms', 'min_skew_seconds', 'min_arrivals'].flatMap((name) => [
-  ...wrong(name, `0`, `-1`, `1.5`, `1e3`, `0x10`, `NaN`, `Infinity`, `9007199254740991`, `99999999999999999999`, `%20`, `١`),
+  ...wrong(
+    name,
+    `0`,
+    `-1`,
+    `1.5`,
+    `1e3`,
+    `0x10`,
+    `NaN`,
+    `Infinity`,
+    `9007199254740991`,
+    `99999999999999999999`,
+    `%20`,
+    `١`,
+  ),
   ...odd(`${name}=1`, `${name}=999999999`),
 ])
 
@@ -75,7 +88,16 @@ const texts = ['q', 'webhook_id', 'key_name', 'reason', 'model', 'actor', 'targe
 ])
 
 const ids = [
-  ...wrong('request_id', '1', '', `${uuid}%00`, `${uuid}&request_id=${uuid}`, `{${uuid}}`, `urn:uuid:${uuid}`, `${uuid}%0A`),
+  ...wrong(
+    'request_id',
+    '1',
+    '',
+    `${uuid}%00`,
+    `${uuid}&request_id=${uuid}`,
+    `{${uuid}}`,
+    `urn:uuid:${uuid}`,
+    `${uuid}%0A`,
+  ),
   ...wrong('request_id[]', uuid),
   ...wrong('ids', '1,2', ',', '', `${uuid},`, Array.from({ length: 201 }, () => uuid).join(',')),
   ...odd(
@@ -119,7 +141,22 @@ const cursors = [
 ]
 
 const rest = [
-  ...wrong('limit', '0', '201', '-1', '1.5', 'abc', '', '1&limit=2', '99999999999999999999', '1e2', '%00', '%201', '0x1', '١'),
+  ...wrong(
+    'limit',
+    '0',
+    '201',
+    '-1',
+    '1.5',
+    'abc',
+    '',
+    '1&limit=2',
+    '99999999999999999999',
+    '1e2',
+    '%00',
+    '%201',
+    '0x1',
+    '١',
+  ),
   ...wrong('limit[]', '1'),
   ...wrong('state', 'gone', 'pending&state=parked', 'PARKED', 'parked%00', ''),
   ...wrong('outcome', 'PARKED', 'constructor', ''),
@@ -177,10 +214,12 @@ export const replayFiltersAsWritten: { name: string; json: string }[] = [
 /** `wait` of a result that nobody knows. */
 export const waits: { wait: string; status: 400 | 404 }[] = [
   ...['0', '1', '59', '60', '00', '05'].map((wait) => ({ wait, status: 404 as const })),
-  ...['61', '99', '100', '-1', '1e1', '1&wait=2', '%00', '', 'abc', '5.0', '%205', '0x1', '١', '9007199254740991'].map((wait) => ({
-    wait,
-    status: 400 as const,
-  })),
+  ...['61', '99', '100', '-1', '1e1', '1&wait=2', '%00', '', 'abc', '5.0', '%205', '0x1', '١', '9007199254740991'].map(
+    (wait) => ({
+      wait,
+      status: 400 as const,
+    }),
+  ),
 ]
 
 /** What a tail of arrivals is to go on after. */

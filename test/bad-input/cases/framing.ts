@@ -22,7 +22,12 @@ const smuggled = 'GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n'
 export const framing: FramingCase[] = [
   // The body and its length.
   { name: 'a length', bytes: `${signed(length)}{body}`, answers: accepted, stays: true },
-  { name: 'a length with zeros before it', bytes: `${signed('content-length: 000{length}')}{body}`, answers: accepted, stays: true },
+  {
+    name: 'a length with zeros before it',
+    bytes: `${signed('content-length: 000{length}')}{body}`,
+    answers: accepted,
+    stays: true,
+  },
   {
     name: 'two requests in one write',
     bytes: `${signed(length)}{body}`.repeat(2),
@@ -47,9 +52,17 @@ export const framing: FramingCase[] = [
   { name: 'a length with a fraction', bytes: `${signed('content-length: {length}.0')}{body}`, answers: bad },
   { name: 'a length in two words', bytes: `${signed('content-length: 1 2')}{body}`, answers: bad },
   { name: 'a length beyond 2^64', bytes: `${signed('content-length: 18446744073709551617')}{body}`, answers: bad },
-  { name: 'a length of 2^63', bytes: `${signed('content-length: 9223372036854775808')}{body}`, answers: ['413 payload_too_large'] },
+  {
+    name: 'a length of 2^63',
+    bytes: `${signed('content-length: 9223372036854775808')}{body}`,
+    answers: ['413 payload_too_large'],
+  },
   { name: 'a length of one byte too many', bytes: post('content-length: 65537'), answers: ['413 payload_too_large'] },
-  { name: 'the same, asking first', bytes: post('content-length: 65537', 'expect: 100-continue'), answers: ['413 payload_too_large'] },
+  {
+    name: 'the same, asking first',
+    bytes: post('content-length: 65537', 'expect: 100-continue'),
+    answers: ['413 payload_too_large'],
+  },
   {
     name: 'asking first, with a length that is taken',
     bytes: `${signed(length, 'expect: 100-continue')}{body}`,
@@ -62,7 +75,11 @@ export const framing: FramingCase[] = [
     answers: ['100 -', '200 accepted'],
     stays: true,
   },
-  { name: 'expecting something else', bytes: `${signed(length, 'expect: 200-ok')}{body}`, answers: ['417 expectation_failed'] },
+  {
+    name: 'expecting something else',
+    bytes: `${signed(length, 'expect: 200-ok')}{body}`,
+    answers: ['417 expectation_failed'],
+  },
 
   // The body in chunks.
   { name: 'one chunk', bytes: `${signed(chunked)}{hex}\r\n{body}\r\n0\r\n\r\n`, answers: accepted, stays: true },
@@ -72,21 +89,34 @@ export const framing: FramingCase[] = [
     answers: accepted,
     stays: true,
   },
-  { name: 'a chunk with an extension', bytes: `${signed(chunked)}{hex};a=b;c="d"\r\n{body}\r\n0\r\n\r\n`, answers: accepted, stays: true },
+  {
+    name: 'a chunk with an extension',
+    bytes: `${signed(chunked)}{hex};a=b;c="d"\r\n{body}\r\n0\r\n\r\n`,
+    answers: accepted,
+    stays: true,
+  },
   {
     name: 'trailers, which are not headers',
     bytes: `${signed(chunked)}{hex}\r\n{body}\r\n0\r\nx-service-webhook-id: other\r\n\r\n`,
     answers: accepted,
     stays: true,
   },
-  { name: 'an encoding twice in two lines', bytes: `${signed(chunked, chunked)}{hex}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
+  {
+    name: 'an encoding twice in two lines',
+    bytes: `${signed(chunked, chunked)}{hex}\r\n{body}\r\n0\r\n\r\n`,
+    answers: bad,
+  },
   { name: 'chunks and a length', bytes: `${signed(chunked, length)}{hex}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
   {
     name: 'a length and chunks, with a request behind',
     bytes: `${signed('content-length: 4', chunked)}0\r\n\r\n${smuggled}`,
     answers: bad,
   },
-  { name: 'chunks that are not the last encoding', bytes: `${signed('transfer-encoding: chunked, identity')}0\r\n\r\n`, answers: bad },
+  {
+    name: 'chunks that are not the last encoding',
+    bytes: `${signed('transfer-encoding: chunked, identity')}0\r\n\r\n`,
+    answers: bad,
+  },
   { name: 'an unknown encoding', bytes: `${signed('transfer-encoding: xchunked')}0\r\n\r\n${smuggled}`, answers: bad },
   { name: 'chunks in quotes', bytes: `${signed('transfer-encoding: "chunked"')}0\r\n\r\n${smuggled}`, answers: bad },
   {
@@ -94,8 +124,16 @@ export const framing: FramingCase[] = [
     bytes: `${signed('transfer-encoding: \u000bchunked')}0\r\n\r\n${smuggled}`,
     answers: bad,
   },
-  { name: 'an encoding with nothing in it', bytes: `${signed('transfer-encoding:')}0\r\n\r\n${smuggled}`, answers: bad },
-  { name: 'an encoding behind a blank in its name', bytes: `${signed('transfer-encoding : chunked', length)}{body}`, answers: bad },
+  {
+    name: 'an encoding with nothing in it',
+    bytes: `${signed('transfer-encoding:')}0\r\n\r\n${smuggled}`,
+    answers: bad,
+  },
+  {
+    name: 'an encoding behind a blank in its name',
+    bytes: `${signed('transfer-encoding : chunked', length)}{body}`,
+    answers: bad,
+  },
   {
     name: 'chunks in HTTP/1.0, which has none',
     bytes: `POST /webhooks HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n${chunked}\r\n{signed}\r\n{hex}\r\n{body}\r\n0\r\n\r\n`,
@@ -105,18 +143,30 @@ export const framing: FramingCase[] = [
   { name: 'a negative chunk size', bytes: `${signed(chunked)}-1\r\n{body}`, answers: bad },
   { name: 'a chunk size with 0x', bytes: `${signed(chunked)}0x{hex}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
   { name: 'a chunk size beyond 2^64', bytes: `${signed(chunked)}10000000000000001\r\n{body}`, answers: bad },
-  { name: 'a chunk size with a blank before it', bytes: `${signed(chunked)} {hex}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
+  {
+    name: 'a chunk size with a blank before it',
+    bytes: `${signed(chunked)} {hex}\r\n{body}\r\n0\r\n\r\n`,
+    answers: bad,
+  },
   { name: 'an empty chunk size', bytes: `${signed(chunked)}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
   { name: 'a chunk that is longer than its size', bytes: `${signed(chunked)}1\r\n{body}\r\n0\r\n\r\n`, answers: bad },
   { name: 'a chunk that ends in a line feed alone', bytes: `${signed(chunked)}{hex}\n{body}\n0\n\n`, answers: bad },
   { name: 'NUL in an extension', bytes: `${signed(chunked)}{hex};\0\r\n{body}\r\n0\r\n\r\n`, answers: bad },
-  { name: 'an extension of 20 KB', bytes: `${signed(chunked)}{hex};a=${'b'.repeat(20_000)}\r\n{body}\r\n0\r\n\r\n`, answers: bad },
+  {
+    name: 'an extension of 20 KB',
+    bytes: `${signed(chunked)}{hex};a=${'b'.repeat(20_000)}\r\n{body}\r\n0\r\n\r\n`,
+    answers: bad,
+  },
   {
     name: 'chunks of more than the limit',
     bytes: `${post(chunked)}${`4000\r\n${'x'.repeat(0x4000)}\r\n`.repeat(5)}`,
     answers: ['413 payload_too_large'],
   },
-  { name: '3,000 chunks of one byte', bytes: `${post(chunked)}${'1\r\nx\r\n'.repeat(3000)}`, answers: ['413 payload_too_large'] },
+  {
+    name: '3,000 chunks of one byte',
+    bytes: `${post(chunked)}${'1\r\nx\r\n'.repeat(3000)}`,
+    answers: ['413 payload_too_large'],
+  },
 
   // The line of the request.
   { name: 'no HTTP at all', bytes: 'NONSENSE\r\n\r\n', answers: bad },
@@ -129,7 +179,12 @@ export const framing: FramingCase[] = [
   { name: 'http in small letters', bytes: get('GET /healthz http/1.1', 'host: x'), answers: bad },
   { name: 'a method in small letters', bytes: get('post /webhooks HTTP/1.1', 'host: x'), answers: bad },
   { name: 'a method that nobody knows', bytes: get('BREW /webhooks HTTP/1.1', 'host: x'), answers: bad },
-  { name: 'two blanks, which HTTP lets pass', bytes: get('GET  /healthz HTTP/1.1', 'host: x'), answers: ['200 ok'], stays: true },
+  {
+    name: 'two blanks, which HTTP lets pass',
+    bytes: get('GET  /healthz HTTP/1.1', 'host: x'),
+    answers: ['200 ok'],
+    stays: true,
+  },
   { name: 'a tab', bytes: get('GET\t/healthz HTTP/1.1', 'host: x'), answers: bad },
   { name: 'a blank in the path', bytes: get('GET /health z HTTP/1.1', 'host: x'), answers: bad },
   { name: 'NUL in the path', bytes: get('GET /healthz\0 HTTP/1.1', 'host: x'), answers: bad },
@@ -137,10 +192,18 @@ export const framing: FramingCase[] = [
   { name: 'a line feed in the path', bytes: get('GET /health\nz HTTP/1.1', 'host: x'), answers: bad },
   { name: 'a path without its slash', bytes: get('GET healthz HTTP/1.1', 'host: x'), answers: bad },
   { name: 'a target of another scheme', bytes: get('GET ftp://x/healthz HTTP/1.1', 'host: x'), answers: bad },
-  { name: 'a target that is no URL', bytes: get('POST http://[bad/webhooks HTTP/1.1', 'host: x', 'content-length: 0'), answers: bad },
+  {
+    name: 'a target that is no URL',
+    bytes: get('POST http://[bad/webhooks HTTP/1.1', 'host: x', 'content-length: 0'),
+    answers: bad,
+  },
   { name: 'a whole URL', bytes: get('GET http://x/healthz HTTP/1.1', 'host: x'), answers: ['200 ok'], stays: true },
   { name: 'an asterisk', bytes: get('GET * HTTP/1.1', 'host: x'), answers: bad },
-  { name: 'a path of 20 KB', bytes: get(`GET /${'x'.repeat(20_000)} HTTP/1.1`, 'host: x'), answers: ['431 headers_too_large'] },
+  {
+    name: 'a path of 20 KB',
+    bytes: get(`GET /${'x'.repeat(20_000)} HTTP/1.1`, 'host: x'),
+    answers: ['431 headers_too_large'],
+  },
   {
     name: 'a path of two slashes',
     bytes: get('POST //webhooks HTTP/1.1', 'host: x', 'content-length: 0'),
@@ -177,7 +240,12 @@ export const framing: FramingCase[] = [
     answers: ['405 method_not_allowed'],
     stays: true,
   },
-  { name: 'TRACE', bytes: get('TRACE /webhooks HTTP/1.1', 'host: x'), answers: ['405 method_not_allowed'], stays: true },
+  {
+    name: 'TRACE',
+    bytes: get('TRACE /webhooks HTTP/1.1', 'host: x'),
+    answers: ['405 method_not_allowed'],
+    stays: true,
+  },
   { name: 'CONNECT', bytes: get('CONNECT x:443 HTTP/1.1', 'host: x'), answers: ['405 method_not_allowed'] },
   {
     name: 'an upgrade, which is not taken up',
@@ -219,7 +287,12 @@ export const framing: FramingCase[] = [
     answers: ['431 headers_too_large'],
   },
   { name: 'a name of 20 KB', bytes: post(`${'x'.repeat(20_000)}: a`), answers: ['431 headers_too_large'] },
-  { name: '900 headers', bytes: `${signed(length, ...Array.from({ length: 900 }, () => 'a: b'))}{body}`, answers: accepted, stays: true },
+  {
+    name: '900 headers',
+    bytes: `${signed(length, ...Array.from({ length: 900 }, () => 'a: b'))}{body}`,
+    answers: accepted,
+    stays: true,
+  },
   {
     name: '3,000 headers',
     bytes: post(...Array.from({ length: 3000 }, () => 'a:'), 'content-length: 0'),
@@ -235,9 +308,21 @@ export const framing: FramingCase[] = [
     bytes: get('GET /healthz HTTP/1.1', 'host: x', ...Array.from({ length: 1100 }, () => 'a: b'), 'host: y'),
     answers: ['431 headers_too_large'],
   },
-  { name: 'an encoding of the body', bytes: `${signed(length, 'content-encoding: gzip')}{body}`, answers: ['415 unsupported_encoding'] },
-  { name: 'another encoding of the body', bytes: `${signed(length, 'content-encoding: br')}{body}`, answers: ['415 unsupported_encoding'] },
-  { name: 'deflate', bytes: `${signed(length, 'content-encoding: deflate')}{body}`, answers: ['415 unsupported_encoding'] },
+  {
+    name: 'an encoding of the body',
+    bytes: `${signed(length, 'content-encoding: gzip')}{body}`,
+    answers: ['415 unsupported_encoding'],
+  },
+  {
+    name: 'another encoding of the body',
+    bytes: `${signed(length, 'content-encoding: br')}{body}`,
+    answers: ['415 unsupported_encoding'],
+  },
+  {
+    name: 'deflate',
+    bytes: `${signed(length, 'content-encoding: deflate')}{body}`,
+    answers: ['415 unsupported_encoding'],
+  },
   {
     name: 'identity and then gzip',
     bytes: `${signed(length, 'content-encoding: identity, gzip')}{body}`,
@@ -271,5 +356,9 @@ export const framing: FramingCase[] = [
     answers: accepted,
     stays: true,
   },
-  { name: 'the connection closed on wish', bytes: `${signed(length, 'connection: close')}{body}${smuggled}`, answers: accepted },
+  {
+    name: 'the connection closed on wish',
+    bytes: `${signed(length, 'connection: close')}{body}${smuggled}`,
+    answers: accepted,
+  },
 ]

@@ -51,7 +51,8 @@ async function longVideo(seconds: number): Promise<Buffer> {
 }
 
 /** The beginning of an MP4, and nothing that could be played behind it. */
-const brokenVideo = () => Buffer.concat([Buffer.from('\0\0\0\x18ftypisom\0\0\0\0isommp42', 'latin1'), Buffer.alloc(5000, 0x41)])
+const brokenVideo = () =>
+  Buffer.concat([Buffer.from('\0\0\0\x18ftypisom\0\0\0\0isommp42', 'latin1'), Buffer.alloc(5000, 0x41)])
 
 const picture = () => sharp({ create: { width: 64, height: 64, channels: 3, background: '#e00000' } })
 
@@ -101,7 +102,8 @@ async function endless(response: Parameters<Serve>[0], first: Buffer): Promise<v
   response.writeHead(200)
   response.write(first)
   for (let sent = 0; sent < tenGigabytes && !response.destroyed; sent += megabyte.length) {
-    if (!response.write(megabyte)) await Promise.race([new Promise((resolve) => response.once('drain', resolve)), delay(1000)])
+    if (!response.write(megabyte))
+      await Promise.race([new Promise((resolve) => response.once('drain', resolve)), delay(1000)])
   }
   response.end()
 }
@@ -111,7 +113,12 @@ const svg = (secret: string) =>
 <image xlink:href="${secret}/1.png"/><image href="file:///etc/passwd"/><style>@import url("${secret}/1.css")</style></svg>`
 
 export const hostileReferences: HostileReference[] = [
-  { name: 'redirects to this machine', field: 'image_url', serve: redirectTo(({ secret }) => secret), message: unfetched },
+  {
+    name: 'redirects to this machine',
+    field: 'image_url',
+    serve: redirectTo(({ secret }) => secret),
+    message: unfetched,
+  },
   {
     name: 'redirects to this machine over https',
     field: 'image_url',
@@ -142,8 +149,18 @@ export const hostileReferences: HostileReference[] = [
     serve: redirectTo(() => 'http://169.254.169.254/latest/meta-data/'),
     message: unfetched,
   },
-  { name: 'redirects to a file', field: 'image_url', serve: redirectTo(() => 'file:///etc/passwd'), message: unfetched },
-  { name: 'redirects to a picture in the link', field: 'image_url', serve: redirectTo(() => 'data:image/png,x'), message: unfetched },
+  {
+    name: 'redirects to a file',
+    field: 'image_url',
+    serve: redirectTo(() => 'file:///etc/passwd'),
+    message: unfetched,
+  },
+  {
+    name: 'redirects to a picture in the link',
+    field: 'image_url',
+    serve: redirectTo(() => 'data:image/png,x'),
+    message: unfetched,
+  },
   { name: 'redirects to no URL', field: 'image_url', serve: redirectTo(() => 'https://['), message: unfetched },
   { name: 'redirects to itself', field: 'image_url', serve: redirectTo(() => '/'), message: unfetched },
   {
@@ -158,14 +175,24 @@ export const hostileReferences: HostileReference[] = [
     serve: redirectTo(({ site }) => site.replace('//', '//user:secret@')),
     message: unfetched,
   },
-  { name: 'resolves to a private address', field: 'image_url', link: () => 'https://private.example/', message: unfetched },
+  {
+    name: 'resolves to a private address',
+    field: 'image_url',
+    link: () => 'https://private.example/',
+    message: unfetched,
+  },
   {
     name: 'has come to resolve to this machine since the submit',
     field: 'image_url',
     link: ({ secretPort }) => `https://loopback.example:${secretPort}/`,
     message: unfetched,
   },
-  { name: 'resolves to the metadata service', field: 'image_url', link: () => 'https://metadata.example/', message: unfetched },
+  {
+    name: 'resolves to the metadata service',
+    field: 'image_url',
+    link: () => 'https://metadata.example/',
+    message: unfetched,
+  },
   {
     name: 'resolves to a public and a private address',
     field: 'image_url',
@@ -184,7 +211,12 @@ export const hostileReferences: HostileReference[] = [
     link: ({ secretPort }) => `https://mapped.example:${secretPort}/`,
     message: unfetched,
   },
-  { name: 'resolves to this machine behind NAT64', field: 'image_url', link: () => 'https://nat64.example/', message: unfetched },
+  {
+    name: 'resolves to this machine behind NAT64',
+    field: 'image_url',
+    link: () => 'https://nat64.example/',
+    message: unfetched,
+  },
   { name: 'resolves to nothing', field: 'image_url', link: () => 'https://nowhere.example/', message: unfetched },
   {
     name: 'announces 10 GB',
@@ -218,7 +250,13 @@ export const hostileReferences: HostileReference[] = [
     deadlineMs: 500,
     message: /^took longer than 0.5 s to fetch$/,
   },
-  { name: 'never answers', field: 'image_url', serve: () => () => {}, deadlineMs: 500, message: /^took longer than 0.5 s to fetch$/ },
+  {
+    name: 'never answers',
+    field: 'image_url',
+    serve: () => () => {},
+    deadlineMs: 500,
+    message: /^took longer than 0.5 s to fetch$/,
+  },
   {
     name: 'breaks off',
     field: 'image_url',
@@ -257,11 +295,24 @@ export const hostileReferences: HostileReference[] = [
   {
     name: 'is 1 GB once it is inflated',
     field: 'image_url',
-    serve: give(() => zlib.gzipSync(Buffer.alloc(100_000_000)), { 'content-encoding': 'gzip', 'content-type': 'image/png' }),
+    serve: give(() => zlib.gzipSync(Buffer.alloc(100_000_000)), {
+      'content-encoding': 'gzip',
+      'content-type': 'image/png',
+    }),
     message: notAPicture,
   },
-  { name: 'is a PNG of 900 megapixels', field: 'image_url', serve: give(() => pngBomb()), message: /^has too many pixels$/ },
-  { name: 'is a JPEG of 4,290 megapixels', field: 'image_url', serve: give(() => jpegBomb()), message: /^has too many pixels$/ },
+  {
+    name: 'is a PNG of 900 megapixels',
+    field: 'image_url',
+    serve: give(() => pngBomb()),
+    message: /^has too many pixels$/,
+  },
+  {
+    name: 'is a JPEG of 4,290 megapixels',
+    field: 'image_url',
+    serve: give(() => jpegBomb()),
+    message: /^has too many pixels$/,
+  },
   {
     name: 'is a WebP without a picture',
     field: 'image_url',
@@ -271,7 +322,9 @@ export const hostileReferences: HostileReference[] = [
   {
     name: 'is half a picture',
     field: 'image_url',
-    serve: give(async () => (await picture().resize(600, 600).png({ compressionLevel: 0 }).toBuffer()).subarray(0, 100_000)),
+    serve: give(async () =>
+      (await picture().resize(600, 600).png({ compressionLevel: 0 }).toBuffer()).subarray(0, 100_000),
+    ),
     message: /^cannot be decoded$/,
   },
   {
@@ -289,7 +342,9 @@ export const hostileReferences: HostileReference[] = [
   {
     name: 'is a playlist of the inside in the place of a video',
     field: 'video_urls',
-    serve: give(({ secret }) => `#EXTM3U\n#EXTINF:1,\n${secret}/1.ts\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n`),
+    serve: give(
+      ({ secret }) => `#EXTM3U\n#EXTINF:1,\n${secret}/1.ts\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n`,
+    ),
     message: /^is not a video$/,
   },
   {
@@ -304,12 +359,22 @@ export const hostileReferences: HostileReference[] = [
     serve: give(() => longVideo(100)),
     message: /^has more than 18000 frames$/,
   },
-  { name: 'only begins like a video', field: 'video_urls', serve: give(() => brokenVideo()), message: /^cannot be decoded$/ },
+  {
+    name: 'only begins like a video',
+    field: 'video_urls',
+    serve: give(() => brokenVideo()),
+    message: /^cannot be decoded$/,
+  },
   {
     name: 'is a video without sound in the place of a sound',
     field: 'audio_urls',
     serve: give(() => longVideo(1)),
     message: /^cannot be decoded$/,
   },
-  { name: 'only begins like a sound', field: 'audio_urls', serve: give(() => 'ID3' + 'x'.repeat(5000)), message: /^cannot be decoded$/ },
+  {
+    name: 'only begins like a sound',
+    field: 'audio_urls',
+    serve: give(() => 'ID3' + 'x'.repeat(5000)),
+    message: /^cannot be decoded$/,
+  },
 ]

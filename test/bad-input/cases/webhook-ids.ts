@@ -3,7 +3,11 @@
  * All of them are signed well: what is no id is answered 400
  * `invalid_webhook_id` all the same, and its bytes go to the quarantine.
  */
-export type WebhookIdCase = { name: string; ids: string[]; answer: 'accepted' | 'invalid_webhook_id' | 'bad_request' | 'headers_too_large' }
+export type WebhookIdCase = {
+  name: string
+  ids: string[]
+  answer: 'accepted' | 'invalid_webhook_id' | 'bad_request' | 'headers_too_large'
+}
 
 export const webhookIds: WebhookIdCase[] = [
   { name: 'a uuid', ids: ['5b1f6a52-93a7-4b53-8f0e-3d7a2b1c9e44'], answer: 'accepted' },

@@ -17,7 +17,11 @@ export const takenUrls: { name: string; url: string; as?: string }[] = [
   { name: 'an underscore', url: 'https://my_hooks.example/' },
   { name: 'percent-encoding in its path', url: 'https://hooks.example.com/%00%0d%0a' },
   { name: 'dots in its path', url: 'https://hooks.example.com/a/../b', as: 'https://hooks.example.com/b' },
-  { name: 'an @ behind its name', url: 'https://hooks.example.com/@10.0.0.1', as: 'https://hooks.example.com/@10.0.0.1' },
+  {
+    name: 'an @ behind its name',
+    url: 'https://hooks.example.com/@10.0.0.1',
+    as: 'https://hooks.example.com/@10.0.0.1',
+  },
   {
     name: 'a backslash and an @ behind its name',
     url: 'https://hooks.example.com\\@10.0.0.1/',

@@ -23,9 +23,18 @@ export { phone, schemes } from './look.ts'
 
 /** Opens a page of the console; what the browser's console says in error fails the test when it ends. */
 export async function openPage(browser: Browser, url: string, look: Look = {}): Promise<Page> {
-  const { expectProblems = false, language, isForItself = false, colorScheme = null, viewport = wideViewport, ...more } = look
+  const {
+    expectProblems = false,
+    language,
+    isForItself = false,
+    colorScheme = null,
+    viewport = wideViewport,
+    ...more
+  } = look
   const isLent = language === undefined && !isForItself && Object.keys(more).length === 0
-  const page = isLent ? await lendPage(browser) : await (await browser.newContext({ viewport, colorScheme, ...more })).newPage()
+  const page = isLent
+    ? await lendPage(browser)
+    : await (await browser.newContext({ viewport, colorScheme, ...more })).newPage()
   const problems: string[] = []
   const onConsole = (message: ConsoleMessage) => message.type() === 'error' && problems.push(message.text())
   const onError = (error: Error) => problems.push(String(error))
@@ -37,21 +46,31 @@ export async function openPage(browser: Browser, url: string, look: Look = {}): 
   if (isLent && colorScheme !== null) await page.emulateMedia({ colorScheme })
   if (isLent && viewport !== wideViewport) await page.setViewportSize(viewport)
   if (language !== undefined) {
-    await page.addInitScript(`Object.defineProperty(navigator, 'language', { value: ${JSON.stringify(language)}, configurable: true })`)
+    await page.addInitScript(
+      `Object.defineProperty(navigator, 'language', { value: ${JSON.stringify(language)}, configurable: true })`,
+    )
   }
   await page.goto(url)
   return page
 }
 
 const colours = ['color-contrast', 'link-in-text-block']
-const parts = { all: () => true, colours: (id: string) => colours.includes(id), 'all but colours': (id: string) => !colours.includes(id) }
+const parts = {
+  all: () => true,
+  colours: (id: string) => colours.includes(id),
+  'all but colours': (id: string) => !colours.includes(id),
+}
 
 /** Fails for every violation that axe calls serious or critical, named with its element; the rules that find lesser ones are not run. */
 export async function expectAccessible(page: Page, part: keyof typeof parts = 'all', within = 'html'): Promise<void> {
   // Halfway to another scheme a colour may be hard to read.
   await page.evaluate('document.getAnimations().forEach((each) => each instanceof CSSTransition && each.finish())')
   if (!(await page.evaluate('"axe" in window'))) await page.evaluate(await axeSource)
-  const options = { resultTypes: ['violations'], preload: false, runOnly: (await seriousRules(page)).filter(parts[part]) }
+  const options = {
+    resultTypes: ['violations'],
+    preload: false,
+    runOnly: (await seriousRules(page)).filter(parts[part]),
+  }
   const violations = await page.evaluate<{ id: string; html: string[] }[]>(
     `axe.run(${JSON.stringify(within)}, ${JSON.stringify(options)})
       .then(({ violations }) => violations.map(({ id, nodes }) => ({ id, html: nodes.map(({ html }) => html) })))`,

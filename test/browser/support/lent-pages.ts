@@ -7,7 +7,16 @@ import type { Browser, Page } from 'playwright-core'
 export const wideViewport = { width: 1280, height: 800 } as const
 
 /** What tests listen for. */
-const events = ['console', 'pageerror', 'dialog', 'download', 'request', 'requestfinished', 'requestfailed', 'response'] as const
+const events = [
+  'console',
+  'pageerror',
+  'dialog',
+  'download',
+  'request',
+  'requestfinished',
+  'requestfailed',
+  'response',
+] as const
 /** More than these are not kept for the next test. */
 const keptPages = 3
 

@@ -10,7 +10,10 @@ export type World = ProviderStand & {
   media: (name: string) => string
 }
 
-const unknown: Answer = { status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }
+const unknown: Answer = {
+  status: 404,
+  body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } },
+}
 
 export async function startWorld(): Promise<World> {
   const stand = await startProviderStand()
@@ -23,7 +26,11 @@ export async function startWorld(): Promise<World> {
     const { status, body, headers } = answers.get(id) ?? unknown
     return json(res, status, body, headers)
   })
-  return { ...stand, says: (requestId, answer) => void answers.set(requestId, answer), media: (name) => `${stand.url}/${name}` }
+  return {
+    ...stand,
+    says: (requestId, answer) => void answers.set(requestId, answer),
+    media: (name) => `${stand.url}/${name}`,
+  }
 }
 
 function submitted(url: string) {
@@ -41,7 +48,10 @@ function submitted(url: string) {
 }
 
 export function running(requestId: string): Answer {
-  return { status: 202, body: { request_id: requestId, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] } }
+  return {
+    status: 202,
+    body: { request_id: requestId, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] },
+  }
 }
 
 /** A result whose end lies `secondsAgo` in the past. */

@@ -35,7 +35,15 @@ type Stage = {
   send: (body: object | Buffer, delivery?: Delivery) => Promise<void>
 }
 
-export async function startScene({ url, sql, hostile = false }: { url: string; sql: postgres.Sql; hostile?: boolean }): Promise<Scene> {
+export async function startScene({
+  url,
+  sql,
+  hostile = false,
+}: {
+  url: string
+  sql: postgres.Sql
+  hostile?: boolean
+}): Promise<Scene> {
   const stand = await startProviderStand()
   const answers = new Map<string, Answer>()
   stand.answer((id, req, res) => {
@@ -52,7 +60,11 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
   const receiver = await startTestReceiver({
     databaseUrl: url,
     providerUrl: stand.url,
-    settings: { webhookPublicUrl: 'https://hooks.example.com/webhooks', fetchRatePerMinute: 100, reconcileCron: '0 * * * *' },
+    settings: {
+      webhookPublicUrl: 'https://hooks.example.com/webhooks',
+      fetchRatePerMinute: 100,
+      reconcileCron: '0 * * * *',
+    },
   })
   receiver.setKeys(keysOf(liveKey, sandboxKey, retiredKey))
   const begun = Date.now()
@@ -80,7 +92,9 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
   const ids = await play(stage)
   if (hostile) await playHostile(stage)
   receiver.setNow(undefined)
-  await eventually(async () => Number((await sql`select count(*) as n from mediadock.quarantine`)[0]?.['n']) >= (hostile ? 8 : 7))
+  await eventually(
+    async () => Number((await sql`select count(*) as n from mediadock.quarantine`)[0]?.['n']) >= (hostile ? 8 : 7),
+  )
   await history(sql)
   // Paused, so that nobody is called.
   await sql`insert into mediadock.subscriptions (name, url, secret, state, position, paused_by, paused_at, failures, failing_since, last_error) values
@@ -89,7 +103,12 @@ export async function startScene({ url, sql, hostile = false }: { url: string; s
   const [parked] = await sql`select id from mediadock.deliveries where parked_reason = 'unknown_status'`
   const [accepted] = await sql`select id from mediadock.deliveries where request_id = ${ids.pictures}`
   const [quarantined] = await sql`select id from mediadock.quarantine where reason = 'no_matching_secret' limit 1`
-  const all = { ...ids, parked: String(parked?.['id']), accepted: String(accepted?.['id']), quarantined: String(quarantined?.['id']) }
+  const all = {
+    ...ids,
+    parked: String(parked?.['id']),
+    accepted: String(accepted?.['id']),
+    quarantined: String(quarantined?.['id']),
+  }
   return {
     receiver,
     stand,
@@ -135,7 +154,10 @@ function pagesOf(ids: Scene['ids']): Scene['pages'] {
 }
 
 const types: Record<string, string> = { '.webp': 'image/webp', '.mp4': 'video/mp4', '.mp3': 'audio/mpeg' }
-const unknown: Answer = { status: 404, body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } } }
+const unknown: Answer = {
+  status: 404,
+  body: { error: { type: 'invalid_request_error', code: 'not_found', message: 'unknown' } },
+}
 
 function submitted(url: string) {
   const id = randomUUID()
@@ -166,7 +188,12 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
   const newId = async (model: string, keyName = 'live') => {
     const id = randomUUID()
     await call(receiver, 'POST /api/requests', {
-      body: { request_id: id, model, key_name: keyName, metadata: { order: 4000 + Math.abs(id.charCodeAt(0)), tenant: 'acme' } },
+      body: {
+        request_id: id,
+        model,
+        key_name: keyName,
+        metadata: { order: 4000 + Math.abs(id.charCodeAt(0)), tenant: 'acme' },
+      },
     })
     return id
   }
@@ -179,17 +206,23 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
     says(id, n < 3 ? running(id) : n === 3 ? unknown : { status: 503, body: {} })
   }
   at(3300)
-  await send(ok(await newId('aurora-image'), 'aurora-image', { images: [picture(1)] }, 4), { secret: retiredKey.signing_secret })
+  await send(ok(await newId('aurora-image'), 'aurora-image', { images: [picture(1)] }, 4), {
+    secret: retiredKey.signing_secret,
+  })
   at(2280)
   await send(Buffer.from('<html><body>502 Bad Gateway</body></html>'))
   at(1800)
   await fetch(receiver.webhookUrl, { method: 'POST', headers: { 'x-service-webhook-id': 'scan-1' }, body: '{}' })
   at(1500)
-  await send(ok(randomUUID(), 'aurora-image', { images: [picture(2)] }, 4), { t: Math.floor((Date.now() - 6000_000) / 1000) })
+  await send(ok(randomUUID(), 'aurora-image', { images: [picture(2)] }, 4), {
+    t: Math.floor((Date.now() - 6000_000) / 1000),
+  })
   at(1260)
   await send({ request_id: randomUUID(), status: 'PAUSED', payload: { model: 'vela', output: {}, cost: 0 } })
   at(900)
-  await send(ok(await newId('vela'), 'vela', { video: { url: media('video.mp4') } }, 12), { secret: sandboxKey.signing_secret })
+  await send(ok(await newId('vela'), 'vela', { video: { url: media('video.mp4') } }, 12), {
+    secret: sandboxKey.signing_secret,
+  })
 
   const minutes = 46
   for (let n = 0; n < minutes; n += 1) {
@@ -197,7 +230,9 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
     at(begin)
     const sandbox = n % 6 === 5
     const secret = sandbox ? sandboxKey.signing_secret : liveKey.signing_secret
-    const kind = ['picture', 'pictures', 'video', 'picture', 'audio', 'picture', 'pictures', 'picture', 'failed'][n % 9] ?? 'picture'
+    const kind =
+      ['picture', 'pictures', 'video', 'picture', 'audio', 'picture', 'pictures', 'picture', 'failed'][n % 9] ??
+      'picture'
     const model = kind === 'video' ? 'vela' : kind === 'audio' ? 'lyra-audio' : 'aurora-image'
     const id = await newId(model, sandbox ? 'sandbox' : 'live')
     ids[kind] = id
@@ -216,8 +251,11 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
         error: { code: 'GENERATION_FAILED', message: 'The prompt was refused by the safety filter.' },
       })
     else if (kind === 'video')
-      await post(ok(id, model, outputOf({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12))
-    else if (kind === 'audio') await post(ok(id, model, outputOf({ audio: { url: media('audio.mp3'), duration: 8 } }), 2))
+      await post(
+        ok(id, model, outputOf({ video: { url: media('video.mp4'), width: 854, height: 480, duration: 4 } }), 12),
+      )
+    else if (kind === 'audio')
+      await post(ok(id, model, outputOf({ audio: { url: media('audio.mp3'), duration: 8 } }), 2))
     else {
       const pictures = Array.from({ length: kind === 'pictures' ? 4 : 1 }, (_, at) => picture(n + at))
       outputOf({ images: pictures })
@@ -225,14 +263,17 @@ async function play(stage: Stage): Promise<Omit<Scene['ids'], 'parked' | 'accept
       await post(body)
       if (n % 7 === 1) await post(body)
     }
-    if (n >= 36 && n % 2 === 0) await send(ok(randomUUID(), 'aurora-image', { images: [picture(n)] }, 4), { secret: missingSecret })
+    if (n >= 36 && n % 2 === 0)
+      await send(ok(randomUUID(), 'aurora-image', { images: [picture(n)] }, 4), { secret: missingSecret })
     if (n % 15 === 14) await call(receiver, 'POST /api/reconciler/run')
   }
   at(70)
   await send(ok(ids['failed'] ?? '', 'aurora-image', { images: [picture(0)] }, 4))
   at(50)
   for (const prompt of ['a lighthouse at dusk', 'a paper boat'])
-    await call(receiver, 'POST /api/generations', { body: { model: 'aurora-image', input: { prompt }, metadata: { order: 4242 } } })
+    await call(receiver, 'POST /api/generations', {
+      body: { model: 'aurora-image', input: { prompt }, metadata: { order: 4242 } },
+    })
   const [parked] = await stage.sql`select id from mediadock.deliveries where parked_reason = 'not_json'`
   await call(receiver, `POST /api/deliveries/${parked?.['id']}/replay`, { body: {} })
   await call(receiver, 'POST /api/quarantine/verify', { body: {} })
@@ -249,8 +290,14 @@ async function playHostile({ receiver, media, at, send, sql }: Stage): Promise<v
   await send(ok(randomUUID(), `${turned}${nasty}`, { images: [{ url: 'javascript:document.title="owned"' }] }, 1), {
     webhookId: `wh_${nasty.replaceAll(' ', '_')}`,
   })
-  await send(ok(randomUUID(), nasty, { video: { url: media(`"><script>document.title='owned'<%2Fscript>/video.mp4`) } }, 1))
-  await send({ request_id: randomUUID(), status: 'ERROR', error: { code: nasty, message: `${turned}${nasty}`.repeat(20) } })
+  await send(
+    ok(randomUUID(), nasty, { video: { url: media(`"><script>document.title='owned'<%2Fscript>/video.mp4`) } }, 1),
+  )
+  await send({
+    request_id: randomUUID(),
+    status: 'ERROR',
+    error: { code: nasty, message: `${turned}${nasty}`.repeat(20) },
+  })
   await send({ request_id: nasty, status: nasty })
   await send({
     ...ok(randomUUID(), 'large', { audio: { url: 'data:text/html,<script>document.title="owned"</script>' } }, 1),

@@ -3,8 +3,8 @@ import os from 'node:os'
 import path from 'node:path'
 import postgres from 'postgres'
 import { findEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
+import { processesIn, startProcess, type TestProcess } from '../../platform/support/processes.ts'
 import { freePort } from '../../provider/support/free-port.ts'
-import { processesIn, startProcess, type TestProcess } from '../../runtime/support/processes.ts'
 import { childEnv } from '../../support/child-env.ts'
 
 const cli = path.resolve(import.meta.dirname, '../../../src/cli.ts')
@@ -43,7 +43,10 @@ export async function openLaptop(): Promise<Laptop> {
   const ports = { PORT, INTERNAL_PORT, PROVIDER_PORT, PROVIDER_CONSOLE_PORT }
   const settings = Object.fromEntries(portSettings.map((name) => [name, String(ports[name])]))
   const start: Laptop['start'] = (env = {}, what) =>
-    startProcess(process.execPath, what === undefined ? [main] : [main, what], { cwd: folder, env: { ...childEnv, ...settings, ...env } })
+    startProcess(process.execPath, what === undefined ? [main] : [main, what], {
+      cwd: folder,
+      env: { ...childEnv, ...settings, ...env },
+    })
   return {
     folder,
     dataDir,
@@ -65,7 +68,8 @@ export async function openLaptop(): Promise<Laptop> {
         await sql.end({ timeout: 1 })
       }
     },
-    serverPid: async () => Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0]),
+    serverPid: async () =>
+      Number((await fs.readFile(path.join(dataDir, 'postgres/postmaster.pid'), 'utf8')).split('\n')[0]),
     processes: () => processesIn(folder),
     remove: async () => {
       for (const pid of await processesIn(folder)) process.kill(pid, 'SIGKILL')
@@ -78,7 +82,9 @@ export async function openLaptop(): Promise<Laptop> {
 export function printedRequest(output: string): { url: string; headers: Record<string, string>; body: string } {
   const [, command = ''] = /^ {2}curl ((?:.*\\\n)*.*)$/m.exec(output) ?? []
   const [, url = ''] = /(http:\/\/\S+)/.exec(command) ?? []
-  const headers = Object.fromEntries(Array.from(command.matchAll(/-H '([^:]+): ([^']+)'/g), ([, name = '', value = '']) => [name, value]))
+  const headers = Object.fromEntries(
+    Array.from(command.matchAll(/-H '([^:]+): ([^']+)'/g), ([, name = '', value = '']) => [name, value]),
+  )
   const [, body = ''] = /-d '([^']+)'/.exec(command) ?? []
   return { url, headers, body }
 }

@@ -31,7 +31,13 @@ export async function copyInstallation({ home, user, script }: { home: string; u
   await fs.chmod(node, 0o755)
   const modules = packages.map((name) => path.join('node_modules', name))
   // By `cp`: these are thousands of files.
-  for (const place of ['src/runtime', 'src/laptop', path.relative(root, path.dirname(script)), 'package.json', ...modules]) {
+  for (const place of [
+    'src/platform',
+    'src/laptop',
+    path.relative(root, path.dirname(script)),
+    'package.json',
+    ...modules,
+  ]) {
     await fs.mkdir(path.dirname(path.join(home, place)), { recursive: true })
     await run('cp', ['-RP', path.join(root, place), path.join(home, place)])
   }
@@ -45,7 +51,9 @@ async function dependenciesOf(names: readonly string[], root: string): Promise<s
   const visit = (name: string) => {
     if (known.has(name)) return
     known.add(name)
-    const manifest: { dependencies?: Record<string, string> } = require(path.join(root, 'node_modules', name, 'package.json'))
+    const manifest: { dependencies?: Record<string, string> } = require(
+      path.join(root, 'node_modules', name, 'package.json'),
+    )
     Object.keys(manifest.dependencies ?? {}).forEach(visit)
   }
   names.forEach(visit)

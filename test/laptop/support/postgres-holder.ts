@@ -1,5 +1,5 @@
 import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
 
 // A process of its own that runs the embedded PostgreSQL on a folder until it gets an order on stdin, or killed.
 const [dataDir = ''] = process.argv.slice(2)

@@ -34,7 +34,10 @@ export async function installPackage({ types }: { types: readonly string[] }): P
   await fs.mkdir(target)
   await fs.writeFile(path.join(folder, 'package.json'), '{"private":true,"type":"module"}')
 
-  const packed = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: root, maxBuffer: 16 * 1024 * 1024 })
+  const packed = await run('npm', ['pack', '--json', '--pack-destination', folder], {
+    cwd: root,
+    maxBuffer: 16 * 1024 * 1024,
+  })
   const tarball = (await fs.readdir(folder)).find((name) => name.endsWith('.tgz'))
   if (tarball === undefined) throw new Error(`npm pack made no tarball: ${packed.stdout}${packed.stderr}`)
   const { stdout: list } = await run('tar', ['-tzf', path.join(folder, tarball)])
@@ -46,9 +49,14 @@ export async function installPackage({ types }: { types: readonly string[] }): P
     await fs.mkdir(path.dirname(path.join(modules, name)), { recursive: true })
     await fs.symlink(path.join(root, 'node_modules', name), path.join(modules, name))
   }
-  for (const [name, file] of Object.entries(bin)) await fs.symlink(path.join('../mediadock', file), path.join(modules, '.bin', name))
+  for (const [name, file] of Object.entries(bin))
+    await fs.symlink(path.join('../mediadock', file), path.join(modules, '.bin', name))
 
-  const env = { ...childEnv, PATH: `${path.join(modules, '.bin')}:${childEnv.PATH}`, NODE_OPTIONS: '--preserve-symlinks' }
+  const env = {
+    ...childEnv,
+    PATH: `${path.join(modules, '.bin')}:${childEnv.PATH}`,
+    NODE_OPTIONS: '--preserve-symlinks',
+  }
   return {
     folder,
     files: list
@@ -69,7 +77,11 @@ type Manifest = { dependencies: Record<string, string>; bundleDependencies: stri
 
 async function manifestOf(folder: string): Promise<Manifest> {
   const given: Partial<Manifest> = JSON.parse(await fs.readFile(path.join(folder, 'package.json'), 'utf8'))
-  return { dependencies: given.dependencies ?? {}, bundleDependencies: given.bundleDependencies ?? [], bin: given.bin ?? {} }
+  return {
+    dependencies: given.dependencies ?? {},
+    bundleDependencies: given.bundleDependencies ?? [],
+    bin: given.bin ?? {},
+  }
 }
 
 /** These packages and what they depend on, as far as it lies beside them; what lies below one of them comes with it. */

@@ -34,18 +34,33 @@ describe('credentials', () => {
     ['a key without its scheme', () => ({ authorization: key.api_key })],
     ['an empty X-Api-Key', () => ({ 'x-api-key': '' })],
     ['two that disagree', () => ({ authorization: `Bearer ${key.api_key}`, 'x-api-key': 'service_test_other' })],
-    ['a malformed Authorization beside a good X-Api-Key', () => ({ authorization: 'Bearer', 'x-api-key': key.api_key })],
+    [
+      'a malformed Authorization beside a good X-Api-Key',
+      () => ({ authorization: 'Bearer', 'x-api-key': key.api_key }),
+    ],
     ['a key of 10,000 characters', () => ({ 'x-api-key': 'x'.repeat(10_000) })],
   ])('refuses %s with 401 and no RateLimit headers', async (_name, headers) => {
     const answer = await account(headers())
-    expect(answer).toMatchObject({ status: 401, body: { error: { type: 'invalid_request_error', code: 'invalid_api_key' } } })
+    expect(answer).toMatchObject({
+      status: 401,
+      body: { error: { type: 'invalid_request_error', code: 'invalid_api_key' } },
+    })
     expect([...answer.headers.keys()].filter((name) => name.startsWith('ratelimit'))).toEqual([])
   })
 
   it('refuses two Authorization headers that disagree, and takes two that are the same', async () => {
     const both = async (first: string, second: string) => {
       const { hostname, port } = new URL(provider.url)
-      const headers = ['host', `${hostname}:${port}`, 'connection', 'close', 'authorization', first, 'Authorization', second]
+      const headers = [
+        'host',
+        `${hostname}:${port}`,
+        'connection',
+        'close',
+        'authorization',
+        first,
+        'Authorization',
+        second,
+      ]
       const [answer] = await once(http.get({ hostname, port, path: '/v1/account', headers }), 'response')
       answer.resume()
       return answer.statusCode
@@ -81,8 +96,14 @@ describe('scopes', () => {
     const reader = await provider.createKey({ scopes: ['read'] })
     const input = { prompt: 'x' }
     const submit = await provider.call('POST', '/v1/models/aurora-image', { key: reader.api_key, body: { input } })
-    expect(submit).toMatchObject({ status: 403, body: { error: { type: 'invalid_request_error', code: 'insufficient_scope' } } })
-    const estimate = await provider.call('POST', '/v1/models/aurora-image/estimate', { key: reader.api_key, body: { input } })
+    expect(submit).toMatchObject({
+      status: 403,
+      body: { error: { type: 'invalid_request_error', code: 'insufficient_scope' } },
+    })
+    const estimate = await provider.call('POST', '/v1/models/aurora-image/estimate', {
+      key: reader.api_key,
+      body: { input },
+    })
     expect(estimate).toMatchObject({ status: 200, body: { credits: 4 } })
     for (const path of ['/v1/models', '/v1/models/aurora-image', '/v1/account']) {
       expect((await provider.call('GET', path, { key: reader.api_key })).status).toBe(200)
@@ -91,7 +112,10 @@ describe('scopes', () => {
 
   it('lets a key with generate alone submit', async () => {
     const maker = await provider.createKey({ scopes: ['generate'] })
-    const submit = await provider.call('POST', '/v1/models/aurora-image', { key: maker.api_key, body: { input: { prompt: 'x' } } })
+    const submit = await provider.call('POST', '/v1/models/aurora-image', {
+      key: maker.api_key,
+      body: { input: { prompt: 'x' } },
+    })
     expect(submit.status).toBe(200)
   })
 })
@@ -125,10 +149,13 @@ describe('the envelope', () => {
     if (status === 405) expect(answer.headers.get('allow')).toMatch(/GET|POST/)
   })
 
-  it.each(['/v1', '/v1/nothing', '/v1/models/', '/v1/models/%ff', '/media/nothing'])('names the whole path of %s', async (path) => {
-    const { body } = await provider.call('GET', `${path}?type=image`, { key: key.api_key })
-    expect(body.error.message).toBe(`there is nothing at GET ${path}`)
-  })
+  it.each(['/v1', '/v1/nothing', '/v1/models/', '/v1/models/%ff', '/media/nothing'])(
+    'names the whole path of %s',
+    async (path) => {
+      const { body } = await provider.call('GET', `${path}?type=image`, { key: key.api_key })
+      expect(body.error.message).toBe(`there is nothing at GET ${path}`)
+    },
+  )
 
   it('asks for a key before it tells which paths there are', async () => {
     for (const path of ['/v1/nothing', '/v1/models/%ff']) expect((await provider.call('GET', path)).status).toBe(401)

@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { createIdentify } from '../../../src/provider/accounts/auth.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
 import { createTestDatabase, type TestDatabase, testServers, withTestDatabase } from '../../support/database.ts'
 import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
@@ -31,7 +31,10 @@ describe('rate limits', () => {
       expect(reset).toBeLessThanOrEqual(60)
     }
     const refused = await provider.call('GET', '/v1/account', { key })
-    expect(refused).toMatchObject({ status: 429, body: { error: { type: 'invalid_request_error', code: 'rate_limit_exceeded' } } })
+    expect(refused).toMatchObject({
+      status: 429,
+      body: { error: { type: 'invalid_request_error', code: 'rate_limit_exceeded' } },
+    })
     expect(rateHeaders(refused.headers).slice(0, 2)).toEqual(['5', '0'])
     expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(55)
   })
@@ -61,7 +64,9 @@ describe('rate limits', () => {
     const second = await startProvider({ settings: { ...provider.settings, port: 0 }, logger: createLogger('silent') })
     try {
       const urls = [provider.url, second.urls['api'] ?? '']
-      const answers = await Promise.all(Array.from({ length: 12 }, (_, i) => call(urls[i % 2] ?? '', 'GET', '/v1/account', { key })))
+      const answers = await Promise.all(
+        Array.from({ length: 12 }, (_, i) => call(urls[i % 2] ?? '', 'GET', '/v1/account', { key })),
+      )
       expect(answers.filter(({ status }) => status === 200)).toHaveLength(5)
     } finally {
       await second.stop(1000)
@@ -73,7 +78,12 @@ describe('rate limits', () => {
     const two = (await provider.createKey({ account: 'batched' })).api_key
     const now = new Date('2026-01-01T00:00:00Z')
     const limits = { perKey: 3, perAccount: 5 }
-    const identified = await identifyAll(provider.deps.db, [one, two, 'service_test_unknown', one, two, one, one, two, two], limits, now)
+    const identified = await identifyAll(
+      provider.deps.db,
+      [one, two, 'service_test_unknown', one, two, one, one, two, two],
+      limits,
+      now,
+    )
     expect(identified.map((each) => each && [each.rate.limit, each.rate.remaining, each.rate.exceeded])).toEqual([
       [3, 2, false],
       [3, 2, false],
@@ -156,7 +166,8 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
     )
     let runs = 0
     const property = fc.asyncProperty(steps, async (sequence) => {
-      const apiKey = (await createKey(open.deps, { account: `p${(runs += 1)}`, name: 'k', environment: 'sandbox' })).api_key
+      const apiKey = (await createKey(open.deps, { account: `p${(runs += 1)}`, name: 'k', environment: 'sandbox' }))
+        .api_key
       const passedAtMs: number[] = []
       let nowMs = 0
       for (const { waitMs, count } of sequence) {
@@ -180,7 +191,8 @@ describe.each(testServers)('the windows, on the %s server', (server) => {
   it('keep no more than the calls of the last minute, and open again where a clock was put back', async () => {
     const limits = { perKey: 100_000, perAccount: 100_000 }
     for (let seconds = 0; seconds < 70; seconds += 0.5) await ask(seconds, 1, limits)
-    const [row] = await database.sql`select cardinality(at_ms) as entries, used from provider.rate_windows where id like 'key:%'`
+    const [row] =
+      await database.sql`select cardinality(at_ms) as entries, used from provider.rate_windows where id like 'key:%'`
     expect(row).toEqual({ entries: 60, used: 120 })
     expect(granted(await ask(-86_400, 3, { perKey: 3, perAccount: 10 }))).toBe(3)
   })

@@ -1,8 +1,8 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
+import { HttpError } from '../../../src/platform/http/http.ts'
+import { NoAnswerError } from '../../../src/platform/postgres/errors.ts'
 import { createAvailability } from '../../../src/provider/api/availability.ts'
-import { HttpError } from '../../../src/runtime/http/http.ts'
-import { NoAnswerError } from '../../../src/runtime/postgres/errors.ts'
-import { watchedLogger } from '../../runtime/support/watched-logger.ts'
+import { watchedLogger } from '../../platform/support/watched-logger.ts'
 
 const failureOf = (work: Promise<unknown>) =>
   work.then(

@@ -26,9 +26,13 @@ beforeAll(async () => {
   const port = await freePort()
   proxyUrl = `http://127.0.0.1:${port}`
   const bin = path.resolve(import.meta.dirname, '../../../node_modules/@stoplight/prism-cli/dist/index.js')
-  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, provider.url], {
-    stdio: 'ignore',
-  })
+  prism = spawn(
+    process.execPath,
+    [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, provider.url],
+    {
+      stdio: 'ignore',
+    },
+  )
   await eventually(async () => (await fetch(`${proxyUrl}/v1/account`)).status > 0, 30_000)
 })
 afterAll(async () => {
@@ -46,12 +50,16 @@ async function through(operation: string, where: string, options: CallOptions = 
 
 const submit = (slug: string, body: unknown, options: CallOptions = {}) =>
   through('POST /v1/models/{model}', `/v1/models/${slug}`, { body, ...options })
-const status = (id: string, query = '') => through('GET /v1/requests/{request_id}/status', `/v1/requests/${id}/status${query}`)
+const status = (id: string, query = '') =>
+  through('GET /v1/requests/{request_id}/status', `/v1/requests/${id}/status${query}`)
 const result = (id: string) => through('GET /v1/requests/{request_id}', `/v1/requests/${id}`)
 
 describe('through a validating proxy', () => {
   it('Prism itself objects to what the document does not allow', async () => {
-    const answer = await call(proxyUrl, 'POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: 'text' } })
+    const answer = await call(proxyUrl, 'POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body: { input: 'text' },
+    })
     expect(answer.headers.get('content-type')).toContain('problem+json')
   })
 

@@ -24,7 +24,13 @@ async function submitWith(faults: Faults) {
   const id: string = submitted.body.request_id
   const result = () => provider.call('GET', `/v1/requests/${id}`, { key: key.api_key })
   const webhooks = () => catcher.caught.filter(({ body: bytes }) => bytes.includes(id))
-  return { key, submitted, result, webhooks, ended: () => eventually(async () => ((await result()).status === 200 ? result() : undefined)) }
+  return {
+    key,
+    submitted,
+    result,
+    webhooks,
+    ended: () => eventually(async () => ((await result()).status === 200 ? result() : undefined)),
+  }
 }
 
 describe('a sandbox key with faults', () => {
@@ -60,7 +66,8 @@ describe('a sandbox key with faults', () => {
   it('drop: never sends its webhook, late_seconds: later', async () => {
     const dropped = await submitWith({ drop: 1 })
     const late = await submitWith({ late_seconds: 1 })
-    const [row] = await provider.database.sql`select state from provider.deliveries where request_id = ${dropped.submitted.body.request_id}`
+    const [row] = await provider.database
+      .sql`select state from provider.deliveries where request_id = ${dropped.submitted.body.request_id}`
     expect(row?.['state']).toBe('dropped')
     const started = Date.now()
     await eventually(() => late.webhooks().length === 1)
@@ -70,11 +77,15 @@ describe('a sandbox key with faults', () => {
 
   it('truncated: breaks off the answer with the result', async () => {
     const { submitted, key } = await submitWith({ truncated: 1 })
-    const response = await fetch(`${provider.url}/v1/requests/${submitted.body.request_id}`, { headers: { 'x-api-key': key.api_key } })
+    const response = await fetch(`${provider.url}/v1/requests/${submitted.body.request_id}`, {
+      headers: { 'x-api-key': key.api_key },
+    })
     expect(response.status).toBe(200)
     await expect(response.json()).rejects.toThrow(SyntaxError)
     await clearFaults(provider.deps, key.id)
-    expect((await provider.call('GET', `/v1/requests/${submitted.body.request_id}`, { key: key.api_key })).body.status).toBe('COMPLETED')
+    expect(
+      (await provider.call('GET', `/v1/requests/${submitted.body.request_id}`, { key: key.api_key })).body.status,
+    ).toBe('COMPLETED')
   })
 
   it('and a share of 0: behaves as the spec says', async () => {

@@ -24,7 +24,14 @@ function send(method: string, path: string, headers: http.OutgoingHttpHeaders, b
 }
 
 const json = { 'content-type': 'application/json' }
-const slug = fc.constantFrom('aurora-image', 'aurora-image-pro', 'meridian-text-to-video', 'lyra-audio', 'no-such-model', '__proto__')
+const slug = fc.constantFrom(
+  'aurora-image',
+  'aurora-image-pro',
+  'meridian-text-to-video',
+  'lyra-audio',
+  'no-such-model',
+  '__proto__',
+)
 const anything = fc.anything({
   withNullPrototype: false,
   withBigInt: false,
@@ -42,7 +49,10 @@ const text = fc.oneof(
 const input = fc.oneof(
   anything,
   fc.dictionary(
-    fc.oneof(fc.constantFrom('prompt', 'duration', 'image_urls', 'generate_audio', 'seed', '__proto__', 'toString'), text),
+    fc.oneof(
+      fc.constantFrom('prompt', 'duration', 'image_urls', 'generate_audio', 'seed', '__proto__', 'toString'),
+      text,
+    ),
     fc.oneof(anything, text),
   ),
 )
@@ -51,11 +61,16 @@ describe('whatever a client sends', () => {
   it('as a body gives no 5xx', async () => {
     const body = fc.record({ input, webhook_url: fc.oneof(anything, text) }, { requiredKeys: [] })
     await fc.assert(
-      fc.asyncProperty(slug, fc.constantFrom('', '/estimate'), fc.oneof(body, anything), async (model, operation, value) => {
-        const status = await send('POST', `/v1/models/${model}${operation}`, json, JSON.stringify(value) ?? '')
-        expect(status).toBeLessThan(500)
-        expect(status).toBeGreaterThanOrEqual(200)
-      }),
+      fc.asyncProperty(
+        slug,
+        fc.constantFrom('', '/estimate'),
+        fc.oneof(body, anything),
+        async (model, operation, value) => {
+          const status = await send('POST', `/v1/models/${model}${operation}`, json, JSON.stringify(value) ?? '')
+          expect(status).toBeLessThan(500)
+          expect(status).toBeGreaterThanOrEqual(200)
+        },
+      ),
       { numRuns: 300 },
     )
   })
@@ -73,7 +88,10 @@ describe('whatever a client sends', () => {
         root,
         fc.array(segment, { maxLength: 3 }),
         fc.webQueryParameters(),
-        fc.record({ 'idempotency-key': header, accept: header, range: header, authorization: header }, { requiredKeys: [] }),
+        fc.record(
+          { 'idempotency-key': header, accept: header, range: header, authorization: header },
+          { requiredKeys: [] },
+        ),
         async (method, base, segments, query, headers) => {
           const path = [base, ...segments].join('/')
           expect(await send(method, `${path || '/'}?${query}`, { ...json, ...headers }, '')).toBeLessThan(500)

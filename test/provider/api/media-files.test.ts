@@ -5,9 +5,9 @@ import path from 'node:path'
 import express from 'express'
 import request from 'supertest'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { errorHandler, notFound } from '../../../src/platform/http/http.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { serveMedia } from '../../../src/provider/api/media-files.ts'
-import { errorHandler, notFound } from '../../../src/runtime/http/http.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
 import { errorEnvelopeSchema } from '../../../src/wire/schemas.ts'
 
 let root: string
@@ -131,7 +131,10 @@ describe('what is not a media file', () => {
     expect(status).toBe(404)
     expect(headers['content-type']).toMatch(/^application\/json/)
     expect(headers).not.toHaveProperty('cache-control')
-    expect(errorEnvelopeSchema.parse(JSON.parse(body)).error).toMatchObject({ type: 'invalid_request_error', code: 'not_found' })
+    expect(errorEnvelopeSchema.parse(JSON.parse(body)).error).toMatchObject({
+      type: 'invalid_request_error',
+      code: 'not_found',
+    })
     expect(body).not.toContain(root)
   })
 

@@ -4,12 +4,17 @@ import { openApiDocument } from '../../../src/provider/api/openapi.ts'
 import { codesAt, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
 
 type Content = { 'application/json': { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
-type Call = { tags?: string[]; summary?: string; requestBody?: { content: Content }; responses: Record<string, { content?: Content }> }
+type Call = {
+  tags?: string[]
+  summary?: string
+  requestBody?: { content: Content }
+  responses: Record<string, { content?: Content }>
+}
 
 // What is served: what is no JSON is none of it.
 const document = JSON.parse(JSON.stringify(openApiDocument('https://api.example.com')))
-const calls = Object.entries<Record<string, Call>>({ ...document.paths, ...document.webhooks }).flatMap(([path, methods]) =>
-  Object.entries(methods).map(([method, call]) => [`${method} ${path}`, call] as const),
+const calls = Object.entries<Record<string, Call>>({ ...document.paths, ...document.webhooks }).flatMap(
+  ([path, methods]) => Object.entries(methods).map(([method, call]) => [`${method} ${path}`, call] as const),
 )
 
 it.each(calls)('%s has a tag that is explained, and a summary', (_name, { tags, summary }) => {
@@ -18,18 +23,23 @@ it.each(calls)('%s has a tag that is explained, and a summary', (_name, { tags, 
   expect(summary).toMatch(/^[A-Z][^.]+$/)
 })
 
-it.each(calls)('%s has examples of what is sent and answered, as its schemas allow them', (_name, { requestBody, responses }) => {
-  const answers = Object.entries(responses).flatMap(([status, { content }]) => (status < '3' && content ? [content] : []))
-  const contents = [...(requestBody ? [requestBody.content] : []), ...answers]
-  expect(contents.length).toBeGreaterThan(0)
-  for (const {
-    'application/json': { schema, example },
-  } of contents) {
-    const parsed = z.fromJSONSchema(schema).safeParse(example)
-    expect(parsed.error?.issues ?? []).toEqual([])
-    expect(parsed.data).toEqual(example)
-  }
-})
+it.each(calls)(
+  '%s has examples of what is sent and answered, as its schemas allow them',
+  (_name, { requestBody, responses }) => {
+    const answers = Object.entries(responses).flatMap(([status, { content }]) =>
+      status < '3' && content ? [content] : [],
+    )
+    const contents = [...(requestBody ? [requestBody.content] : []), ...answers]
+    expect(contents.length).toBeGreaterThan(0)
+    for (const {
+      'application/json': { schema, example },
+    } of contents) {
+      const parsed = z.fromJSONSchema(schema).safeParse(example)
+      expect(parsed.error?.issues ?? []).toEqual([])
+      expect(parsed.data).toEqual(example)
+    }
+  },
+)
 
 it('is valid OpenAPI 3.1', () => expectValidOpenApi(document))
 

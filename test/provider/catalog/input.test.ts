@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { HttpError } from '../../../src/platform/http/http.ts'
 import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
 import { catalogEntry } from '../../../src/provider/catalog/catalog.ts'
 import { validateInput } from '../../../src/provider/catalog/input.ts'
 import { priceOf } from '../../../src/provider/catalog/pricing.ts'
-import { HttpError } from '../../../src/runtime/http/http.ts'
 import { catalogEntrySchema, modelSchema } from '../../../src/wire/schemas.ts'
 
 const model = (slug: string) => catalog.find((entry) => entry.slug === slug) ?? expect.fail(`no ${slug}`)
@@ -45,10 +45,22 @@ describe('validateInput', () => {
     ['aspect_ratio 21:9', { prompt: 'x', aspect_ratio: '21:9' }, 'accepted'],
     ['aspect_ratio 5:4', { prompt: 'x', aspect_ratio: '5:4' }, /^input\.aspect_ratio/],
     ['30 reference images', { prompt: 'x', image_urls: Array(30).fill('u') }, 'accepted'],
-    ['31 reference images', { prompt: 'x', image_urls: Array(31).fill('u') }, 'input.image_urls must have at most 30 items'],
+    [
+      '31 reference images',
+      { prompt: 'x', image_urls: Array(31).fill('u') },
+      'input.image_urls must have at most 30 items',
+    ],
     ['10 reference videos', { prompt: 'x', video_urls: Array(10).fill('u') }, 'accepted'],
-    ['11 reference videos', { prompt: 'x', video_urls: Array(11).fill('u') }, 'input.video_urls must have at most 10 items'],
-    ['11 reference sounds', { prompt: 'x', audio_urls: Array(11).fill('u') }, 'input.audio_urls must have at most 10 items'],
+    [
+      '11 reference videos',
+      { prompt: 'x', video_urls: Array(11).fill('u') },
+      'input.video_urls must have at most 10 items',
+    ],
+    [
+      '11 reference sounds',
+      { prompt: 'x', audio_urls: Array(11).fill('u') },
+      'input.audio_urls must have at most 10 items',
+    ],
     ['a reference that is no string', { prompt: 'x', image_urls: ['u', 7] }, 'input.image_urls[1] must be a string'],
     ['references that are no list', { prompt: 'x', image_urls: 'u' }, 'input.image_urls must be an array'],
     ['generate_audio true', { prompt: 'x', generate_audio: true }, 'accepted'],
@@ -78,7 +90,9 @@ describe('validateInput', () => {
   it.each(catalog.map((entry) => [entry.slug, entry] as const))(
     'keeps no text of %s without a bound',
     (_slug, { input_schema: schema }) => {
-      for (const [key, { type, enum: values, items, max_items: maxItems, max_length: maxLength }] of Object.entries(schema)) {
+      for (const [key, { type, enum: values, items, max_items: maxItems, max_length: maxLength }] of Object.entries(
+        schema,
+      )) {
         if (type === 'string' && values === undefined) expect(maxLength, key).toBeGreaterThan(0)
         if (type === 'array') expect(maxItems, key).toBeGreaterThan(0)
         if (items?.type === 'string') expect(items.max_length, key).toBeGreaterThan(0)
@@ -87,7 +101,14 @@ describe('validateInput', () => {
   )
 
   it('never lets anything through that the schema does not name, and never breaks', () => {
-    const value = fc.oneof(fc.string(), fc.double(), fc.boolean(), fc.constant(null), fc.array(fc.anything()), fc.object())
+    const value = fc.oneof(
+      fc.string(),
+      fc.double(),
+      fc.boolean(),
+      fc.constant(null),
+      fc.array(fc.anything()),
+      fc.object(),
+    )
     fc.assert(
       fc.property(
         fc.constantFrom(...catalog),
@@ -110,7 +131,9 @@ describe('validateInput', () => {
 describe('priceOf', () => {
   it('is the base times one factor of each parameter, exactly', () => {
     expect(priceOf(video, validateInput(video, { prompt: 'x' }))).toBe('20')
-    expect(priceOf(video, validateInput(video, { prompt: 'x', duration: 7, resolution: '1080p', generate_audio: true }))).toBe('94.5')
+    expect(
+      priceOf(video, validateInput(video, { prompt: 'x', duration: 7, resolution: '1080p', generate_audio: true })),
+    ).toBe('94.5')
     const pricing = { credits_base: 0.1, multipliers: { a: { x: 0.2 }, b: { y: 1.1 } } }
     expect(priceOf({ pricing }, { a: 'x', b: 'y' })).toBe('0.022')
     expect(0.1 * 0.2 * 1.1).not.toBe(0.022)
@@ -124,7 +147,11 @@ describe('the catalog', () => {
     modelSchema.parse(entry)
     expect(catalogEntrySchema.parse(catalogEntry(entry)).pricing.credits).toBeGreaterThan(0)
     for (const [parameter, factors] of Object.entries(entry.pricing.multipliers ?? {})) {
-      const { default: fallback, required, enum: values } = entry.input_schema[parameter] ?? expect.fail(`${parameter} is no parameter`)
+      const {
+        default: fallback,
+        required,
+        enum: values,
+      } = entry.input_schema[parameter] ?? expect.fail(`${parameter} is no parameter`)
       expect(required === true || fallback !== undefined).toBe(true)
       if (values) expect(Object.keys(factors).toSorted()).toEqual(values.map(String).toSorted())
     }

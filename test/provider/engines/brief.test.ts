@@ -16,7 +16,14 @@ const pictureOf = (sha256: string): Reference => ({
 
 describe('readBrief', () => {
   it('takes the same seed for the same subject, however it is to be delivered', () => {
-    const delivered = { aspect_ratio: '9:16', resolution: '2k', duration: 8, num_images: 4, output_format: 'webp', generate_audio: true }
+    const delivered = {
+      aspect_ratio: '9:16',
+      resolution: '2k',
+      duration: 8,
+      num_images: 4,
+      output_format: 'webp',
+      generate_audio: true,
+    }
     expect(seedOf({ prompt: 'a', ...delivered })).toBe(seedOf({ prompt: 'a' }))
   })
 

@@ -7,7 +7,9 @@ import { rasterize } from '../../../src/provider/engines/rasterize.ts'
 
 describe('drawableText', () => {
   it('leaves a plain prompt as it is', () => {
-    expect(drawableText('A lighthouse at dusk, “35 mm” — naïve façade')).toBe('A lighthouse at dusk, “35 mm” — naïve façade')
+    expect(drawableText('A lighthouse at dusk, “35 mm” — naïve façade')).toBe(
+      'A lighthouse at dusk, “35 mm” — naïve façade',
+    )
   })
 
   it.each([

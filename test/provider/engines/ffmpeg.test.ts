@@ -18,16 +18,24 @@ describe('runFfmpeg', () => {
 
   it('keeps the words of ffmpeg for the log, and out of the message', async () => {
     const args = ['-i', path.join(await temporaryFolder(), 'missing.png'), 'out.mp4']
-    const error = await runFfmpeg({ binary: await locateFfmpeg(undefined), args, signal: never, deadlineSeconds: 10 }).catch(
-      (thrown) => thrown,
-    )
+    const error = await runFfmpeg({
+      binary: await locateFfmpeg(undefined),
+      args,
+      signal: never,
+      deadlineSeconds: 10,
+    }).catch((thrown) => thrown)
     expect(error).toBeInstanceOf(EngineError)
     expect(error.message).toBe('the encoder failed')
     expect(String(error.cause)).toContain('missing.png: No such file')
   })
 
   it('does not start when the job is aborted already', async () => {
-    const run = runFfmpeg({ binary: '/nowhere', args: [], signal: AbortSignal.abort(new Error('taken away')), deadlineSeconds: 10 })
+    const run = runFfmpeg({
+      binary: '/nowhere',
+      args: [],
+      signal: AbortSignal.abort(new Error('taken away')),
+      deadlineSeconds: 10,
+    })
     await expect(run).rejects.toThrow('taken away')
   })
 
@@ -38,9 +46,13 @@ describe('runFfmpeg', () => {
 
   it('bounds what it keeps of a flood of errors', async () => {
     const binary = path.join(await temporaryFolder(), 'flood')
-    await fs.writeFile(binary, `#!/bin/sh\ni=0; while [ $i -lt 5000 ]; do echo "line $i of many" >&2; i=$((i+1)); done; exit 3\n`, {
-      mode: 0o755,
-    })
+    await fs.writeFile(
+      binary,
+      `#!/bin/sh\ni=0; while [ $i -lt 5000 ]; do echo "line $i of many" >&2; i=$((i+1)); done; exit 3\n`,
+      {
+        mode: 0o755,
+      },
+    )
     const error = await runFfmpeg({ binary, args: [], signal: never, deadlineSeconds: 10 }).catch((thrown) => thrown)
     expect(String(error.cause)).toContain('ffmpeg ended with 3')
     expect(String(error.cause)).toContain('line 4999 of many')

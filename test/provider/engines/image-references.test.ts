@@ -17,7 +17,11 @@ async function draw(slug: string, pictures: Buffer[], input: Record<string, unkn
   const model = models.find((one) => one.slug === slug) ?? expect.fail('no such model')
   const engine = createEngines().get(model.engine) ?? expect.fail('no such engine')
   const references = await Promise.all(pictures.map((picture, at) => referenceOf(picture, keyOf(slug), at)))
-  const { output, mediaDir } = await runEngine(engine, { model: slug, input: { prompt: 'a quiet bay', ...input }, references })
+  const { output, mediaDir } = await runEngine(engine, {
+    model: slug,
+    input: { prompt: 'a quiet bay', ...input },
+    references,
+  })
   return fileOf(mediaDir, imagesOf(output)[0]?.url ?? '')
 }
 
@@ -52,13 +56,17 @@ describe('a picture', () => {
 
   it('is turned as its camera was', async () => {
     const lying = await sharp({ create: { width: 400, height: 200, channels: 3, background: '#0000ff' } })
-      .composite([{ input: { create: { width: 200, height: 200, channels: 3, background: '#ff0000' } }, left: 0, top: 0 }])
+      .composite([
+        { input: { create: { width: 200, height: 200, channels: 3, background: '#ff0000' } }, left: 0, top: 0 },
+      ])
       .withMetadata({ orientation: 6 })
       .jpeg()
       .toBuffer()
     const file = await draw('aurora-image-edit', [lying], { aspect_ratio: '9:16', strength: 0 })
     // Turned by a quarter to the right, the red half is above the blue one.
-    const colourAt = async (top: number) => [...(await sharp(file).extract({ left: 360, top, width: 1, height: 1 }).raw().toBuffer())]
+    const colourAt = async (top: number) => [
+      ...(await sharp(file).extract({ left: 360, top, width: 1, height: 1 }).raw().toBuffer()),
+    ]
     expect(await colourAt(200)).toEqual([expect.closeTo(254, -1), expect.closeTo(0, -1), expect.closeTo(0, -1)])
     expect(await colourAt(760)).toEqual([expect.closeTo(0, -1), expect.closeTo(0, -1), expect.closeTo(254, -1)])
   })
@@ -77,5 +85,7 @@ it('composes several pictures: the first fills the frame, each other one is reco
     expect(await likeness(inset, picture), colours[at]).toBeGreaterThan(0.9)
   }
   const below = { left: 0, top: 200, width: 1024, height: 400 }
-  expect(await likeness(await sharp(file).extract(below).toBuffer(), await sharp(red).extract(below).toBuffer())).toBeGreaterThan(0.95)
+  expect(
+    await likeness(await sharp(file).extract(below).toBuffer(), await sharp(red).extract(below).toBuffer()),
+  ).toBeGreaterThan(0.95)
 })

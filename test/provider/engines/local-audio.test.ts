@@ -49,7 +49,9 @@ describe('composeMusic', () => {
   })
 
   it('stops when it is aborted', async () => {
-    await expect(composeMusic({ seed: 'a', seconds: 30, signal: AbortSignal.abort(new Error('taken away')) })).rejects.toThrow('taken away')
+    await expect(
+      composeMusic({ seed: 'a', seconds: 30, signal: AbortSignal.abort(new Error('taken away')) }),
+    ).rejects.toThrow('taken away')
   })
 
   it('lets the event loop in while it works', async () => {

@@ -86,7 +86,14 @@ describe('local-image', () => {
   })
 
   it('never makes a folder from an id that is a path', async () => {
-    const job = { requestId: '../outside', model: 'm', input: { prompt: 'a' }, references: [], mediaDir: '/nowhere', mediaUrl }
+    const job = {
+      requestId: '../outside',
+      model: 'm',
+      input: { prompt: 'a' },
+      references: [],
+      mediaDir: '/nowhere',
+      mediaUrl,
+    }
     await expect(engine.run(job, async () => {}, new AbortController().signal)).rejects.toThrow('not a request id')
   })
 })

@@ -58,7 +58,11 @@ describe('openai-images', () => {
     const { engine } = await engineFor(withPictures([sent]))
     const { output, mediaDir } = await runEngine(engine, { input: { prompt: 'a', output_format: 'webp' } })
     const [image] = imagesOf(output)
-    expect(await sharp(fileOf(mediaDir, image?.url ?? '')).metadata()).toMatchObject({ format: 'webp', width: 96, height: 64 })
+    expect(await sharp(fileOf(mediaDir, image?.url ?? '')).metadata()).toMatchObject({
+      format: 'webp',
+      width: 96,
+      height: 64,
+    })
     expect((await fs.readFile(fileOf(mediaDir, image?.original_url ?? ''))).equals(sent)).toBe(true)
   })
 
@@ -74,7 +78,9 @@ describe('openai-images', () => {
   })
 
   it('takes no more pictures than it ordered', async () => {
-    const { engine } = await engineFor(withPictures(await Promise.all([10, 20, 30].map((shade) => picture('png', { shade })))))
+    const { engine } = await engineFor(
+      withPictures(await Promise.all([10, 20, 30].map((shade) => picture('png', { shade })))),
+    )
     const { output } = await runEngine(engine, { input: { prompt: 'a' } })
     expect(imagesOf(output)).toHaveLength(1)
   })
@@ -85,7 +91,10 @@ describe('openai-images', () => {
     ['9:16', '1024x1536'],
   ])('asks for the accepted size that is nearest to %s', async (ratio, size) => {
     const sizes = ['1024x1024', '1536x1024', '1024x1536', '256x256']
-    const { engine, received } = await engineFor(withPictures([await picture('png')]), { sizes, response_format: 'omit' })
+    const { engine, received } = await engineFor(withPictures([await picture('png')]), {
+      sizes,
+      response_format: 'omit',
+    })
     await runEngine(engine, { input: { prompt: 'a', aspect_ratio: ratio } })
     expect(received[0]?.body).toEqual({ model: 'gpt-image-1', prompt: 'a', n: 1, size })
   })
@@ -105,28 +114,38 @@ describe('openai-images', () => {
   it.each([
     [1, ['image']],
     [2, ['image[]', 'image[]']],
-  ])('has %i reference pictures edited: posts them as files of a form, and no link of the client', async (count, names) => {
-    const { engine, received } = await engineFor(withPictures([await picture('png')]))
-    const files = [await picture('jpeg'), await picture('webp')].slice(0, count)
-    const references = await Promise.all(files.map((bytes, at) => referenceOf(bytes, 'image_urls', at)))
-    const input = { prompt: 'a quiet bay', image_urls: ['https://a.example/1.jpg', 'https://a.example/2.webp'].slice(0, count) }
-    const { output } = await runEngine(engine, { input, references })
-    expect(imagesOf(output)).toHaveLength(1)
-    expect(received).toHaveLength(1)
-    expect(received[0]).toMatchObject({ method: 'POST', path: '/v1/images/edits', headers: { authorization: `Bearer ${apiKey}` } })
-    const asFiles = [
-      { name: '0.jpg', type: 'image/jpeg', bytes: files[0] },
-      { name: '1.webp', type: 'image/webp', bytes: files[1] },
-    ]
-    expect(received[0]?.body).toEqual([
-      ['model', 'gpt-image-1'],
-      ['prompt', 'a quiet bay'],
-      ['n', '1'],
-      ['size', '1024x1024'],
-      ['response_format', 'b64_json'],
-      ...names.map((name, at) => [name, asFiles[at]]),
-    ])
-  })
+  ])(
+    'has %i reference pictures edited: posts them as files of a form, and no link of the client',
+    async (count, names) => {
+      const { engine, received } = await engineFor(withPictures([await picture('png')]))
+      const files = [await picture('jpeg'), await picture('webp')].slice(0, count)
+      const references = await Promise.all(files.map((bytes, at) => referenceOf(bytes, 'image_urls', at)))
+      const input = {
+        prompt: 'a quiet bay',
+        image_urls: ['https://a.example/1.jpg', 'https://a.example/2.webp'].slice(0, count),
+      }
+      const { output } = await runEngine(engine, { input, references })
+      expect(imagesOf(output)).toHaveLength(1)
+      expect(received).toHaveLength(1)
+      expect(received[0]).toMatchObject({
+        method: 'POST',
+        path: '/v1/images/edits',
+        headers: { authorization: `Bearer ${apiKey}` },
+      })
+      const asFiles = [
+        { name: '0.jpg', type: 'image/jpeg', bytes: files[0] },
+        { name: '1.webp', type: 'image/webp', bytes: files[1] },
+      ]
+      expect(received[0]?.body).toEqual([
+        ['model', 'gpt-image-1'],
+        ['prompt', 'a quiet bay'],
+        ['n', '1'],
+        ['size', '1024x1024'],
+        ['response_format', 'b64_json'],
+        ...names.map((name, at) => [name, asFiles[at]]),
+      ])
+    },
+  )
 })
 
 describe('openai-images fails with a clean message', () => {
@@ -150,7 +169,11 @@ describe('openai-images fails with a clean message', () => {
   it.each<[string, string, (service: { url: string }) => unknown]>([
     ['the answer is of another shape', 'the image service gave an answer of another shape', () => ({ data: [] })],
     ['an item is empty', 'the image service gave neither a picture nor a link to one', () => ({ data: [{}] })],
-    ['the link is no link', 'the image service gave neither a picture nor a link to one', () => ({ data: [{ url: 'nonsense' }] })],
+    [
+      'the link is no link',
+      'the image service gave neither a picture nor a link to one',
+      () => ({ data: [{ url: 'nonsense' }] }),
+    ],
     [
       'the link is plain http elsewhere',
       'the image service gave a link that is neither https nor on its own host',
@@ -178,7 +201,13 @@ describe('openai-images fails with a clean message', () => {
 
   it('when the picture is cut off', async () => {
     const noise = await sharp({
-      create: { width: 200, height: 200, channels: 3, background: '#000', noise: { type: 'gaussian', mean: 128, sigma: 60 } },
+      create: {
+        width: 200,
+        height: 200,
+        channels: 3,
+        background: '#000',
+        noise: { type: 'gaussian', mean: 128, sigma: 60 },
+      },
     })
       .jpeg()
       .toBuffer()

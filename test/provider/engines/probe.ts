@@ -40,7 +40,18 @@ export async function ffmpegOutput(args: readonly string[]): Promise<Buffer> {
 
 /** The frame of a clip that is shown at a time, as a PNG. */
 export async function frameAt(file: string, seconds: number): Promise<Buffer> {
-  return ffmpegOutput(['-i', file, '-vf', `select=gte(t\\,${seconds - 0.001})`, '-frames:v', '1', '-c:v', 'png', '-f', 'image2pipe'])
+  return ffmpegOutput([
+    '-i',
+    file,
+    '-vf',
+    `select=gte(t\\,${seconds - 0.001})`,
+    '-frames:v',
+    '1',
+    '-c:v',
+    'png',
+    '-f',
+    'image2pipe',
+  ])
 }
 
 /** How strong a tone is in the sound of a file, from 0 to 1: the share of the whole energy (Goertzel). */

@@ -4,8 +4,8 @@ import os from 'node:os'
 import path from 'node:path'
 import sharp from 'sharp'
 import { onTestFinished } from 'vitest'
+import { contentTypeOf } from '../../../src/platform/media-type.ts'
 import type { Reference } from '../../../src/provider/engines/engine.ts'
-import { contentTypeOf } from '../../../src/runtime/media-type.ts'
 
 /** A disc on a ground of another colour: two colours and a shape that nothing else has. */
 export function disc({ width = 512, height = 512, ground = '#ffffff', ink = '#e00000' } = {}): Promise<Buffer> {

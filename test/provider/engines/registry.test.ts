@@ -5,11 +5,17 @@ import { createEngines } from '../../../src/provider/engines/registry.ts'
 
 const service = { url: 'https://images.example/v1/', api_key: 'k', model: 'gpt-image-1' }
 
-const problemsOf = (value: unknown) => engineSettingsSchema.safeParse(value).error?.issues.map(({ message }) => message) ?? []
+const problemsOf = (value: unknown) =>
+  engineSettingsSchema.safeParse(value).error?.issues.map(({ message }) => message) ?? []
 
 describe('createEngines', () => {
   it('has the local engines without any settings', () => {
-    expect([...createEngines().keys()]).toEqual(['local-image', 'local-image-with-original', 'local-video', 'local-audio'])
+    expect([...createEngines().keys()]).toEqual([
+      'local-image',
+      'local-image-with-original',
+      'local-video',
+      'local-audio',
+    ])
   })
 
   it('has openai-images when it is configured', () => {
@@ -24,8 +30,13 @@ describe('createEngines', () => {
 
 describe('engineNameOf', () => {
   it('is the bound engine, or else the catalog’s', () => {
-    const settings = engineSettingsSchema.parse({ 'openai-images': service, models: { 'aurora-image': 'openai-images' } })
-    const [image, video] = ['aurora-image', 'meridian-text-to-video'].map((slug) => catalog.find((model) => model.slug === slug))
+    const settings = engineSettingsSchema.parse({
+      'openai-images': service,
+      models: { 'aurora-image': 'openai-images' },
+    })
+    const [image, video] = ['aurora-image', 'meridian-text-to-video'].map((slug) =>
+      catalog.find((model) => model.slug === slug),
+    )
     if (!image || !video) throw new Error('the catalog has changed')
     expect(engineNameOf(image, settings)).toBe('openai-images')
     expect(engineNameOf(video, settings)).toBe('local-video')
@@ -49,14 +60,26 @@ describe('engineSettingsSchema', () => {
   })
 
   it.each([
-    ['an unknown model', { models: { nothing: 'local-image' } }, 'models.nothing: there is no such model in the catalog'],
+    [
+      'an unknown model',
+      { models: { nothing: 'local-image' } },
+      'models.nothing: there is no such model in the catalog',
+    ],
     [
       'an engine that is not configured',
       { models: { 'aurora-image': 'openai-images' } },
       'models.aurora-image: the engine openai-images is not configured',
     ],
-    ['an engine of another type', { models: { 'lyra-audio': 'local-image' } }, 'models.lyra-audio: the engine local-image makes no audio'],
-    ['a service without http', { 'openai-images': { ...service, url: 'ftp://images.example' } }, 'must be an http or https URL'],
+    [
+      'an engine of another type',
+      { models: { 'lyra-audio': 'local-image' } },
+      'models.lyra-audio: the engine local-image makes no audio',
+    ],
+    [
+      'a service without http',
+      { 'openai-images': { ...service, url: 'ftp://images.example' } },
+      'must be an http or https URL',
+    ],
     ['a key that nothing reads', { 'openai-image': service }, 'Unrecognized key'],
   ])('refuses %s', (_what, value, problem) => {
     expect(problemsOf(value).join()).toContain(problem)

@@ -25,7 +25,12 @@ async function film(references: Reference[], input: Record<string, unknown> = {}
 
 /** A clip of plain colours, each shown for its seconds. */
 function colours(parts: readonly (readonly [colour: string, seconds: number])[], size = '320x180'): Promise<Buffer> {
-  const inputs = parts.flatMap(([colour, seconds]) => ['-f', 'lavfi', '-i', `color=c=${colour}:s=${size}:r=25:d=${seconds}`])
+  const inputs = parts.flatMap(([colour, seconds]) => [
+    '-f',
+    'lavfi',
+    '-i',
+    `color=c=${colour}:s=${size}:r=25:d=${seconds}`,
+  ])
   const encoded = ['-c:v', 'libx264', '-pix_fmt', 'yuv420p', '-f', 'mp4', '-movflags', 'frag_keyframe+empty_moov']
   return ffmpegOutput([...inputs, '-filter_complex', `concat=n=${parts.length}`, ...encoded])
 }
@@ -43,7 +48,10 @@ async function colourOf(frame: Buffer): Promise<string> {
 }
 
 function tone(hertz: number, seconds: number): Buffer {
-  const samples = Float32Array.from({ length: 44_100 * seconds }, (_, at) => 0.5 * Math.sin((2 * Math.PI * hertz * at) / 44_100))
+  const samples = Float32Array.from(
+    { length: 44_100 * seconds },
+    (_, at) => 0.5 * Math.sin((2 * Math.PI * hertz * at) / 44_100),
+  )
   return encodeWav({ sampleRate: 44_100, left: samples, right: samples })
 }
 
@@ -64,7 +72,10 @@ describe.each(models)('image-to-video with %s', (slug) => {
       const { channels } = await sharp(frame).removeAlpha().stats()
       return (channels[0]?.mean ?? 0) - (channels[1]?.mean ?? 0)
     }
-    expect(await redness(await frameAt(fromRed.file, 3.9))).not.toBeCloseTo(await redness(await frameAt(fromRed.file, 1.2)), 0)
+    expect(await redness(await frameAt(fromRed.file, 3.9))).not.toBeCloseTo(
+      await redness(await frameAt(fromRed.file, 1.2)),
+      0,
+    )
   })
 })
 
@@ -74,7 +85,10 @@ describe('references of a clip', () => {
       ['blue', 0.5],
       ['green', 0.5],
     ])
-    const { file, duration } = await film([await referenceOf(await disc(), 'image_url'), await referenceOf(video, 'video_urls')])
+    const { file, duration } = await film([
+      await referenceOf(await disc(), 'image_url'),
+      await referenceOf(video, 'video_urls'),
+    ])
     const { frames, seconds } = await probe(file)
     expect([duration, frames]).toEqual([4, 96])
     expect(seconds).toBeCloseTo(4, 1)
@@ -105,17 +119,28 @@ describe('references of a clip', () => {
       ),
     ])
     const colourAt = async ({ file }: { file: string }, seconds: number) => colourOf(await frameAt(file, seconds))
-    expect([await colourAt(long, 0), await colourAt(long, 2.9), await colourAt(long, 3.1)]).toEqual(['blue', 'blue', 'green'])
-    expect([await colourAt(short, 0), await colourAt(short, 0.9), await colourAt(short, 1.1)]).toEqual(['blue', 'blue', 'green'])
+    expect([await colourAt(long, 0), await colourAt(long, 2.9), await colourAt(long, 3.1)]).toEqual([
+      'blue',
+      'blue',
+      'green',
+    ])
+    expect([await colourAt(short, 0), await colourAt(short, 0.9), await colourAt(short, 1.1)]).toEqual([
+      'blue',
+      'blue',
+      'green',
+    ])
   })
 
   it('may be thirty pictures', async () => {
     const inks = ['#ff0000', '#00ff00', '#0000ff']
     const pictures = await Promise.all(inks.map((ink) => disc({ width: 64, height: 36, ground: ink, ink })))
-    const thirty = Array.from({ length: 30 }, (_, at) => referenceOf(pictures[at % 3] ?? Buffer.alloc(0), 'image_urls', at))
+    const thirty = Array.from({ length: 30 }, (_, at) =>
+      referenceOf(pictures[at % 3] ?? Buffer.alloc(0), 'image_urls', at),
+    )
     const { file } = await film(await Promise.all(thirty))
     const shown = []
-    for (const at of [0, 1, 2, 27, 28, 29]) shown.push(await colourOf(await frameAt(file, (Math.floor((at * 96) / 30) + 1) / 24)))
+    for (const at of [0, 1, 2, 27, 28, 29])
+      shown.push(await colourOf(await frameAt(file, (Math.floor((at * 96) / 30) + 1) / 24)))
     expect(shown).toEqual(['red', 'green', 'blue', 'red', 'green', 'blue'])
   })
 
@@ -124,13 +149,18 @@ describe('references of a clip', () => {
     ['a wide picture', () => disc({ width: 900, height: 100 }), 'image_urls', { width: 1120, height: 480 }],
     ['a square video', () => colours([['blue', 1]], '128x128'), 'video_urls', { width: 480, height: 480 }],
   ])('give an adaptive clip the shape of %s', async (_what, bytes, field, size) => {
-    expect(await film([await referenceOf(await bytes(), field)], { aspect_ratio: 'adaptive', duration: 1 })).toMatchObject(size)
+    expect(
+      await film([await referenceOf(await bytes(), field)], { aspect_ratio: 'adaptive', duration: 1 }),
+    ).toMatchObject(size)
   })
 })
 
 describe('reference sounds', () => {
   it('are the sound track where one is wanted, one after the other and again', async () => {
-    const references = [await referenceOf(tone(440, 1), 'audio_urls', 0), await referenceOf(tone(1000, 1), 'audio_urls', 1)]
+    const references = [
+      await referenceOf(tone(440, 1), 'audio_urls', 0),
+      await referenceOf(tone(1000, 1), 'audio_urls', 1),
+    ]
     const { file } = await film(references, { generate_audio: true })
     // Of two tones in turn, each is a quarter of the whole.
     expect(await toneIn(file, 440)).toBeGreaterThan(0.2)
@@ -148,7 +178,10 @@ describe('reference sounds', () => {
 })
 
 it('gives the same bytes for the same references', async () => {
-  const references = [await referenceOf(await disc(), 'image_url'), await referenceOf(await colours([['blue', 1]]), 'video_urls')]
+  const references = [
+    await referenceOf(await disc(), 'image_url'),
+    await referenceOf(await colours([['blue', 1]]), 'video_urls'),
+  ]
   const [one, other] = [await film(references, { duration: 1 }), await film(references, { duration: 1 })]
   expect(one.url.split('/').at(-1)).toBe(other.url.split('/').at(-1))
 })

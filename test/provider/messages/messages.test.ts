@@ -13,7 +13,8 @@ const namesIn = (text: string) => new Set([...text.matchAll(/\{(\w+)\}/g)].map((
 describe.each(languages)('%s', (language) => {
   it('has every message, with every placeholder and no other', () => {
     expect(Object.keys(messages[language])).toEqual(Object.keys(en))
-    for (const [key, text] of Object.entries(en)) expect(namesIn(Reflect.get(messages[language], key)), key).toEqual(namesIn(text))
+    for (const [key, text] of Object.entries(en))
+      expect(namesIn(Reflect.get(messages[language], key)), key).toEqual(namesIn(text))
   })
 
   it('has no message twice, and none that is English', () => {
@@ -24,7 +25,8 @@ describe.each(languages)('%s', (language) => {
 })
 
 it.each(Object.entries(en))('%s is known by its English text, whatever its values are', (key, text) => {
-  const values = (name: string) => (/^(max|min|seconds|limit|bytes|levels)$/.test(name) ? '7' : 'a "b" must be a number: {c} $& $1')
+  const values = (name: string) =>
+    /^(max|min|seconds|limit|bytes|levels)$/.test(name) ? '7' : 'a "b" must be a number: {c} $& $1'
   const fill = (template: string) => template.replaceAll(/\{(\w+)\}/g, (_braces, name: string) => values(name))
   expect(translate(fill(text), 'de')).toBe(fill(Reflect.get(messages.de, key)))
 })
@@ -34,7 +36,9 @@ it('has every message of a FAILED request', async () => {
     path.join(src, 'queue/job.ts'),
     ...(await fs.readdir(path.join(src, 'engines'))).map((file) => path.join(src, 'engines', file)),
   ]
-  const sources = await Promise.all(files.filter((file) => file.endsWith('.ts')).map((file) => fs.readFile(file, 'utf8')))
+  const sources = await Promise.all(
+    files.filter((file) => file.endsWith('.ts')).map((file) => fs.readFile(file, 'utf8')),
+  )
   const literals = sources.flatMap((source) => [
     ...source.matchAll(
       /(?:EngineError|failed)\(\s*(?:\w+ \? )?(?:'(?<a>[^']+)'(?: : '(?<b>[^']+)')?|`(?<c>(?:\$\{(?:[^{}]|\{[^}]*\})*\}|[^`])+)`)/g,
@@ -57,7 +61,10 @@ describe('a caller', () => {
   })
   afterAll(() => provider.stop())
   const ask = (where: string, language: string | undefined) =>
-    provider.call('GET', where, { key: key.api_key, headers: language === undefined ? {} : { 'accept-language': language } })
+    provider.call('GET', where, {
+      key: key.api_key,
+      headers: language === undefined ? {} : { 'accept-language': language },
+    })
 
   it.each([
     ['de', 'de'],
@@ -96,7 +103,11 @@ describe('a caller', () => {
       await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, headers, rawBody: '{' }),
       await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, headers, body: { input, url: 'x' } }),
       await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, headers, body: { input } }),
-      await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, headers, body: { input: {}, webhook_url: 'ftp://x/' } }),
+      await provider.call('POST', '/v1/models/aurora-image', {
+        key: key.api_key,
+        headers,
+        body: { input: {}, webhook_url: 'ftp://x/' },
+      }),
     ]
     expect(answers.map(({ status }) => status)).toEqual([401, 405, 404, 400, 400, 422, 422])
     for (const answer of answers) expect(answer.headers.get('content-language'), answer.body.error.message).toBe('fr')
@@ -116,11 +127,15 @@ describe('a caller', () => {
     expect(english.body.error).toEqual({ code: 'GENERATION_FAILED', message: en.failed_by_fault })
     expect(english.headers.get('content-language')).toBe('en')
     const japanese = await ask(where, 'ja, en;q=0.5')
-    expect(japanese.body).toEqual({ ...english.body, error: { code: 'GENERATION_FAILED', message: messages.ja.failed_by_fault } })
+    expect(japanese.body).toEqual({
+      ...english.body,
+      error: { code: 'GENERATION_FAILED', message: messages.ja.failed_by_fault },
+    })
     expect(japanese.headers.get('content-language')).toBe('ja')
     expect(japanese.headers.get('vary')).toBe('Accept-Language')
 
-    await provider.database.sql`update provider.requests set error_message = 'the kiln is cold' where id = ${submitted.request_id}`
+    await provider.database
+      .sql`update provider.requests set error_message = 'the kiln is cold' where id = ${submitted.request_id}`
     const own = await ask(where, 'ja')
     expect(own.body.error.message).toBe('the kiln is cold')
     expect(own.headers.get('content-language')).toBe('en')

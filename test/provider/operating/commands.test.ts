@@ -14,12 +14,30 @@ afterAll(() => provider.stop())
 describe('keys', () => {
   it('are listed without their secrets, newest first, and marked when revoked', async () => {
     const first = await provider.createKey({ account: 'listed', name: 'first' })
-    const second = await provider.createKey({ account: 'listed', name: 'second', environment: 'live', scopes: ['read'] })
+    const second = await provider.createKey({
+      account: 'listed',
+      name: 'second',
+      environment: 'live',
+      scopes: ['read'],
+    })
     await commands.revokeKey(provider.deps, first.id)
     const listed = await commands.listKeys(provider.deps, { account: 'listed' })
     expect(listed).toMatchObject([
-      { id: second.id, name: 'second', environment: 'live', scopes: ['read'], revoked_at: null, hint: second.api_key.slice(-4) },
-      { id: first.id, name: 'first', environment: 'sandbox', scopes: ['generate', 'read'], revoked_at: expect.any(String) },
+      {
+        id: second.id,
+        name: 'second',
+        environment: 'live',
+        scopes: ['read'],
+        revoked_at: null,
+        hint: second.api_key.slice(-4),
+      },
+      {
+        id: first.id,
+        name: 'first',
+        environment: 'sandbox',
+        scopes: ['generate', 'read'],
+        revoked_at: expect.any(String),
+      },
     ])
     expect(await commands.listKeys(provider.deps, { account: 'listed', limit: 1 })).toEqual(listed.slice(0, 1))
     expect(await commands.listKeys(provider.deps, { account: 'listed', before: second.id })).toEqual(listed.slice(1))
@@ -51,10 +69,18 @@ describe('keys', () => {
 
 describe('credits', () => {
   it('are granted exactly, and only above zero', async () => {
-    expect(await commands.grantCredits(provider.deps, { account: 'granted', credits: '0.1' })).toEqual({ account: 'granted', balance: 0.1 })
-    expect(await commands.grantCredits(provider.deps, { account: 'granted', credits: 0.2 })).toEqual({ account: 'granted', balance: 0.3 })
+    expect(await commands.grantCredits(provider.deps, { account: 'granted', credits: '0.1' })).toEqual({
+      account: 'granted',
+      balance: 0.1,
+    })
+    expect(await commands.grantCredits(provider.deps, { account: 'granted', credits: 0.2 })).toEqual({
+      account: 'granted',
+      balance: 0.3,
+    })
     for (const credits of [0, -1, '0.0000001', '1e3', 'NaN', '']) {
-      await expect(commands.grantCredits(provider.deps, { account: 'granted', credits })).rejects.toThrow(commands.CommandError)
+      await expect(commands.grantCredits(provider.deps, { account: 'granted', credits })).rejects.toThrow(
+        commands.CommandError,
+      )
     }
     expect((await commands.checkLedger(provider.deps)).ok).toBe(true)
   })
@@ -85,7 +111,10 @@ describe('the ledger check', () => {
       values (${id}, 'tampered', ${id}, 'live', 'm', '{}', 1, 'COMPLETED', now())`
     const { ok, problems } = await commands.checkLedger(provider.deps)
     expect(ok).toBe(false)
-    expect(problems).toEqual(['account tampered: balance 6, entries say 5', `request ${id}: COMPLETED without a reserve`])
+    expect(problems).toEqual([
+      'account tampered: balance 6, entries say 5',
+      `request ${id}: COMPLETED without a reserve`,
+    ])
     await sql`update provider.accounts set available = 5 where id = 'tampered'`
     await sql`delete from provider.requests where id = ${id}`
     expect((await commands.checkLedger(provider.deps)).ok).toBe(true)
@@ -104,12 +133,14 @@ describe('models', () => {
     expect([await listed(sandbox.api_key), await listed(live.api_key)]).toEqual([false, false])
     await commands.setModelEnabled(provider.deps, { slug, environment: 'sandbox', enabled: true })
     expect([await listed(sandbox.api_key), await listed(live.api_key)]).toEqual([true, false])
-    expect(await commands.listModels(provider.deps)).toContainEqual(expect.objectContaining({ slug, live: false, sandbox: true }))
+    expect(await commands.listModels(provider.deps)).toContainEqual(
+      expect.objectContaining({ slug, live: false, sandbox: true }),
+    )
     await commands.setModelEnabled(provider.deps, { slug, environment: 'sandbox', enabled: false })
     expect(await listed(sandbox.api_key)).toBe(false)
-    await expect(commands.setModelEnabled(provider.deps, { slug: 'nope', environment: 'live', enabled: true })).rejects.toThrow(
-      'there is no model nope',
-    )
+    await expect(
+      commands.setModelEnabled(provider.deps, { slug: 'nope', environment: 'live', enabled: true }),
+    ).rejects.toThrow('there is no model nope')
   })
 })
 
@@ -132,10 +163,17 @@ describe('cancel', () => {
   it('ends a running request, tells it to the client and says what it cannot cancel', async () => {
     const key = await provider.createKey()
     await commands.setFaults(provider.deps, key.id, { slow_seconds: 600 })
-    const { body } = await provider.call('POST', '/v1/models/aurora-image', { key: key.api_key, body: { input: { prompt: 'x' } } })
-    const status = async () => (await provider.call('GET', `/v1/requests/${body.request_id}/status?logs=1`, { key: key.api_key })).body
+    const { body } = await provider.call('POST', '/v1/models/aurora-image', {
+      key: key.api_key,
+      body: { input: { prompt: 'x' } },
+    })
+    const status = async () =>
+      (await provider.call('GET', `/v1/requests/${body.request_id}/status?logs=1`, { key: key.api_key })).body
     await eventually(async () => (await status()).status === 'IN_PROGRESS')
-    expect(await commands.cancelRequest(provider.deps, body.request_id)).toEqual({ request_id: body.request_id, status: 'CANCELED' })
+    expect(await commands.cancelRequest(provider.deps, body.request_id)).toEqual({
+      request_id: body.request_id,
+      status: 'CANCELED',
+    })
     const result = await provider.call('GET', `/v1/requests/${body.request_id}`, { key: key.api_key })
     expect(result).toMatchObject({ status: 200, body: { status: 'CANCELED', cost: 0 } })
     await expect(commands.cancelRequest(provider.deps, body.request_id)).rejects.toThrow('is CANCELED already')

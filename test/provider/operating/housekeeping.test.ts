@@ -35,7 +35,12 @@ it.each(testServers)(
           await database.sql`select (select count(*)::int from provider.rate_windows) as windows, (select count(*)::int from provider.idempotency_keys) as keys`
         return row
       }
-      const housekeeping = { db: deps.db, clock: () => now, hostClock: () => new Date(), mediaDir: await temporaryFolder() }
+      const housekeeping = {
+        db: deps.db,
+        clock: () => now,
+        hostClock: () => new Date(),
+        mediaDir: await temporaryFolder(),
+      }
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: true })
       expect(await left()).toEqual({ windows: 1304, keys: 501 })
       expect(await runHousekeepingOnce(housekeeping)).toEqual({ more: true })

@@ -22,9 +22,18 @@ describe('POST /v1/requests/{id}/cancel, when it is on', () => {
     const stranger = await provider.createKey({ environment: 'live' })
     expect((await cancel(last, stranger.api_key)).status).toBe(404)
     const reader = await provider.createKey({ account: 'a', environment: 'live', scopes: ['read'] })
-    expect(await cancel(last, reader.api_key)).toMatchObject({ status: 403, body: { error: { code: 'insufficient_scope' } } })
-    expect(await cancel(last)).toMatchObject({ status: 200, body: { request_id: last, status: 'CANCELED', queue_position: null } })
-    expect(await cancel(last)).toMatchObject({ status: 409, body: { error: { type: 'invalid_request_error', code: 'not_cancelable' } } })
+    expect(await cancel(last, reader.api_key)).toMatchObject({
+      status: 403,
+      body: { error: { code: 'insufficient_scope' } },
+    })
+    expect(await cancel(last)).toMatchObject({
+      status: 200,
+      body: { request_id: last, status: 'CANCELED', queue_position: null },
+    })
+    expect(await cancel(last)).toMatchObject({
+      status: 409,
+      body: { error: { type: 'invalid_request_error', code: 'not_cancelable' } },
+    })
     expect((await provider.call('GET', '/v1/account', { key: key.api_key })).body).toMatchObject({
       balance: { credits: 84 },
       usage_30d: { requests: 30 },

@@ -19,7 +19,10 @@ const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
 
-type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl'>> & { random?: () => number; engines?: JobDeps['engines'] }
+type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl'>> & {
+  random?: () => number
+  engines?: JobDeps['engines']
+}
 
 /** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
 async function requestOf(
@@ -48,7 +51,12 @@ async function requestOf(
   await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
 
   const media = { mediaDir: await temporaryFolder(), mediaUrl: 'http://127.0.0.1/media' }
-  const references = createReferences({ ...media, baseUrl: 'http://127.0.0.1', referenceAllow: [], resolve: async () => [] })
+  const references = createReferences({
+    ...media,
+    baseUrl: 'http://127.0.0.1',
+    referenceAllow: [],
+    resolve: async () => [],
+  })
   onTestFinished(references.close)
   const job = {
     db: deps.db,
@@ -96,11 +104,17 @@ it('gives up a service that stays busy after three attempts, in words for the cl
   const { run } = await requestOf(({ response }) => sendJson(response, {}, 429))
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 1 })
   expect(await run()).toMatchObject({ status: 'IN_PROGRESS', attempts: 2 })
-  expect(await run()).toEqual({ status: 'FAILED', attempts: 3, error_message: 'the image service is busy or failing', balance: 10 })
+  expect(await run()).toEqual({
+    status: 'FAILED',
+    attempts: 3,
+    error_message: 'the image service is busy or failing',
+    balance: 10,
+  })
 })
 
 it('ends without its webhook where that is what Postgres refuses to write, instead of making it for ever', async () => {
-  const answer: Answer = async ({ response }) => sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
+  const answer: Answer = async ({ response }) =>
+    sendJson(response, { data: [{ b64_json: (await picture('png')).toString('base64') }] })
   // As it may have been taken by an older release: longer than an entry of an index.
   const host = Array.from({ length: 200 }, () => randomUUID().replaceAll('-', '')).join('.')
   const { run, log } = await requestOf(answer, { webhookUrl: `https://${host}.example/` })
@@ -112,12 +126,24 @@ it('fails what Postgres refuses to write at all, with a refund', async () => {
   // As an engine of somebody's own may say it: JSON may hold NUL, and Postgres does not.
   const engines = { run: async () => ({ images: [{ url: 'https://media.test/\0.png', width: 1, height: 1 }] }) }
   const { run } = await requestOf(() => expect.fail('no service is asked'), { engines })
-  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the generation could not be completed', balance: 10 })
+  expect(await run()).toEqual({
+    status: 'FAILED',
+    attempts: 1,
+    error_message: 'the generation could not be completed',
+    balance: 10,
+  })
 })
 
 it('fails at once what another attempt would not mend', async () => {
-  const { run, log } = await requestOf(({ response }) => sendJson(response, { error: 'no bays, says the whisperer' }, 400))
-  expect(await run()).toEqual({ status: 'FAILED', attempts: 1, error_message: 'the image service refused this input', balance: 10 })
+  const { run, log } = await requestOf(({ response }) =>
+    sendJson(response, { error: 'no bays, says the whisperer' }, 400),
+  )
+  expect(await run()).toEqual({
+    status: 'FAILED',
+    attempts: 1,
+    error_message: 'the image service refused this input',
+    balance: 10,
+  })
   expect(log()).toContain('says the whisperer')
 })
 
@@ -127,7 +153,9 @@ it('keeps what was made when the connection breaks as the last progress is writt
       // The first is written at once, the second when the generation has ended.
       await report(10, 'begins')
       await report(90, 'ends')
-      vi.spyOn(db, 'execute').mockRejectedValueOnce(Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' }))
+      vi.spyOn(db, 'execute').mockRejectedValueOnce(
+        Object.assign(new Error('write CONNECTION_CLOSED'), { code: 'CONNECTION_CLOSED' }),
+      )
       return { images: [{ url: 'http://127.0.0.1/media/1.png', width: 1, height: 1 }] }
     },
   }
@@ -145,7 +173,8 @@ it('does not count what a fault makes it wait to the 15 minutes of a generation'
 })
 
 it('takes the shares that fail and that are canceled of the same requests: half and half are all', () => {
-  const endings = (failed: number, canceled: number) => [0, 0.49, 0.5, 0.99].map((drawn) => badEndingOf({ failed, canceled }, () => drawn))
+  const endings = (failed: number, canceled: number) =>
+    [0, 0.49, 0.5, 0.99].map((drawn) => badEndingOf({ failed, canceled }, () => drawn))
   expect(endings(0.5, 0.5)).toEqual(['failed', 'failed', 'canceled', 'canceled'])
   expect(endings(0, 0.5)).toEqual(['canceled', 'canceled', undefined, undefined])
   expect(endings(1, 1)).toEqual(['failed', 'failed', 'failed', 'failed'])

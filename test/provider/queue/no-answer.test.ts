@@ -1,20 +1,26 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { isNoAnswer } from '../../../src/platform/postgres/errors.ts'
+import { createPool, type Database } from '../../../src/platform/postgres/postgres.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { readSigningSecret } from '../../../src/provider/accounts/keys.ts'
 import * as commands from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
-import { cancelRequest, type ClaimedRequest, claimRequests, finishRequest, recordProgress } from '../../../src/provider/queue/requests.ts'
+import {
+  cancelRequest,
+  type ClaimedRequest,
+  claimRequests,
+  finishRequest,
+  recordProgress,
+} from '../../../src/provider/queue/requests.ts'
 import { readStatuses } from '../../../src/provider/queue/status-reader.ts'
 import { recall } from '../../../src/provider/submit/idempotency.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { resendDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { claimDue, findDueLanes, firstLane } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { settleAttempt } from '../../../src/provider/webhooks/outbox.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { isNoAnswer } from '../../../src/runtime/postgres/errors.ts'
-import { createPool, type Database } from '../../../src/runtime/postgres/postgres.ts'
-import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
+import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
 import { call, testSettings } from '../support/running-provider.ts'
 
@@ -71,7 +77,10 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['identifying a caller', (db) => identifyAll(db, ['service_test_unknown'], { perKey: 1, perAccount: 1 }, now)],
   ['submitting', (db) => writeSubmission(db, submission, now)],
   ['looking up an Idempotency-Key', (db) => recall(db, scope, Buffer.alloc(32), now)],
-  ['reading a status', (db) => readStatuses(db, new Map(), [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }])],
+  [
+    'reading a status',
+    (db) => readStatuses(db, new Map(), [{ requestId: id, accountId: 'a', environment: 'live', withLogs: false }]),
+  ],
   ['claiming requests', (db) => claimRequests(db, { environment: 'live', token: id, limit: 1, leaseUntil: now, now })],
   ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseUntil: now })],
   ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],

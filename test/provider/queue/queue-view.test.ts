@@ -18,7 +18,10 @@ const viewOf = (keys: readonly QueueKey[], took = walk) => {
     took,
   )
 }
-const queue = fc.uniqueArray(fc.record({ turn: fc.nat(5), seq: fc.nat(40) }), { selector: ({ seq }) => seq, maxLength: 30 })
+const queue = fc.uniqueArray(fc.record({ turn: fc.nat(5), seq: fc.nat(40) }), {
+  selector: ({ seq }) => seq,
+  maxLength: 30,
+})
 
 describe('a view of the queue', () => {
   it('places every request as counting those before it would, in view or not', () => {
@@ -55,7 +58,12 @@ describe('positions in a long queue', () => {
   const ids: string[] = []
 
   const ask = async (...requestIds: string[]) => {
-    const questions = requestIds.map((requestId) => ({ requestId, accountId: 'a', environment: 'live' as const, withLogs: false }))
+    const questions = requestIds.map((requestId) => ({
+      requestId,
+      accountId: 'a',
+      environment: 'live' as const,
+      withLogs: false,
+    }))
     return (await readStatuses(provider.deps.db, views, questions)).map((status) => status?.queue_position)
   }
   const insert = async (id: string, turn: number) => {

@@ -2,7 +2,13 @@ import { randomUUID } from 'node:crypto'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { readResult } from '../../../src/provider/api/results.ts'
 import { checkLedger, createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
-import { cancelRequest, claimRequests, finishRequest, recordProgress, releaseRequest } from '../../../src/provider/queue/requests.ts'
+import {
+  cancelRequest,
+  claimRequests,
+  finishRequest,
+  recordProgress,
+  releaseRequest,
+} from '../../../src/provider/queue/requests.ts'
 import { createStatusReader, readStatuses } from '../../../src/provider/queue/status-reader.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -36,7 +42,14 @@ async function enqueue(account: string, count = 1, environment: 'live' | 'sandbo
   for (let i = 0; i < count; i += 1) {
     const requestId = randomUUID()
     const common = { accountId: account, keyId: keys.get(account) ?? '', environment, model: 'aurora-image' }
-    const rest = { input: { prompt: 'x' }, cost: '4', webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
+    const rest = {
+      input: { prompt: 'x' },
+      cost: '4',
+      webhookUrl: undefined,
+      faults: null,
+      idempotency: undefined,
+      completed: undefined,
+    }
     await writeSubmission(deps.db, { requestId, ...common, ...rest }, at(0))
     ids.push(requestId)
   }
@@ -44,7 +57,13 @@ async function enqueue(account: string, count = 1, environment: 'live' | 'sandbo
 }
 
 const claim = (limit: number, seconds = 0) =>
-  claimRequests(provider.deps.db, { environment: 'live', token: randomUUID(), limit, leaseUntil: at(seconds + 20), now: at(seconds) })
+  claimRequests(provider.deps.db, {
+    environment: 'live',
+    token: randomUUID(),
+    limit,
+    leaseUntil: at(seconds + 20),
+    now: at(seconds),
+  })
 
 /** One after the other, as one worker would take them. */
 async function serve(count: number): Promise<string[]> {
@@ -61,7 +80,12 @@ const caller = (accountId: string) => ({
   faults: null,
   activations: {},
 })
-const question = (accountId: string, requestId: string) => ({ requestId, accountId, environment: 'live' as const, withLogs: false })
+const question = (accountId: string, requestId: string) => ({
+  requestId,
+  accountId,
+  environment: 'live' as const,
+  withLogs: false,
+})
 const position = async (account: string, requestId: string) => {
   const [status] = await readStatuses(provider.deps.db, new Map(), [question(account, requestId)])
   return status?.queue_position ?? null
@@ -161,7 +185,9 @@ describe('a lease', () => {
     await enqueue('a')
     const [running] = await claim(1)
     if (running === undefined) throw new Error('nothing claimed')
-    expect(await recordProgress(provider.deps.db, running, { progress: 10, logLines: ['begun'], leaseUntil: at(40) })).toBe(true)
+    expect(
+      await recordProgress(provider.deps.db, running, { progress: 10, logLines: ['begun'], leaseUntil: at(40) }),
+    ).toBe(true)
     expect(await claim(1, 30)).toEqual([])
     expect(await claim(1, 40)).toHaveLength(1)
   })
@@ -173,7 +199,9 @@ describe('a lease', () => {
     if (slow === undefined || quick === undefined) throw new Error('nothing claimed')
     const output = { images: [{ url: 'http://127.0.0.1/x.png', width: 1, height: 1 }] }
     expect(await recordProgress(provider.deps.db, slow, { progress: 99, logLines: [], leaseUntil: at(90) })).toBe(false)
-    expect(await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: at(21), random })).toBe(false)
+    expect(await finishRequest(provider.deps.db, slow, { kind: 'completed', output }, { now: at(21), random })).toBe(
+      false,
+    )
     expect(
       await finishRequest(
         provider.deps.db,
@@ -183,7 +211,10 @@ describe('a lease', () => {
       ),
     ).toBe(true)
     const { db } = provider.deps
-    const { body } = await readResult({ db, statusReader: createStatusReader(db) }, caller('a'), { requestId: slow.id, withLogs: false })
+    const { body } = await readResult({ db, statusReader: createStatusReader(db) }, caller('a'), {
+      requestId: slow.id,
+      withLogs: false,
+    })
     expect(body).toEqual({
       request_id: slow.id,
       status: 'FAILED',
@@ -213,7 +244,12 @@ describe('an end', () => {
     const output = { audio: { url: 'http://127.0.0.1/x.wav' } }
     const outcomes = await Promise.all([
       finishRequest(db, running, { kind: 'completed', output }, { now: at(1), random }),
-      finishRequest(db, running, { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } }, { now: at(1), random }),
+      finishRequest(
+        db,
+        running,
+        { kind: 'failed', error: { code: 'GENERATION_FAILED', message: 'm' } },
+        { now: at(1), random },
+      ),
       cancelRequest(db, running.id, false, at(1)),
     ])
     expect(outcomes.filter(Boolean)).toHaveLength(1)

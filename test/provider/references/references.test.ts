@@ -20,8 +20,11 @@ async function referencesFrom(serve: Serve) {
     resolve: async () => [],
   })
   onTestFinished(references.close)
-  const gather = <T>(input: Record<string, string | string[]>, work: (given: Reference[]) => Promise<T>, token = 'run') =>
-    references.withFiles({ id: 'job', token, input }, new AbortController().signal, work)
+  const gather = <T>(
+    input: Record<string, string | string[]>,
+    work: (given: Reference[]) => Promise<T>,
+    token = 'run',
+  ) => references.withFiles({ id: 'job', token, input }, new AbortController().signal, work)
   const kept = () => fs.readdir(path.join(mediaDir, '.references')).catch(() => [])
   return { ...site, mediaDir, gather, kept }
 }
@@ -31,8 +34,14 @@ const pass = async (given: Reference[]) => given
 describe('the references of a job', () => {
   it('are handed over as private files in the order of the input, by what their bytes are, and removed afterwards', async () => {
     const picture = await disc()
-    const { origin, gather, kept } = await referencesFrom((response) => void response.setHeader('content-type', 'text/html').end(picture))
-    const input = { image_url: `${origin}/first`, prompt: 'a bay', image_urls: [1, 2, 3, 4, 5].map((at) => `${origin}/${at}`) }
+    const { origin, gather, kept } = await referencesFrom(
+      (response) => void response.setHeader('content-type', 'text/html').end(picture),
+    )
+    const input = {
+      image_url: `${origin}/first`,
+      prompt: 'a bay',
+      image_urls: [1, 2, 3, 4, 5].map((at) => `${origin}/${at}`),
+    }
     const given = await gather(input, async (references) => {
       expect(await kept()).toEqual(['job.run'])
       for (const { path: file } of references) {
@@ -91,10 +100,13 @@ describe('the references of a job', () => {
     const { mediaDir, gather } = await referencesFrom(() => expect.fail('something was fetched'))
     await fs.mkdir(path.join(mediaDir, 'done'))
     await fs.writeFile(path.join(mediaDir, 'done', 'image-0-0123456789abcdef.png'), picture)
-    const given = await gather({ image_url: 'http://127.0.0.1:4000/media/done/image-0-0123456789abcdef.png' }, async ([one]) =>
-      fs.readFile(one?.path ?? ''),
+    const given = await gather(
+      { image_url: 'http://127.0.0.1:4000/media/done/image-0-0123456789abcdef.png' },
+      async ([one]) => fs.readFile(one?.path ?? ''),
     )
     expect(given).toEqual(picture)
-    await expect(gather({ image_url: 'http://127.0.0.1:4000/media/done/other.png' }, pass)).rejects.toThrow('is not on the media host')
+    await expect(gather({ image_url: 'http://127.0.0.1:4000/media/done/other.png' }, pass)).rejects.toThrow(
+      'is not on the media host',
+    )
   })
 })

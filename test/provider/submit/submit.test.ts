@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { submit as submitTo, type SubmitDeps } from '../../../src/provider/submit/submit.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
 let provider: TestProvider
@@ -39,19 +39,25 @@ describe('a body that is no submit', () => {
     ['wrongly compressed', 'no gzip', { 'content-encoding': 'gzip' }],
   ])('that is %s is 400 invalid_body, in words of our own', async (_name, body, headers = {}) => {
     const answer = await rawSubmit(body, headers)
-    expect(answer).toMatchObject({ status: 400, body: { error: { type: 'invalid_request_error', code: 'invalid_body' } } })
+    expect(answer).toMatchObject({
+      status: 400,
+      body: { error: { type: 'invalid_request_error', code: 'invalid_body' } },
+    })
     expect(answer.body.error.message).toMatch(/^(the body|input) (is|must)/)
     expect(answer.body.error.message).not.toMatch(/expected|received|undefined|record/)
   })
 
-  it.each(['webhookUrl', 'model', '__proto__'])('with the member %s is 400 invalid_body, and the message names it', async (member) => {
-    for (const path of ['/v1/models/aurora-image', '/v1/models/aurora-image/estimate']) {
-      const rawBody = `{"input":{"prompt":"x"},"${member}":"https://example.com/"}`
-      const answer = await provider.call('POST', path, { key, rawBody })
-      expect(answer).toMatchObject({ status: 400, body: { error: { code: 'invalid_body' } } })
-      expect(answer.body.error.message).toMatch(new RegExp(`^${member} is not a member of this body`))
-    }
-  })
+  it.each(['webhookUrl', 'model', '__proto__'])(
+    'with the member %s is 400 invalid_body, and the message names it',
+    async (member) => {
+      for (const path of ['/v1/models/aurora-image', '/v1/models/aurora-image/estimate']) {
+        const rawBody = `{"input":{"prompt":"x"},"${member}":"https://example.com/"}`
+        const answer = await provider.call('POST', path, { key, rawBody })
+        expect(answer).toMatchObject({ status: 400, body: { error: { code: 'invalid_body' } } })
+        expect(answer.body.error.message).toMatch(new RegExp(`^${member} is not a member of this body`))
+      }
+    },
+  )
 
   it.each([
     ['of no type', { 'content-type': '' }],
@@ -62,13 +68,19 @@ describe('a body that is no submit', () => {
     ['compressed in an unknown way', { 'content-encoding': 'compress' }],
     ['of bytes that are not UTF-8', {}, Buffer.from('{"input":{"prompt":"\xff"}}', 'latin1')],
   ])('%s is 415 unsupported_media_type', async (_name, headers, bytes = Buffer.from('{"input":{"prompt":"x"}}')) => {
-    expect(await rawSubmit(bytes, headers)).toMatchObject({ status: 415, body: { error: { code: 'unsupported_media_type' } } })
+    expect(await rawSubmit(bytes, headers)).toMatchObject({
+      status: 415,
+      body: { error: { code: 'unsupported_media_type' } },
+    })
   })
 
   it('of more than 1 MiB is 413, of just less is read', async () => {
     const padded = (bytes: number) => `{"input":{"prompt":"x"}${' '.repeat(bytes - 24)}}`
     expect(padded(1_048_577)).toHaveLength(1_048_577)
-    expect(await rawSubmit(padded(1_048_577))).toMatchObject({ status: 413, body: { error: { code: 'payload_too_large' } } })
+    expect(await rawSubmit(padded(1_048_577))).toMatchObject({
+      status: 413,
+      body: { error: { code: 'payload_too_large' } },
+    })
     expect((await rawSubmit(padded(1_048_576))).status).toBe(200)
   })
 
@@ -118,7 +130,10 @@ describe('an input that the model does not allow', () => {
   ])('%s is 422 and the message names the key', async (_name, input, named) => {
     for (const path of ['/v1/models/aurora-image', '/v1/models/aurora-image/estimate']) {
       const answer = await provider.call('POST', path, { key, body: { input } })
-      expect(answer).toMatchObject({ status: 422, body: { error: { type: 'invalid_request_error', code: 'model_input_invalid' } } })
+      expect(answer).toMatchObject({
+        status: 422,
+        body: { error: { type: 'invalid_request_error', code: 'model_input_invalid' } },
+      })
       expect(answer.body.error.message).toContain(`input.${named} `)
     }
   })
@@ -167,7 +182,9 @@ describe('cost', () => {
   it('never overdraws under parallel submits', async () => {
     const rich = await provider.createKey({ account: 'crowd', environment: 'live' })
     await provider.grant('crowd', 40)
-    const answers = await Promise.all(Array.from({ length: 40 }, () => submit({ input: { prompt: 'x' } }, { key: rich.api_key })))
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, () => submit({ input: { prompt: 'x' } }, { key: rich.api_key })),
+    )
     expect(answers.filter(({ status }) => status === 200)).toHaveLength(10)
     expect(answers.filter(({ status }) => status === 402)).toHaveLength(30)
   })
@@ -182,10 +199,15 @@ describe('an Idempotency-Key', () => {
     await provider.grant('careful', 4)
     const idempotencyKey = randomUUID()
     const first = await keyed(idempotencyKey, { input: { prompt: 'x', aspect_ratio: '1:1' } }, { key: payer.api_key })
-    const again = await keyed(idempotencyKey.toUpperCase(), { input: { aspect_ratio: '1:1', prompt: 'x' } }, { key: payer.api_key })
+    const again = await keyed(
+      idempotencyKey.toUpperCase(),
+      { input: { aspect_ratio: '1:1', prompt: 'x' } },
+      { key: payer.api_key },
+    )
     expect(first.status).toBe(200)
     expect(again).toMatchObject({ status: 200, body: first.body })
-    const [row] = await provider.database.sql`select count(*)::int as n from provider.requests where account_id = 'careful'`
+    const [row] = await provider.database
+      .sql`select count(*)::int as n from provider.requests where account_id = 'careful'`
     expect(row?.['n']).toBe(1)
   })
 
@@ -221,8 +243,10 @@ describe('an Idempotency-Key', () => {
     )
     const ids = new Set(answers.filter(({ status }) => status === 200).map(({ body }) => body.request_id))
     expect(ids.size).toBe(1)
-    for (const { status, body } of answers) if (status !== 200) expect([status, body.error.code]).toEqual([409, 'request_in_progress'])
-    const [row] = await provider.database.sql`select count(*)::int as n from provider.requests where account_id = 'racer'`
+    for (const { status, body } of answers)
+      if (status !== 200) expect([status, body.error.code]).toEqual([409, 'request_in_progress'])
+    const [row] = await provider.database
+      .sql`select count(*)::int as n from provider.requests where account_id = 'racer'`
     expect(row?.['n']).toBe(1)
   })
 
@@ -276,13 +300,15 @@ describe('visibility', () => {
     const { body } = await submit({ input: { prompt: 'x' } }, { key: owner.api_key })
     const sibling = await provider.createKey({ account: 'owner' })
     const ownLive = await provider.createKey({ account: 'owner', environment: 'live' })
-    const see = async (by: string) => (await provider.call('GET', `/v1/requests/${body.request_id}`, { key: by })).status
+    const see = async (by: string) =>
+      (await provider.call('GET', `/v1/requests/${body.request_id}`, { key: by })).status
     expect(await see(sibling.api_key)).toBe(200)
     expect(await see(ownLive.api_key)).toBe(404)
     expect(await see(key)).toBe(404)
-    expect((await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body.status).toBe(
-      'COMPLETED',
-    )
+    expect(
+      (await provider.call('GET', `/v1/requests/${body.request_id.toUpperCase()}/status`, { key: owner.api_key })).body
+        .status,
+    ).toBe('COMPLETED')
   })
 })
 
@@ -304,10 +330,18 @@ describe('a submit', () => {
       onQueued: () => {},
       ...changes,
     }
-    const caller = { keyId, accountId, environment: 'live' as const, scopes: ['generate' as const], faults: null, activations: {} }
+    const caller = {
+      keyId,
+      accountId,
+      environment: 'live' as const,
+      scopes: ['generate' as const],
+      faults: null,
+      activations: {},
+    }
     const body = { input: { prompt: 'x' }, webhook_url: 'https://hooks.example/x' }
     const submitted = submitTo(deps, { caller, slug: 'aurora-image', body, idempotencyKey: undefined, signal })
-    const written = async () => (await provider.database.sql`select id from provider.requests where account_id = ${accountId}`).length
+    const written = async () =>
+      (await provider.database.sql`select id from provider.requests where account_id = ${accountId}`).length
     return { submitted, written }
   }
 

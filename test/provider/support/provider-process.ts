@@ -1,9 +1,13 @@
 import { readConfig } from '../../../src/config/config.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { startProvider } from '../../../src/provider/program.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
 
 // A provider as a process of its own, to be killed.
-const { provider } = readConfig(process.env, ['provider'], { databaseUrl: undefined, keys: undefined, secretKey: undefined })
+const { provider } = readConfig(process.env, ['provider'], {
+  databaseUrl: undefined,
+  keys: undefined,
+  secretKey: undefined,
+})
 if (provider === undefined) throw new Error('no provider settings')
 await startProvider({ settings: provider, logger: createLogger('error') })
 process.stdout.write('ready\n')

@@ -65,7 +65,9 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
   }
   const sites = await Promise.all(urls.map(siteOn))
   await Promise.all(sites.map(({ boot }) => boot()))
-  const keys = await Promise.all(['ebb', 'flow'].map((account) => createKey(deps, { account, name: 'k', environment: 'live' })))
+  const keys = await Promise.all(
+    ['ebb', 'flow'].map((account) => createKey(deps, { account, name: 'k', environment: 'live' })),
+  )
   const sandbox = await createKey(deps, { account: 'ebb', name: 's', environment: 'sandbox' })
   for (const account of ['ebb', 'flow']) await grantCredits(deps, { account, credits })
 
@@ -81,7 +83,8 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
       const answer = await call(url, 'POST', '/v1/models/aurora-image', { key, body, headers }).catch(() => undefined)
       if (answer?.status === 200) return void accepted.set(headers['idempotency-key'], answer.body.request_id)
       if (answer?.status === 402) return
-      if (answer && answer.status !== 409 && answer.status !== 503) unexpected.push(`${answer.status} ${JSON.stringify(answer.body)}`)
+      if (answer && answer.status !== 409 && answer.status !== 503)
+        unexpected.push(`${answer.status} ${JSON.stringify(answer.body)}`)
       await delay(20)
     }
   }
@@ -105,7 +108,8 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
     },
     untilAllEnded: async (withinMs: number) => {
       await eventually(async () => {
-        const [row] = await database.sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
+        const [row] =
+          await database.sql`select count(*)::int as n from provider.requests where status in ('IN_QUEUE', 'IN_PROGRESS')`
         const [out] = await database.sql`select count(*)::int as n from provider.deliveries where state = 'pending'`
         return row?.['n'] === 0 && out?.['n'] === 0
       }, withinMs)
@@ -126,8 +130,12 @@ export async function withProviderSites({ database, urls, catcher, credits }: Si
       return {
         ledger,
         lost:
-          [...accepted].filter(([key, id]) => byKey.get(key) !== id).length + known.filter(({ request_id: id }) => !sent.has(id)).length,
-        doubled: (total?.['n'] ?? NaN) - known.length + known.filter(({ request_id: id }) => (sent.get(id)?.size ?? 0) > 1).length,
+          [...accepted].filter(([key, id]) => byKey.get(key) !== id).length +
+          known.filter(({ request_id: id }) => !sent.has(id)).length,
+        doubled:
+          (total?.['n'] ?? NaN) -
+          known.length +
+          known.filter(({ request_id: id }) => (sent.get(id)?.size ?? 0) > 1).length,
         ends: new Set(known.map(({ status }) => status)),
       }
     },

@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { createLogger } from '../../../src/platform/logger.ts'
+import type { Resolve } from '../../../src/platform/outward/resolver.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
 import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
 import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
@@ -9,8 +11,6 @@ import { claimRequests } from '../../../src/provider/queue/requests.ts'
 import type { ReferenceRules } from '../../../src/provider/references/reference-links.ts'
 import { createReferences } from '../../../src/provider/references/references.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import type { Resolve } from '../../../src/runtime/outward/resolver.ts'
 import { createTestDatabase } from '../../support/database.ts'
 
 type Options = Pick<ReferenceRules, 'mediaDir' | 'mediaUrl' | 'baseUrl'> & {
@@ -33,7 +33,11 @@ export async function startReferenceJobs(rules: Options) {
 
   const balance = async () => Number((await database.sql`select available from provider.accounts`)[0]?.['available'])
 
-  const run = async (model: string, input: Record<string, string | number | boolean | string[]>, deadlineMs = 10_000) => {
+  const run = async (
+    model: string,
+    input: Record<string, string | number | boolean | string[]>,
+    deadlineMs = 10_000,
+  ) => {
     const references = createReferences({ ...rules, deadlineMs })
     const id = randomUUID()
     const before = await balance()
@@ -52,9 +56,22 @@ export async function startReferenceJobs(rules: Options) {
       now,
     })
     if (claimed?.id !== id) throw new Error('another request was claimed')
-    const job = { db: deps.db, engines, references, logger, leaseMs: 60_000, random: () => 0.5, clock: () => new Date() }
+    const job = {
+      db: deps.db,
+      engines,
+      references,
+      logger,
+      leaseMs: 60_000,
+      random: () => 0.5,
+      clock: () => new Date(),
+    }
     const { mediaDir, mediaUrl } = rules
-    const whole = { ...job, engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model), mediaDir, mediaUrl }
+    const whole = {
+      ...job,
+      engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model),
+      mediaDir,
+      mediaUrl,
+    }
     await runJob(whole, claimed, new AbortController().signal)
     await references.close()
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`

@@ -3,11 +3,17 @@ import fs from 'node:fs/promises'
 import os from 'node:os'
 import path from 'node:path'
 import { readConfig } from '../../../src/config/config.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { translate } from '../../../src/provider/messages/messages.ts'
-import { createKey, grantCredits, type CommandDeps, type WantedKey, openProvider } from '../../../src/provider/operating/commands.ts'
+import {
+  createKey,
+  grantCredits,
+  type CommandDeps,
+  type WantedKey,
+  openProvider,
+} from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import type { ProviderSettings } from '../../../src/provider/settings.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
 import { createTestDatabase, type TestDatabase, type TestServer } from '../../support/database.ts'
 import { freePort } from './free-port.ts'
 
@@ -19,7 +25,12 @@ export type Answer = {
   body: any
 }
 
-export type CallOptions = { key?: string; headers?: Record<string, string>; body?: unknown; rawBody?: string | Uint8Array }
+export type CallOptions = {
+  key?: string
+  headers?: Record<string, string>
+  body?: unknown
+  rawBody?: string | Uint8Array
+}
 
 export type TestProvider = {
   url: string
@@ -34,7 +45,10 @@ export type TestProvider = {
 }
 
 /** Settings of a provider on a free port, quick enough for a test. */
-export async function testSettings(databaseUrl: string, changes: Partial<ProviderSettings> = {}): Promise<ProviderSettings> {
+export async function testSettings(
+  databaseUrl: string,
+  changes: Partial<ProviderSettings> = {},
+): Promise<ProviderSettings> {
   const port = await freePort()
   const mediaDir = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-media-'))
   const env = {
@@ -55,7 +69,10 @@ export async function testSettings(databaseUrl: string, changes: Partial<Provide
 }
 
 /** A whole provider on a database of its own, reached over a real socket. */
-export async function startTestProvider(changes: Partial<ProviderSettings> = {}, server: TestServer = 'embedded'): Promise<TestProvider> {
+export async function startTestProvider(
+  changes: Partial<ProviderSettings> = {},
+  server: TestServer = 'embedded',
+): Promise<TestProvider> {
   const database = await createTestDatabase(server)
   const settings = await testSettings(database.url, changes)
   const program = await startProvider({ settings, logger: createLogger('silent') })

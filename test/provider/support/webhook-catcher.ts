@@ -4,7 +4,9 @@ import type { AddressInfo } from 'node:net'
 export type Caught = { headers: http.IncomingHttpHeaders; body: Buffer; at: number }
 
 /** A receiver of webhooks that answers as it is set to, on a socket of its own. */
-export async function startWebhookCatcher(answer: (caught: Caught, res: http.ServerResponse) => void = (_caught, res) => void res.end()) {
+export async function startWebhookCatcher(
+  answer: (caught: Caught, res: http.ServerResponse) => void = (_caught, res) => void res.end(),
+) {
   const caught: Caught[] = []
   const server = http.createServer((req, res) => {
     const chunks: Buffer[] = []

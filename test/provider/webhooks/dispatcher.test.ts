@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto'
 import http from 'node:http'
 import net from 'node:net'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
 import { createKey, openProvider } from '../../../src/provider/operating/commands.ts'
 import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { searchDeliveries } from '../../../src/provider/webhooks/delivery-search.ts'
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
 import { claimDue, findDueLanes, type LanePlace } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
 import { verify } from '../../../src/wire/signature.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -67,7 +67,8 @@ function dispatcher(origins: string[], changes: Partial<DispatcherDeps> = {}, re
 
 const settled = (id: string, attempts: number) =>
   eventually(async () => {
-    const [row] = await database.sql`select d.state, d.attempts, d.due_at, a.ok, a.http_status, a.detail from provider.deliveries d
+    const [row] =
+      await database.sql`select d.state, d.attempts, d.due_at, a.ok, a.http_status, a.detail from provider.deliveries d
       join provider.delivery_attempts a on a.delivery_id = d.id and a.number = ${attempts} where d.id = ${id}`
     return row
   })
@@ -76,7 +77,8 @@ describe('the walk over lanes', () => {
   it('goes on after a host, or after all hosts of an account', async () => {
     for (const host of ['x', 'y', 'z']) await deliver(`https://${host}.example/`)
     await database.sql`update provider.deliveries set account_id = 'b' where host = 'z.example'`
-    const find = async (after: LanePlace) => (await findDueLanes(provider.deps.db, { after, dueBy: now, limit: 10 })).due
+    const find = async (after: LanePlace) =>
+      (await findDueLanes(provider.deps.db, { after, dueBy: now, limit: 10 })).due
     const [ofY, ofZ] = [
       { accountId: 'a', host: 'y.example' },
       { accountId: 'b', host: 'z.example' },
@@ -114,7 +116,9 @@ describe('a delivery', () => {
     expect(times.slice(1).map((time, index) => time - (times[index] ?? 0))).toEqual(pauses)
     for (const { headers, body } of caught) {
       const secrets = [{ name: 'k', signingSecret: key.signing_secret }]
-      expect(verify(body, String(headers['x-service-signature']), secrets, Number(headers['x-service-timestamp']))).toMatchObject({
+      expect(
+        verify(body, String(headers['x-service-signature']), secrets, Number(headers['x-service-timestamp'])),
+      ).toMatchObject({
         ok: true,
       })
       expect(headers).toMatchObject({ 'content-type': 'application/json', 'user-agent': 'test' })
@@ -122,7 +126,10 @@ describe('a delivery', () => {
   })
 
   it.each([
-    ['302', (res: http.ServerResponse, origin: string) => void res.writeHead(302, { location: `${origin}/elsewhere` }).end()],
+    [
+      '302',
+      (res: http.ServerResponse, origin: string) => void res.writeHead(302, { location: `${origin}/elsewhere` }).end(),
+    ],
     ['199-less', (res: http.ServerResponse) => void res.writeHead(404).end()],
     ['no answer', () => {}],
     [
@@ -164,7 +171,12 @@ describe('a delivery', () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     const leaseUntil = new Date(now.getTime() + 20_000)
-    const claim = { token: randomUUID(), dueBy: now, leaseUntil, lanes: [{ accountId: 'a', host: new URL(origin).host, count: 10 }] }
+    const claim = {
+      token: randomUUID(),
+      dueBy: now,
+      leaseUntil,
+      lanes: [{ accountId: 'a', host: new URL(origin).host, count: 10 }],
+    }
     expect(await claimDue(provider.deps.db, claim)).toHaveLength(1)
     const { runOnce } = dispatcher([origin])
     await runOnce()
@@ -207,13 +219,17 @@ describe('a resend', () => {
     expect(await resendDelivery(provider.deps.db, id, now)).toBe(true)
     await runOnce()
     expect(await settled(id, 7)).toMatchObject({ state: 'delivered', ok: true })
-    expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(Array(2).fill(`${id} {"n":"${id} ü"}`))
+    expect(caught.map(({ headers, body }) => `${headers['x-service-webhook-id']} ${body}`)).toEqual(
+      Array(2).fill(`${id} {"n":"${id} ü"}`),
+    )
     const detail = await showDelivery(provider.deps.db, id)
     expect(detail?.attempts.map(({ number, ok, http_status }) => [number, ok, http_status])).toEqual([
       [6, false, 500],
       [7, true, 200],
     ])
-    expect((await searchDeliveries(provider.deps.db, { account: 'a', limit: 10 })).rows).toMatchObject([{ id, standing: 'delivered' }])
+    expect((await searchDeliveries(provider.deps.db, { account: 'a', limit: 10 })).rows).toMatchObject([
+      { id, standing: 'delivered' },
+    ])
   })
 
   it('is refused for a delivery that is on its way, and for an unknown one', async () => {
@@ -301,7 +317,9 @@ describe('faults of a sandbox key', () => {
     expect(sent(twice)).toHaveLength(2)
     const [bad] = sent(wrong)
     const secrets = [{ name: 'k', signingSecret: key.signing_secret }]
-    expect(verify(bad?.body ?? Buffer.alloc(0), String(bad?.headers['x-service-signature']), secrets, now.getTime() / 1000)).toMatchObject({
+    expect(
+      verify(bad?.body ?? Buffer.alloc(0), String(bad?.headers['x-service-signature']), secrets, now.getTime() / 1000),
+    ).toMatchObject({
       ok: false,
       cause: 'no_matching_secret',
     })

@@ -25,7 +25,9 @@ async function setUp(tarpitCount: number, server: (typeof testServers)[number]) 
   }
   const submitMany = async (key: string, count: number) => {
     for (let sent = 0; sent < count; sent += 50) {
-      await Promise.all(Array.from({ length: 50 }, (_, index) => submit(key, tarpits[(sent + index) % tarpits.length]?.origin ?? '')))
+      await Promise.all(
+        Array.from({ length: 50 }, (_, index) => submit(key, tarpits[(sent + index) % tarpits.length]?.origin ?? '')),
+      )
     }
   }
   const held = () => tarpits.reduce((sum, tarpit) => sum + tarpit.open(), 0)
@@ -61,7 +63,10 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
     const slowly = await startWebhookCatcher(({ headers }, res) => {
       if (greedyIds && !greedyIds.has(headers['x-service-webhook-id'])) res.end()
     })
-    const provider = await startTestProvider({ webhookAllow: [slowly.origin], dispatchIntervalMs: tickMs, webhookTimeoutMs }, server)
+    const provider = await startTestProvider(
+      { webhookAllow: [slowly.origin], dispatchIntervalMs: tickMs, webhookTimeoutMs },
+      server,
+    )
     onTestFinished(async () => {
       await slowly.close()
       await provider.stop()
@@ -69,13 +74,17 @@ describe.each(usualServers)('webhooks, on the %s server', (server) => {
     const submit = async (account: string) => {
       const { api_key: key } = await provider.createKey({ account })
       const body = { input: { prompt: 'x' }, webhook_url: `${slowly.origin}/hook` }
-      for (let i = 0; i < (account === 'greedy' ? 40 : 1); i += 1) await provider.call('POST', '/v1/models/aurora-image', { key, body })
+      for (let i = 0; i < (account === 'greedy' ? 40 : 1); i += 1)
+        await provider.call('POST', '/v1/models/aurora-image', { key, body })
     }
     await submit('greedy')
     await eventually(() => slowly.caught.length >= 8)
     const rows = await provider.database.sql`select id from provider.deliveries`
     greedyIds = new Set(rows.map(({ id }) => id))
     await submit('modest')
-    await eventually(() => slowly.caught.some(({ headers }) => !greedyIds?.has(headers['x-service-webhook-id'])), tickMs + 2500)
+    await eventually(
+      () => slowly.caught.some(({ headers }) => !greedyIds?.has(headers['x-service-webhook-id'])),
+      tickMs + 2500,
+    )
   }, 60_000)
 })

@@ -46,5 +46,9 @@ it('remembers each of 5,000 lanes of an account in turn, though something is alw
     for (const { accountId, host } of chosen) served.set(accountId, (served.get(accountId) ?? new Set()).add(host))
     lanes.giveBack(chosen)
   }
-  expect(Object.fromEntries([...served].map(([accountId, hosts]) => [accountId, hosts.size]))).toEqual({ a: 3, many: 5000, z: 3 })
+  expect(Object.fromEntries([...served].map(([accountId, hosts]) => [accountId, hosts.size]))).toEqual({
+    a: 3,
+    many: 5000,
+    z: 3,
+  })
 })

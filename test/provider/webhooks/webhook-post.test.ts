@@ -10,7 +10,12 @@ it('a receiver that wants its connection kept for ten minutes gets a few seconds
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const poster = createWebhookPoster({ allow: [origin], resolve: async () => [], timeoutMs: 5000, connectionsPerHost: 4 })
+  const poster = createWebhookPoster({
+    allow: [origin],
+    resolve: async () => [],
+    timeoutMs: 5000,
+    connectionsPerHost: 4,
+  })
   onTestFinished(async () => {
     await poster.close()
     server.close()
@@ -19,6 +24,8 @@ it('a receiver that wants its connection kept for ten minutes gets a few seconds
   let closed = 0
   server.on('connection', (socket) => socket.once('close', () => (closed += 1)))
   const { signal } = new AbortController()
-  expect(await poster.post({ url: `${origin}/`, headers: {}, body: Buffer.from('{}') }, signal)).toMatchObject({ ok: true })
+  expect(await poster.post({ url: `${origin}/`, headers: {}, body: Buffer.from('{}') }, signal)).toMatchObject({
+    ok: true,
+  })
   await eventually(() => closed === 1, 15_000)
 }, 30_000)

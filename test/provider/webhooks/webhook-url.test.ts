@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { isPublicAddress } from '../../../src/platform/outward/public-address.ts'
+import { resolve } from '../../../src/platform/outward/resolver.ts'
 import { checkWebhookUrl } from '../../../src/provider/webhooks/webhook-url.ts'
-import { isPublicAddress } from '../../../src/runtime/outward/public-address.ts'
-import { resolve } from '../../../src/runtime/outward/resolver.ts'
 
 const resolveTo =
   (...addresses: string[]) =>

@@ -57,7 +57,11 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
     const { sql } = database
     const images = Array.from({ length: 100 }, (_, n) => ({ url: `https://media.test/${n}/${'u'.repeat(8000)}` }))
     const bodies = Array.from({ length: 12 }, () =>
-      JSON.stringify({ request_id: randomUUID(), status: 'OK', payload: { model: 'aurora-image', output: { images }, cost: 4 } }),
+      JSON.stringify({
+        request_id: randomUUID(),
+        status: 'OK',
+        payload: { model: 'aurora-image', output: { images }, cost: 4 },
+      }),
     )
     await sql`
       insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body, status)
@@ -108,7 +112,11 @@ describe.each(usualServers)('what is answered is bounded in bytes, on the %s ser
     const stalled = await Promise.all([open(), open(), open(), open()])
     expect(stalled.map(({ status }) => status)).toEqual([200, 200, 200, 200])
     const refused = await call(receiver, 'GET /api/deliveries.csv')
-    expect([refused.status, refused.json.error.code, refused.headers.get('retry-after')]).toEqual([503, 'too_many_waiting', '5'])
+    expect([refused.status, refused.json.error.code, refused.headers.get('retry-after')]).toEqual([
+      503,
+      'too_many_waiting',
+      '5',
+    ])
     stalled.forEach(({ request }) => request.destroy())
     await eventually(async () => (await call(receiver, 'GET /api/deliveries.csv?webhook_id=wh_many')).status === 200)
   })

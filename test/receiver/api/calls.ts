@@ -15,7 +15,11 @@ export type Answer = {
 export type Call = { headers?: Record<string, string>; body?: unknown; raw?: string }
 
 /** One call of the API as another program makes it. */
-export async function call(receiver: TestReceiver, operation: string, { headers = {}, body, raw }: Call = {}): Promise<Answer> {
+export async function call(
+  receiver: TestReceiver,
+  operation: string,
+  { headers = {}, body, raw }: Call = {},
+): Promise<Answer> {
   const [method = 'GET', path = ''] = operation.split(' ')
   const sent = raw ?? (body === undefined ? undefined : JSON.stringify(body))
   const response = await fetch(`${receiver.internalUrl.replace(/\/$/, '')}${path}`, {
@@ -25,7 +29,12 @@ export async function call(receiver: TestReceiver, operation: string, { headers 
   })
   const text = await response.text()
   const isJson = response.headers.get('content-type')?.startsWith('application/json') === true
-  return { status: response.status, headers: response.headers, text, json: isJson && text !== '' ? JSON.parse(text) : undefined }
+  return {
+    status: response.status,
+    headers: response.headers,
+    text,
+    json: isJson && text !== '' ? JSON.parse(text) : undefined,
+  }
 }
 
 /** The ids of all pages of a list, as whoever follows next_cursor gets them. */
@@ -50,7 +59,8 @@ export async function deliverAndSettle(
 ): Promise<string> {
   const { webhookId } = delivery
   const { sql } = to.database
-  const logged = async () => Number((await sql`select count(*) as n from mediadock.arrivals where webhook_id = ${webhookId}`)[0]?.['n'])
+  const logged = async () =>
+    Number((await sql`select count(*) as n from mediadock.arrivals where webhook_id = ${webhookId}`)[0]?.['n'])
   const before = await logged()
   await deliver(to.receiver.webhookUrl, body, delivery)
   await eventually(async () => (await logged()) > before)

@@ -33,9 +33,13 @@ beforeAll(async () => {
   await fs.writeFile(file, (await authorized(receiver, 'GET /api/openapi.json')).text)
   const port = await freePort()
   const bin = path.resolve(import.meta.dirname, '../../../node_modules/@stoplight/prism-cli/dist/index.js')
-  prism = spawn(process.execPath, [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, receiver.internalUrl], {
-    stdio: 'ignore',
-  })
+  prism = spawn(
+    process.execPath,
+    [bin, 'proxy', '--errors', '-h', '127.0.0.1', '-p', String(port), file, receiver.internalUrl],
+    {
+      stdio: 'ignore',
+    },
+  )
   proxied = { ...receiver, internalUrl: `http://127.0.0.1:${port}/` }
   await eventually(async () => (await authorized(proxied, 'GET /api/stats')).status === 200, 30_000)
   return its.stop
@@ -108,7 +112,12 @@ const promised = [
   'GET /api/openapi.json',
 ]
 /** The same lists as files; not JSON, so not for the proxy. */
-const files = ['GET /api/deliveries.ndjson', 'GET /api/deliveries.csv', 'GET /api/arrivals.ndjson', 'GET /api/arrivals.csv']
+const files = [
+  'GET /api/deliveries.ndjson',
+  'GET /api/deliveries.csv',
+  'GET /api/arrivals.ndjson',
+  'GET /api/arrivals.csv',
+]
 
 describe('the OpenAPI document', () => {
   it('is OpenAPI 3.1 and names every call that is promised, and no other', async () => {
@@ -145,7 +154,9 @@ describe('the OpenAPI document', () => {
       'webhook_id',
     ])
     for (const { schema } of parameters) expect(schema).toMatchObject({ type: expect.any(String) })
-    expect(json.components.schemas.DeliveryFilters.properties.state).toMatchObject({ enum: ['pending', 'processed', 'parked'] })
+    expect(json.components.schemas.DeliveryFilters.properties.state).toMatchObject({
+      enum: ['pending', 'processed', 'parked'],
+    })
   })
 
   it.each(promised)('%s exists, and its path has no other method', async (operation) => {
@@ -196,7 +207,10 @@ describe('through a validating proxy', () => {
     expect((await through('POST /api/subscriptions', '/api/subscriptions', { body: subscription })).status).toBe(201)
     expect((await through('POST /api/subscriptions', '/api/subscriptions', { body: subscription })).status).toBe(409)
     for (const act of ['pause', 'resume', 'roll', 'remove'])
-      expect((await through(`POST /api/subscriptions/{name}/${act}`, `/api/subscriptions/gallery/${act}`)).status, act).toBe(200)
+      expect(
+        (await through(`POST /api/subscriptions/{name}/${act}`, `/api/subscriptions/gallery/${act}`)).status,
+        act,
+      ).toBe(200)
     // Nobody is called from here.
     expect((await through('POST /api/subscriptions/{name}/test', '/api/subscriptions/nobody/test')).status).toBe(404)
     await through('GET /api/subscriptions', '/api/subscriptions')
@@ -221,7 +235,9 @@ describe('through a validating proxy', () => {
     }
     await through('GET /api/search', `/api/search?q=${sample.requestId}`)
     // An id that no issue has: the watch may have opened the first ones for what was sent above.
-    expect((await through('POST /api/issues/{id}/mute', '/api/issues/1000000/mute', { body: { minutes: 60 } })).status).toBe(404)
+    expect(
+      (await through('POST /api/issues/{id}/mute', '/api/issues/1000000/mute', { body: { minutes: 60 } })).status,
+    ).toBe(404)
     await through('GET /api/openapi.json', '/api/openapi.json')
   })
 
@@ -241,8 +257,13 @@ describe('through a validating proxy', () => {
       }),
     )
     const taken = await through('POST /api/generations', '/api/generations', { body: { ...body, idempotency_key } })
-    expect(taken).toMatchObject({ status: 202, json: { idempotency_key, request_id, state: 'submitted', metadata: { order: 2 } } })
-    expect(await through('GET /api/generations/{idempotency_key}', `/api/generations/${idempotency_key}`)).toMatchObject({
+    expect(taken).toMatchObject({
+      status: 202,
+      json: { idempotency_key, request_id, state: 'submitted', metadata: { order: 2 } },
+    })
+    expect(
+      await through('GET /api/generations/{idempotency_key}', `/api/generations/${idempotency_key}`),
+    ).toMatchObject({
       status: 200,
       json: { request_id },
     })
@@ -257,8 +278,15 @@ describe('through a validating proxy', () => {
       status: 202,
       json: { idempotency_key, request_id },
     })
-    for (const headers of [{ 'idempotency-key': randomUUID() }, { 'idempotency-key': 'mine' }, { 'idempotency-key': '' }]) {
-      const refused = await authorized(receiver, 'POST /api/generations', { body: { ...body, idempotency_key }, headers })
+    for (const headers of [
+      { 'idempotency-key': randomUUID() },
+      { 'idempotency-key': 'mine' },
+      { 'idempotency-key': '' },
+    ]) {
+      const refused = await authorized(receiver, 'POST /api/generations', {
+        body: { ...body, idempotency_key },
+        headers,
+      })
       expect(refused).toMatchObject({ status: 400, json: { error: { code: 'invalid_idempotency_key' } } })
     }
 
@@ -290,10 +318,14 @@ describe('through a validating proxy', () => {
 describe('who may use it', () => {
   it('only who has the token: every call answers 401 without it, in the envelope', async () => {
     for (const operation of promised) {
-      const answer = await call(receiver, operation.replaceAll(/\{\w+\}/g, randomUUID()), { headers: { accept: 'application/json' } })
+      const answer = await call(receiver, operation.replaceAll(/\{\w+\}/g, randomUUID()), {
+        headers: { accept: 'application/json' },
+      })
       expect(answer).toMatchObject({ status: 401, json: { error: { code: 'unauthorized' } } })
     }
-    expect(await call(receiver, 'GET /api/stats', { headers: { authorization: `Bearer ${token}x` } })).toMatchObject({ status: 401 })
+    expect(await call(receiver, 'GET /api/stats', { headers: { authorization: `Bearer ${token}x` } })).toMatchObject({
+      status: 401,
+    })
   })
 
   it('no page of another site: an action that a browser sends for it is refused', async () => {
@@ -317,11 +349,15 @@ describe('who may use it', () => {
       headers: { authorization: `Bearer ${liveKey.api_key}`, cookie: `s=${token}` },
     })
     await eventually(
-      async () => (await database.sql`select from mediadock.quarantine where headers->>'x-service-signature' like 't=%'`).length > 0,
+      async () =>
+        (await database.sql`select from mediadock.quarantine where headers->>'x-service-signature' like 't=%'`).length >
+        0,
     )
     const gets = promised
       .filter((operation) => operation.startsWith('GET'))
-      .map((operation) => operation.replace(/\{request_id\}/, sample.requestId).replace(/search$/, `search?q=${sample.requestId}`))
+      .map((operation) =>
+        operation.replace(/\{request_id\}/, sample.requestId).replace(/search$/, `search?q=${sample.requestId}`),
+      )
     const calls = [
       ...gets.filter((operation) => !operation.includes('{')),
       `GET /api/deliveries/${id}`,

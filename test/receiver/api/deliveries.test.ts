@@ -48,14 +48,22 @@ describe('GET /api/deliveries/{id}', () => {
       due_at: null,
     })
     expect(json.verification.skew_seconds).toBeGreaterThanOrEqual(42)
-    expect(json.headers).toMatchObject({ 'x-extra': 'kept', 'content-type': 'application/json', authorization: '[redacted]' })
+    expect(json.headers).toMatchObject({
+      'x-extra': 'kept',
+      'content-type': 'application/json',
+      authorization: '[redacted]',
+    })
     expect(Object.keys(json.headers)).not.toContain('x-service-signature')
     expect(text).not.toContain('of-the-sender')
   })
 
   it('gives bytes that are no UTF-8 as base64 alone, and a byte-order mark as it is', async () => {
     const bytes = Buffer.from([0xff, 0xfe, 0x00])
-    const id = await deliverAndSettle({ receiver, database }, { requestId: '', body: bytes }, { webhookId: randomUUID() })
+    const id = await deliverAndSettle(
+      { receiver, database },
+      { requestId: '', body: bytes },
+      { webhookId: randomUUID() },
+    )
     expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({
       state: 'parked',
       reason: 'not_utf8',
@@ -71,7 +79,10 @@ describe('GET /api/deliveries/{id}', () => {
   })
 
   it.each(['x', randomUUID(), '1'])('answers 404 for %s', async (id) => {
-    expect(await call(receiver, `GET /api/deliveries/${id}`)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } })
+    expect(await call(receiver, `GET /api/deliveries/${id}`)).toMatchObject({
+      status: 404,
+      json: { error: { code: 'not_found' } },
+    })
   })
 })
 
@@ -79,9 +90,16 @@ describe('GET /api/deliveries/{id}', () => {
 async function parkedForItsKey({ isMended = true } = {}): Promise<{ id: string; requestId: string }> {
   const sample = failed()
   await database.sql`insert into mediadock.requests (request_id, key_name) values (${sample.requestId}, 'live')`
-  const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID(), secret: sandboxKey.signing_secret })
-  expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
-  if (isMended) await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
+  const id = await deliverAndSettle({ receiver, database }, sample, {
+    webhookId: randomUUID(),
+    secret: sandboxKey.signing_secret,
+  })
+  expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({
+    state: 'parked',
+    reason: 'key_mismatch',
+  })
+  if (isMended)
+    await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${sample.requestId}`
   return { id, requestId: sample.requestId }
 }
 
@@ -91,12 +109,18 @@ describe('POST /api/deliveries/{id}/replay', () => {
     const dry = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: true } })
     expect(dry).toMatchObject({
       status: 200,
-      json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }] },
+      json: {
+        replayed: 1,
+        changes: [{ request_id: requestId, outcome: 'landed', request: { after: { status: 'FAILED' } } }],
+      },
     })
     expect(await resultOf(requestId)).toMatchObject({ status: 'IN_QUEUE', landed_at: null })
 
     const real = await call(receiver, `POST /api/deliveries/${id}/replay`)
-    expect(real).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] } })
+    expect(real).toMatchObject({
+      status: 200,
+      json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] },
+    })
     expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
     const again = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: {} })
     expect(again).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
@@ -108,7 +132,10 @@ describe('POST /api/deliveries/{id}/replay', () => {
       const replayed = await call(receiver, `POST /api/deliveries/${id}/replay`, { body: { dry_run: dryRun } })
       expect(replayed).toMatchObject({ status: 200, json: { replayed: 1, changes: [] } })
     }
-    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({ state: 'parked', reason: 'key_mismatch' })
+    expect((await call(receiver, `GET /api/deliveries/${id}`)).json).toMatchObject({
+      state: 'parked',
+      reason: 'key_mismatch',
+    })
     // Out of the way of those that are replayed by their reason.
     await database.sql`update mediadock.deliveries set parked_reason = null where id = ${id}`
   })
@@ -133,7 +160,9 @@ it('a replay that a trigger refuses says so in the words of Postgres, alone and 
     create trigger refuse_one before insert or update on mediadock.requests for each row execute function public.refuse_one()`)
   await deliver(receiver.webhookUrl, body)
   const [delivery] = await eventually(async () => {
-    const rows = await database.sql<{ id: string }[]>`select id from mediadock.deliveries where request_id = ${requestId}`
+    const rows = await database.sql<
+      { id: string }[]
+    >`select id from mediadock.deliveries where request_id = ${requestId}`
     return rows.length === 1 && rows
   })
   const words = expect.stringMatching(/this one is not wanted \(P0001\)/)
@@ -146,7 +175,10 @@ it('a replay that a trigger refuses says so in the words of Postgres, alone and 
   expect(await database.sql`select from mediadock.requests where request_id = ${requestId}`).toHaveLength(0)
   await database.sql.unsafe('drop trigger refuse_one on mediadock.requests')
   const once = await call(receiver, `POST /api/deliveries/${delivery?.id}/replay`)
-  expect(once).toMatchObject({ status: 200, json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] } })
+  expect(once).toMatchObject({
+    status: 200,
+    json: { replayed: 1, changes: [{ request_id: requestId, outcome: 'landed' }] },
+  })
   // It lands now, by this replay, and waits for no further try.
   await eventually(async () => (await call(receiver, 'GET /api/stats')).json.pending === 0)
 })
@@ -169,7 +201,10 @@ describe('POST /api/deliveries/replay', () => {
     const [first] = some
     expect((await replay({ filter: { request_id: first?.requestId } })).json).toMatchObject({ count: 1, replayed: 1 })
     expect(await resultOf(first?.requestId ?? '')).toMatchObject({ status: 'FAILED' })
-    expect((await replay({ filter: { reason: 'key_mismatch' } })).json).toMatchObject({ replayed: expect.any(Number), failed: [] })
+    expect((await replay({ filter: { reason: 'key_mismatch' } })).json).toMatchObject({
+      replayed: expect.any(Number),
+      failed: [],
+    })
     for (const { requestId } of some) expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED' })
   })
 
@@ -194,7 +229,9 @@ describe('the quarantine', () => {
     const sample = okAudio()
     const webhookId = randomUUID()
     const t = nowSeconds() - 7
-    expect(await deliver(fresh.webhookUrl, sample.body, { webhookId, t, secret: sandboxKey.signing_secret })).toMatchObject({ status: 401 })
+    expect(
+      await deliver(fresh.webhookUrl, sample.body, { webhookId, t, secret: sandboxKey.signing_secret }),
+    ).toMatchObject({ status: 401 })
     const [item] = await eventually(async () => {
       const { json } = await call(fresh, `GET /api/quarantine?webhook_id=${webhookId}&reason=no_matching_secret`)
       return json.data.length === 1 ? json.data : undefined
@@ -207,7 +244,9 @@ describe('the quarantine', () => {
       body_preview: sample.body.toString(),
     })
     expect(Object.keys(item.headers)).not.toContain('x-service-signature')
-    expect((await call(fresh, `GET /api/quarantine?until=${new Date(Date.now() - 3_600_000).toISOString()}`)).json.data).toEqual([])
+    expect(
+      (await call(fresh, `GET /api/quarantine?until=${new Date(Date.now() - 3_600_000).toISOString()}`)).json.data,
+    ).toEqual([])
 
     expect((await call(fresh, 'POST /api/quarantine/verify')).json).toEqual({ checked: 1, accepted: 0, refused: 1 })
     await fresh.stop()
@@ -216,7 +255,9 @@ describe('the quarantine', () => {
       status: 200,
       json: { checked: 1, accepted: 1, refused: 0 },
     })
-    await eventually(async () => (await call(receiver, `GET /api/results/${sample.requestId}`)).json.status === 'COMPLETED')
+    await eventually(
+      async () => (await call(receiver, `GET /api/results/${sample.requestId}`)).json.status === 'COMPLETED',
+    )
     expect((await call(receiver, `GET /api/quarantine?webhook_id=${webhookId}`)).json.data).toEqual([])
   })
 })

@@ -28,7 +28,10 @@ const lines = (text: string) => text.split(/\r?\n/).filter(Boolean)
 
 describe.each(['', '/api'])('an export at %s/…', (base) => {
   it('has every delivery once, newest first, as a line of JSON like those of the list', async () => {
-    const { status, headers, text } = await call(receiver, `GET ${base}/deliveries.ndjson?state=processed&until=2026-02-01T00:00:00Z`)
+    const { status, headers, text } = await call(
+      receiver,
+      `GET ${base}/deliveries.ndjson?state=processed&until=2026-02-01T00:00:00Z`,
+    )
     expect(status).toBe(200)
     expect(headers.get('content-type')).toBe('application/x-ndjson; charset=utf-8')
     expect(headers.get('content-disposition')).toMatch(/^attachment; filename="deliveries-\d{8}T\d{6}\.ndjson"$/)
@@ -38,22 +41,31 @@ describe.each(['', '/api'])('an export at %s/…', (base) => {
     expect(items.map(({ received_at }) => received_at)).toEqual(
       items.map(({ received_at }) => received_at).sort((a, b) => (a < b ? 1 : -1)),
     )
-    expect(items[0]).toEqual((await call(receiver, 'GET /api/deliveries?limit=1&until=2026-02-01T00:00:00Z')).json.data[0])
+    expect(items[0]).toEqual(
+      (await call(receiver, 'GET /api/deliveries?limit=1&until=2026-02-01T00:00:00Z')).json.data[0],
+    )
   })
 
   it('has every arrival as CSV', async () => {
-    const { headers, text } = await call(receiver, `GET ${base}/arrivals.csv?outcome=refused&until=2026-02-01T00:00:00Z`)
+    const { headers, text } = await call(
+      receiver,
+      `GET ${base}/arrivals.csv?outcome=refused&until=2026-02-01T00:00:00Z`,
+    )
     expect(headers.get('content-type')).toBe('text/csv; charset=utf-8')
     const [head, ...rows] = lines(text)
     expect(head).toBe(
       'id,arrived_at,outcome,reason,status,webhook_id,delivery_id,request_id,key_name,remote,bytes,skew_seconds,ack_ms,folded',
     )
     expect(rows).toHaveLength(many)
-    expect(rows[0]).toMatch(new RegExp(`^\\d+,2026-01-01T00:41:40.000Z,refused,no_matching_secret,401,wh_${many},,,,,,,1,0$`))
+    expect(rows[0]).toMatch(
+      new RegExp(`^\\d+,2026-01-01T00:41:40.000Z,refused,no_matching_secret,401,wh_${many},,,,,,,1,0$`),
+    )
   })
 
   it('refuses a filter that is wrong before it begins', async () => {
-    expect(await call(receiver, `GET ${base}/deliveries.csv?state=lost`, { headers: { accept: 'application/json' } })).toMatchObject({
+    expect(
+      await call(receiver, `GET ${base}/deliveries.csv?state=lost`, { headers: { accept: 'application/json' } }),
+    ).toMatchObject({
       status: 400,
       json: { error: { code: 'invalid_filter' } },
     })
@@ -103,7 +115,9 @@ describe('GET /api/deliveries?q=', () => {
     const sample = failed()
     const id = await deliverAndSettle({ receiver, database }, sample, { webhookId: 'wh_search_me' })
     const found = async (q: string) =>
-      (await call(receiver, `GET /api/deliveries?q=${encodeURIComponent(q)}`)).json.data.map((delivery: { id: string }) => delivery.id)
+      (await call(receiver, `GET /api/deliveries?q=${encodeURIComponent(q)}`)).json.data.map(
+        (delivery: { id: string }) => delivery.id,
+      )
     for (const q of [
       id,
       id.toUpperCase(),
@@ -128,7 +142,11 @@ describe('GET /api/deliveries?q=', () => {
   })
 
   it('knows the whole range of what begins alike', async () => {
-    const ids = ['5eacc001-0000-0000-0000-000000000000', '5eacc001-ffff-ffff-ffff-ffffffffffff', '5eacc002-0000-0000-0000-000000000000']
+    const ids = [
+      '5eacc001-0000-0000-0000-000000000000',
+      '5eacc001-ffff-ffff-ffff-ffffffffffff',
+      '5eacc002-0000-0000-0000-000000000000',
+    ]
     for (const id of ids) {
       await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body) values (${id}, 'wh_range', 'live', now(), now(), '{}', '')`
     }

@@ -23,7 +23,9 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     for (let n = 0; n < count; n += 1) {
       const { requestId, body } = failed()
       await deliver(receiver.webhookUrl, body)
-      await eventually(async () => (await database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0)
+      await eventually(
+        async () => (await database.sql`select from mediadock.feed where request_id = ${requestId}`).length > 0,
+      )
       ids.push(requestId)
     }
     return ids
@@ -52,7 +54,9 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
   it('whatever somebody notifies, goes on to hear of changes', async () => {
     const after = await head()
     const first = call(receiver, `GET /api/feed?after=${after}&wait=30`)
-    await eventually(async () => (await database.sql`select from pg_stat_activity where query = 'listen "mediadock_feed"'`).length > 0)
+    await eventually(
+      async () => (await database.sql`select from pg_stat_activity where query = 'listen "mediadock_feed"'`).length > 0,
+    )
     await database.sql`select pg_notify('mediadock_feed', '9007199254740991')`
     const started = performance.now()
     const ids = await land(1)
@@ -63,10 +67,12 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
   it('waits for a change, and not for longer than it says', async () => {
     const after = await head()
     const started = performance.now()
-    const [id] = await Promise.all([land(1), call(receiver, `GET /api/feed?after=${after}&wait=30`)]).then(([ids, { json }]) => {
-      expect(requestsOf(json.data)).toEqual(ids)
-      return ids
-    })
+    const [id] = await Promise.all([land(1), call(receiver, `GET /api/feed?after=${after}&wait=30`)]).then(
+      ([ids, { json }]) => {
+        expect(requestsOf(json.data)).toEqual(ids)
+        return ids
+      },
+    )
     expect(id).toBeDefined()
     expect(performance.now() - started).toBeLessThan(10_000)
     const { json } = await call(receiver, `GET /api/feed?after=${await head()}&wait=1`)
@@ -94,7 +100,11 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     ['cursor=x', 'cursor'],
   ])('refuses %s', async (query, parameter) => {
     const { status, json } = await call(receiver, `GET /api/feed?${query}`)
-    expect({ status, ...json.error }).toMatchObject({ status: 400, code: 'invalid_filter', message: expect.stringContaining(parameter) })
+    expect({ status, ...json.error }).toMatchObject({
+      status: 400,
+      code: 'invalid_filter',
+      message: expect.stringContaining(parameter),
+    })
   })
 
   /** The events of a stream, as they come. */
@@ -113,7 +123,8 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
       .finally(() => {
         state.ended = true
       })
-    const events = () => [...state.text.matchAll(/^id: (\d+)\ndata: (.*)$/gm)].map(([, id, data = '']) => ({ id, ...JSON.parse(data) }))
+    const events = () =>
+      [...state.text.matchAll(/^id: (\d+)\ndata: (.*)$/gm)].map(([, id, data = '']) => ({ id, ...JSON.parse(data) }))
     return { response, state, events, ended, close: () => client.abort() }
   }
 
@@ -124,7 +135,11 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
     const ids = await land(2)
     await eventually(() => first.events().length === 2)
     expect(requestsOf(first.events())).toEqual(ids)
-    expect(first.events()[0]).toMatchObject({ id: String(first.events()[0].position), result: { status: 'FAILED' }, media: [] })
+    expect(first.events()[0]).toMatchObject({
+      id: String(first.events()[0].position),
+      result: { status: 'FAILED' },
+      media: [],
+    })
     first.close()
     const missed = await land(2)
     const second = await stream(`after=${after}`, { 'last-event-id': first.events()[1].id })
@@ -155,7 +170,9 @@ describe.each(usualServers)('GET /api/feed (%s)', (server) => {
       code: 'position_expired',
       message: expect.stringContaining(String(old)),
     })
-    expect((await call(receiver, `GET /api/feed?after=${old}`, { headers: { accept: 'text/event-stream' } })).status).toBe(410)
+    expect(
+      (await call(receiver, `GET /api/feed?after=${old}`, { headers: { accept: 'text/event-stream' } })).status,
+    ).toBe(410)
     // From the beginning is always possible.
     expect((await call(receiver, 'GET /api/feed')).status).toBe(200)
     // What was read from the beginning a moment ago closes no gap.

@@ -15,7 +15,10 @@ beforeAll(async () => {
   const its = await withReceiver()
   ;({ database, receiver } = its)
   // Rows that move to a day which is just being made may be missed by a read of the same moment.
-  await eventually(async () => (await database.sql`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9)
+  await eventually(
+    async () =>
+      (await database.sql`select from pg_inherits where inhparent = 'mediadock.arrivals'::regclass`).length === 9,
+  )
   await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, webhook_id, remote, ack_ms)
     select now() - n * interval '1 second', 'refused', 'no_matching_secret', 401, id, '192.0.2.1', 1 from unnest(${claimed}::text[]) with ordinality as c (id, n)`
   return its.stop

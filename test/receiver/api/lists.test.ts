@@ -23,8 +23,15 @@ beforeAll(async () => {
   const both = { receiver, database }
   ids['failed'] = await deliverAndSettle(both, failed(requests.failed), { webhookId: webhookIds.failed })
   await deliver(receiver.webhookUrl, failed(requests.failed).body, { webhookId: webhookIds.failed })
-  ids['audio'] = await deliverAndSettle(both, okAudio(requests.audio), { webhookId: webhookIds.audio, secret: sandboxKey.signing_secret })
-  ids['parked'] = await deliverAndSettle(both, { requestId: '', body: Buffer.from('no json') }, { webhookId: webhookIds.parked })
+  ids['audio'] = await deliverAndSettle(both, okAudio(requests.audio), {
+    webhookId: webhookIds.audio,
+    secret: sandboxKey.signing_secret,
+  })
+  ids['parked'] = await deliverAndSettle(
+    both,
+    { requestId: '', body: Buffer.from('no json') },
+    { webhookId: webhookIds.parked },
+  )
   await deliver(receiver.webhookUrl, failed().body, { webhookId: refusedWebhook, secret: 'whsec_unknown' })
   await deliver(receiver.webhookUrl, Buffer.alloc(65 * 1024, ' '), { webhookId: unreadWebhook })
   // Accepted and held back, as while every worker is busy; an hour older than all others.
@@ -77,7 +84,13 @@ describe('GET /api/deliveries', () => {
       status: null,
       arrivals: 1,
     })
-    expect(json.data[3]).toMatchObject({ state: 'pending', outcome: 'accepted', model: 'vela', arrivals: 0, ack_ms: null })
+    expect(json.data[3]).toMatchObject({
+      state: 'pending',
+      outcome: 'accepted',
+      model: 'vela',
+      arrivals: 0,
+      ack_ms: null,
+    })
   })
 
   it.each<[string, () => string, string[]]>([
@@ -158,7 +171,11 @@ describe('GET /api/arrivals', () => {
     ['reason', () => 'reason=no_matching_secret', () => [refusedWebhook]],
     ['request_id', () => `request_id=${requests.failed}`, () => [webhookIds.failed, webhookIds.failed]],
     ['webhook_id', () => `webhook_id=${webhookIds.failed}`, () => [webhookIds.failed, webhookIds.failed]],
-    ['webhook_id of what was refused before its body was read', () => `webhook_id=${unreadWebhook}`, () => [unreadWebhook]],
+    [
+      'webhook_id of what was refused before its body was read',
+      () => `webhook_id=${unreadWebhook}`,
+      () => [unreadWebhook],
+    ],
     ['key_name', () => 'key_name=sandbox', () => [webhookIds.audio]],
     ['state=parked', () => 'state=parked', () => [webhookIds.parked]],
     ['state=processed', () => 'state=processed', () => [webhookIds.audio, webhookIds.failed, webhookIds.failed]],
@@ -260,7 +277,11 @@ describe('a filter that cannot be applied', () => {
     const { status, json } = await call(receiver, `GET ${path}`)
     expect({ status, error: json.error }).toEqual({
       status: 400,
-      error: { type: 'invalid_request_error', code: 'invalid_filter', message: expect.stringMatching(new RegExp(`^${parameter}: `)) },
+      error: {
+        type: 'invalid_request_error',
+        code: 'invalid_filter',
+        message: expect.stringMatching(new RegExp(`^${parameter}: `)),
+      },
     })
   })
 })
@@ -270,7 +291,9 @@ describe('what was measured', () => {
     const arrived = (at: string, ackMs: number, skew: number) =>
       database.sql`
       insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms, skew_seconds, delivery_id)
-      values (${at}, 'accepted', 200, ${ackMs}, ${skew}, ${ids['pending'] ?? ''}) returning id::int`.then(([row]) => row?.['id'])
+      values (${at}, 'accepted', 200, ${ackMs}, ${skew}, ${ids['pending'] ?? ''}) returning id::int`.then(
+        ([row]) => row?.['id'],
+      )
     const slow = await arrived('2020-01-01T00:00:01Z', 2500, 0)
     const early = await arrived('2020-01-01T00:00:02Z', 2, -250)
     const late = await arrived('2020-01-01T00:00:03Z', 3000, 250)
@@ -320,10 +343,16 @@ describe('a cursor', () => {
   it('keeps the microseconds that two rows may differ by', async () => {
     const at = '2026-01-01 00:00:00'
     const model = 'microseconds'
-    const rows = Array.from({ length: 5 }, (_, n) => ({ request_id: randomUUID(), model, tracked_at: `${at}.00012${n}+00` }))
+    const rows = Array.from({ length: 5 }, (_, n) => ({
+      request_id: randomUUID(),
+      model,
+      tracked_at: `${at}.00012${n}+00`,
+    }))
     for (const row of rows)
       await database.sql`insert into mediadock.requests (request_id, model, tracked_at) values (${row.request_id}, ${model}, ${row.tracked_at}::text::timestamptz)`
-    expect(await follow(receiver, `/api/requests?model=${model}&limit=2`)).toEqual(rows.toReversed().map(({ request_id }) => request_id))
+    expect(await follow(receiver, `/api/requests?model=${model}&limit=2`)).toEqual(
+      rows.toReversed().map(({ request_id }) => request_id),
+    )
     await database.sql`delete from mediadock.requests where model = ${model}`
   })
 })

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
+import { isNoAnswer } from '../../../src/platform/postgres/errors.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
 import { countDeliveries } from '../../../src/receiver/queries/deliveries.ts'
-import { isNoAnswer } from '../../../src/runtime/postgres/errors.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
-import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
+import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { keysOf, liveKey, startTestReceiver } from '../../support/receiver.ts'
@@ -18,7 +18,16 @@ const lost: [string, number[]][] = [
   ['rows and its end', [messageTypes.dataRow, messageTypes.commandComplete]],
 ]
 const requestId = randomUUID()
-const paths = ['deliveries', 'arrivals', 'requests', 'quarantine', 'stats', 'reconciler', `requests/${requestId}`, `results/${requestId}`]
+const paths = [
+  'deliveries',
+  'arrivals',
+  'requests',
+  'quarantine',
+  'stats',
+  'reconciler',
+  `requests/${requestId}`,
+  `results/${requestId}`,
+]
 
 it.each(lost)(
   'an answer of Postgres without its %s is 503, never an empty list, a count of 0 or a 404',
@@ -34,7 +43,9 @@ it.each(lost)(
     await deliver(receiver.webhookUrl, failed(requestId).body)
     await deliver(receiver.webhookUrl, failed().body, { secret: 'whsec_nobody' })
     const rows = async (table: string) => (await database.sql`select from ${database.sql(`mediadock.${table}`)}`).length
-    await eventually(async () => (await rows('arrivals')) === 2 && (await rows('quarantine')) === 1 && (await rows('requests')) === 1)
+    await eventually(
+      async () => (await rows('arrivals')) === 2 && (await rows('quarantine')) === 1 && (await rows('requests')) === 1,
+    )
 
     await receiver.deps.background.reconcileNow()
     for (const path of paths) {
@@ -46,7 +57,10 @@ it.each(lost)(
     }
 
     const keys = () => keysOf(liveKey)
-    for (const ask of [() => countDeliveries(pool.db, {}), () => verifyQuarantine({ db: pool.db, keys, onStored: () => {} })]) {
+    for (const ask of [
+      () => countDeliveries(pool.db, {}),
+      () => verifyQuarantine({ db: pool.db, keys, onStored: () => {} }),
+    ]) {
       await eventually(() =>
         ask().then(
           () => true,

@@ -41,7 +41,8 @@ beforeEach(async () => {
 })
 
 const get = async (path: string) => (await call(receiver, `GET ${path}`)).json
-const audit = async () => (await get('/api/audit')).data.map(({ id: _id, at: _at, ...entry }: Record<string, unknown>) => entry)
+const audit = async () =>
+  (await get('/api/audit')).data.map(({ id: _id, at: _at, ...entry }: Record<string, unknown>) => entry)
 const causes = async () => (await get('/api/problems')).data.map(({ cause }: { cause: string }) => cause)
 const track = (requestId: string) =>
   database.sql`insert into mediadock.requests (request_id, key_name, tracked_at) values (${requestId}, 'live', now() - interval '1 hour')`
@@ -51,7 +52,9 @@ async function refuse(webhookId: string = randomUUID(), body = failed().body): P
   const before = await logged()
   expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_nobody' })).status).toBe(401)
   await eventually(async () => (await logged()) > before)
-  await eventually(async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > before)
+  await eventually(
+    async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > before,
+  )
 }
 
 describe('the audit', () => {
@@ -74,7 +77,11 @@ describe('the audit', () => {
     expect(entries).toMatchObject([
       { action: 'reconcile_run', target: null, detail: { scanned: 0 } },
       { action: 'verify_quarantine', detail: { checked: 1, accepted: 0, refused: 1 } },
-      { action: 'replay_many', target: 'state=processed&key_name=live', detail: { replayed: 1, changed: 0, failed: 0 } },
+      {
+        action: 'replay_many',
+        target: 'state=processed&key_name=live',
+        detail: { replayed: 1, changed: 0, failed: 0 },
+      },
       { action: 'replay', target: id, detail: { replayed: 1, changed: 0 } },
       { action: 'reconcile', target: open, actor: '203.0.113.7', detail: { scanned: 1, landed: 1 } },
     ])
@@ -141,7 +148,11 @@ describe('the reconciler', () => {
   })
 
   it('tells how long the backlog takes, by the budget of the keys', async () => {
-    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 10 } })
+    const narrow = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { fetchRatePerMinute: 10 },
+    })
     for (let n = 0; n < 17; n += 1) await track(randomUUID())
     // What tests before have submitted.
     await database.sql`truncate mediadock.call_budgets`
@@ -205,7 +216,8 @@ describe('the keys', () => {
       { name: 'gone', configured: false, still_matches: true, fingerprint: null, matches: 7 },
       { name: 'long gone', configured: false, still_matches: false },
     ])
-    for (const secret of [liveKey.signing_secret, liveKey.api_key, old.signing_secret]) expect(text).not.toContain(secret)
+    for (const secret of [liveKey.signing_secret, liveKey.api_key, old.signing_secret])
+      expect(text).not.toContain(secret)
     expect((await call(narrow, 'GET /api/problems')).json.data.map(({ cause }: { cause: string }) => cause)).toEqual([
       'key_refused:live',
       'overdue',
@@ -284,7 +296,11 @@ describe('what is wrong', () => {
   })
 
   it('what is parked, waits too long, or is overdue', async () => {
-    await deliverAndSettle({ receiver, database }, { requestId: '', body: Buffer.from('nonsense') }, { webhookId: randomUUID() })
+    await deliverAndSettle(
+      { receiver, database },
+      { requestId: '', body: Buffer.from('nonsense') },
+      { webhookId: randomUUID() },
+    )
     const pending = randomUUID()
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (${pending}, 'waits', 'live', now(), now() - interval '3 minutes', '{}', '')`
@@ -315,13 +331,18 @@ describe('the minutes', () => {
       inbox_pending: 0,
       overdue: null,
     })
-    expect((await get(between(48))).minutes.every(({ minute }: { minute: string }) => Date.parse(minute) % 300_000 === 0)).toBe(true)
+    expect(
+      (await get(between(48))).minutes.every(({ minute }: { minute: string }) => Date.parse(minute) % 300_000 === 0),
+    ).toBe(true)
     expect(await call(receiver, `GET ${between(24 * 32)}`)).toMatchObject({
       status: 400,
       json: { error: { message: expect.stringContaining('since') } },
     })
     expect(
-      await call(receiver, `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`),
+      await call(
+        receiver,
+        `GET /api/minutes?since=${new Date(until).toISOString()}&until=${new Date(until).toISOString()}`,
+      ),
     ).toMatchObject({ status: 400 })
   })
 })
@@ -330,7 +351,8 @@ it('wrong tokens that are limited are a problem that names their address, until 
   const token = 'a-token-of-at-least-32-characters-aaaa'
   const its = await withReceiver({ settings: { internalToken: token } })
   onTestFinished(its.stop)
-  const ask = (given: string) => fetch(`${its.receiver.internalUrl}api/problems`, { headers: { authorization: `Bearer ${given}` } })
+  const ask = (given: string) =>
+    fetch(`${its.receiver.internalUrl}api/problems`, { headers: { authorization: `Bearer ${given}` } })
   const wrongTokens = async () => {
     const { data }: { data: { cause: string }[] } = JSON.parse(await (await ask(token)).text())
     return data.filter(({ cause }) => cause === 'wrong_tokens')

@@ -6,20 +6,28 @@ import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
 
 type Content = { 'application/json'?: { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
-type Call = { operationId: string; requestBody?: { content: Content }; responses: Record<string, { content?: Content }> }
+type Call = {
+  operationId: string
+  requestBody?: { content: Content }
+  responses: Record<string, { content?: Content }>
+}
 
 const { receiver, stop } = await withReceiver()
 const document = (await call(receiver, 'GET /api/openapi.json')).json
 await stop()
 // Where a schema by itself looks for what it refers to; and zod takes a uuid for one of RFC 9562, which no delivery's id is.
 const local = JSON.parse(
-  JSON.stringify(document).replaceAll('#/components/schemas/', '#/$defs/').replaceAll('"format":"uuid","pattern":', '"pattern":'),
+  JSON.stringify(document)
+    .replaceAll('#/components/schemas/', '#/$defs/')
+    .replaceAll('"format":"uuid","pattern":', '"pattern":'),
 )
 const $defs = local.components.schemas
 
 const calls = Object.entries<Record<string, Call>>(local.paths).flatMap(([path, methods]) =>
   Object.entries(methods).flatMap(([method, one]) => {
-    const answers = Object.entries(one.responses).flatMap(([status, { content }]) => (status < '3' && content ? [content] : []))
+    const answers = Object.entries(one.responses).flatMap(([status, { content }]) =>
+      status < '3' && content ? [content] : [],
+    )
     const contents = [...(one.requestBody ? [one.requestBody.content] : []), ...answers]
     const jsons = contents.flatMap(({ 'application/json': json }) => (json ? [json] : []))
     return jsons.length > 0 ? [{ name: `${method} ${path}`, operationId: one.operationId, jsons }] : []

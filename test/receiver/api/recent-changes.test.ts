@@ -36,7 +36,11 @@ const itemAt = (position: number, output: unknown = null): FeedItem => ({
 it('hands on what comes next, whatever was read in whatever order, or nothing', () => {
   const step = fc.oneof(
     fc.record({ kind: fc.constant('grow' as const), by: fc.nat({ max: 5 }) }),
-    fc.record({ kind: fc.constant('read' as const), reader: fc.nat({ max: 3 }), limit: fc.integer({ min: 1, max: 6 }) }),
+    fc.record({
+      kind: fc.constant('read' as const),
+      reader: fc.nat({ max: 3 }),
+      limit: fc.integer({ min: 1, max: 6 }),
+    }),
     fc.record({ kind: fc.constant('jump' as const), reader: fc.nat({ max: 3 }), back: fc.nat({ max: 30 }) }),
     fc.record({ kind: fc.constant('wait' as const), ms: fc.nat({ max: 1500 }) }),
     fc.record({ kind: fc.constant('prune' as const), items: fc.integer({ min: 1, max: 5 }) }),
@@ -56,7 +60,8 @@ it('hands on what comes next, whatever was read in whatever order, or nothing', 
         return { data, next_after: data.at(-1)?.position ?? after, head: feed.at(-1)?.position ?? 0 }
       }
       for (const taken of steps) {
-        if (taken.kind === 'grow') for (let n = 0; n < taken.by; n += 1) feed.push(itemAt((feed.at(-1)?.position ?? 100) + 1 + (n % 3)))
+        if (taken.kind === 'grow')
+          for (let n = 0; n < taken.by; n += 1) feed.push(itemAt((feed.at(-1)?.position ?? 100) + 1 + (n % 3)))
         else if (taken.kind === 'wait') now += taken.ms
         else if (taken.kind === 'prune') pruned = feed.slice(0, Math.min(feed.length, pruned.length + taken.items))
         else if (taken.kind === 'jump') places[taken.reader] = Math.max(0, (places[taken.reader] ?? 0) - taken.back)

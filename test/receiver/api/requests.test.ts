@@ -46,7 +46,12 @@ describe('POST /api/requests', () => {
   it('joins what a faster webhook brought: what is missing is filled in, its key is corrected, its state stays', async () => {
     const sample = failed()
     await deliverAndSettle({ receiver, database }, sample, { webhookId: randomUUID() })
-    const { status, json } = await track({ request_id: sample.requestId, model: 'vela', key_name: 'sandbox', metadata: { order: 8 } })
+    const { status, json } = await track({
+      request_id: sample.requestId,
+      model: 'vela',
+      key_name: 'sandbox',
+      metadata: { order: 8 },
+    })
     expect({ status, json }).toMatchObject({
       status: 200,
       json: { status: 'FAILED', model: 'vela', key_name: 'sandbox', sandbox: true, metadata: { order: 8 } },
@@ -71,13 +76,17 @@ describe('POST /api/requests', () => {
     const { status, json } = await call(receiver, 'POST /api/requests', { raw })
     expect({ status, json }).toEqual({
       status: 400,
-      json: { error: { type: 'invalid_request_error', code: 'invalid_body', message: expect.stringContaining(message) } },
+      json: {
+        error: { type: 'invalid_request_error', code: 'invalid_body', message: expect.stringContaining(message) },
+      },
     })
   })
 
   it('refuses what Postgres cannot store, a body over 1 MiB, and one that is not JSON', async () => {
     const request_id = randomUUID()
-    expect(await call(receiver, 'POST /api/requests', { raw: `{"request_id":"${request_id}","metadata":{"a":"\\u0000"}}` })).toMatchObject({
+    expect(
+      await call(receiver, 'POST /api/requests', { raw: `{"request_id":"${request_id}","metadata":{"a":"\\u0000"}}` }),
+    ).toMatchObject({
       status: 422,
       json: { error: { code: 'not_storable' } },
     })
@@ -126,13 +135,18 @@ describe('GET /api/requests/{id}', () => {
     ])
     const times = json.timeline.map(({ at }: { at: string }) => at)
     expect(times).toEqual(times.toSorted((a: string, b: string) => a.localeCompare(b)))
-    expect(json.timeline[3]).toMatchObject({ arrival: { outcome: 'refused', reason: 'no_matching_secret', delivery_id: deliveryId } })
+    expect(json.timeline[3]).toMatchObject({
+      arrival: { outcome: 'refused', reason: 'no_matching_secret', delivery_id: deliveryId },
+    })
     expect(json.timeline[5]).toMatchObject({ delivery: { id: deliveryId, outcome: 'landed', arrivals: 2 } })
     expect(json.timeline[8]).toMatchObject({ status: 'COMPLETED', source: 'webhook' })
   })
 
   it.each(['not-a-uuid', randomUUID(), '%2e%2e', '%ff'])('answers 404 for %s', async (id) => {
-    expect(await call(receiver, `GET /api/requests/${id}`)).toMatchObject({ status: 404, json: { error: { code: 'not_found' } } })
+    expect(await call(receiver, `GET /api/requests/${id}`)).toMatchObject({
+      status: 404,
+      json: { error: { code: 'not_found' } },
+    })
   })
 })
 
@@ -167,7 +181,9 @@ describe('POST /api/requests/{id}/reconcile', () => {
       reconciling,
       eventually(
         async () =>
-          (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0,
+          (
+            await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+          ).length > 0,
       ),
     ])
     writing.resolve()
@@ -253,7 +269,10 @@ describe('GET /api/results/{request_id}', () => {
     await land(request_id)
     await eventually(async () => (await call(receiver, `GET /api/results/${request_id}`)).json.landed_at)
     const started = performance.now()
-    expect(await call(receiver, `GET /api/results/${request_id}?wait=30`)).toMatchObject({ status: 200, json: { status: 'FAILED' } })
+    expect(await call(receiver, `GET /api/results/${request_id}?wait=30`)).toMatchObject({
+      status: 200,
+      json: { status: 'FAILED' },
+    })
     expect(performance.now() - started).toBeLessThan(20_000)
   })
 
@@ -293,7 +312,9 @@ describe('GET /api/results/{request_id}', () => {
     const request_id = randomUUID()
     await track({ request_id })
     const client = new AbortController()
-    const abandoned = fetch(`${other.internalUrl}api/results/${request_id}?wait=60`, { signal: client.signal }).catch(() => 'gone')
+    const abandoned = fetch(`${other.internalUrl}api/results/${request_id}?wait=60`, { signal: client.signal }).catch(
+      () => 'gone',
+    )
     const waiting = call(other, `GET /api/results/${request_id}?wait=60`)
     await eventually(async () => (await connectionsThatListen()).length === 2)
     client.abort()

@@ -57,7 +57,9 @@ const send = async (secret?: string) => {
 describe('GET /api/arrivals as an event stream', () => {
   it('tells each arrival once, within a second, and none from before', async () => {
     const before = await send()
-    await eventually(async () => (await database.sql`select from mediadock.arrivals where webhook_id = ${before}`).length === 1)
+    await eventually(
+      async () => (await database.sql`select from mediadock.arrivals where webhook_id = ${before}`).length === 1,
+    )
     const { response, events } = await tail()
     expect(response.status).toBe(200)
     expect(response.headers.get('content-type')).toMatch(/^text\/event-stream/)
@@ -113,13 +115,18 @@ describe('GET /api/arrivals as an event stream', () => {
       json: { error: { code: 'invalid_filter' } },
     })
     const resumed = await call(receiver, 'GET /api/arrivals', { headers: { ...accept, 'last-event-id': 'x' } })
-    expect(resumed).toMatchObject({ status: 400, json: { error: { message: expect.stringMatching(/^Last-Event-ID: /) } } })
+    expect(resumed).toMatchObject({
+      status: 400,
+      json: { error: { message: expect.stringMatching(/^Last-Event-ID: /) } },
+    })
   })
 
   it('is open for at most 20 at once, and again when one leaves', async () => {
     const tails = await Promise.all(Array.from({ length: 20 }, () => tail()))
     await eventually(async () => {
-      const { status, json, headers } = await call(receiver, 'GET /api/arrivals', { headers: { accept: 'text/event-stream' } })
+      const { status, json, headers } = await call(receiver, 'GET /api/arrivals', {
+        headers: { accept: 'text/event-stream' },
+      })
       return status === 503 && json.error.code === 'too_many_waiting' && headers.get('retry-after') === '5'
     })
     for (const { close } of tails) close()

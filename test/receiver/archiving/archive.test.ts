@@ -4,18 +4,26 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import sharp from 'sharp'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { findFfmpeg } from '../../../src/platform/ffmpeg.ts'
 import { claimCopies } from '../../../src/receiver/archiving/copies.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archiving/files.ts'
 import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
 import { readingOptions } from '../../../src/receiver/on-call/reading.ts'
-import { findFfmpeg } from '../../../src/runtime/ffmpeg.ts'
-import { videoOfPng } from '../../runtime/support/crafted-media.ts'
+import { videoOfPng } from '../../platform/support/crafted-media.ts'
 import { preferredServer, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
 import { deliver } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
-import { archivedMedia, failedCopy, mediaStand, pngOf, retryNow, temporaryFolder, type MediaStand } from './media-stand.ts'
+import {
+  archivedMedia,
+  failedCopy,
+  mediaStand,
+  pngOf,
+  retryNow,
+  temporaryFolder,
+  type MediaStand,
+} from './media-stand.ts'
 
 const maxBytes = 300_000
 const ffmpeg = await findFfmpeg(undefined, new AbortController().signal)
@@ -41,7 +49,8 @@ describe('the archive', () => {
 
   const changesOf = async (requestId: string) =>
     (await database.sql`select status from mediadock.feed where request_id = ${requestId} and media_complete`).length
-  const filesIn = async () => (await fs.readdir(root, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile())
+  const filesIn = async () =>
+    (await fs.readdir(root, { recursive: true, withFileTypes: true })).filter((entry) => entry.isFile())
 
   it('copies each media of a complete result, and the feed tells of each', async () => {
     const pictures = [pngOf(40), pngOf(8, 255)]
@@ -49,9 +58,16 @@ describe('the archive', () => {
     const rows = await archivedMedia(database, requestId)
     for (const [at, picture] of pictures.entries()) {
       const sha256 = createHash('sha256').update(picture).digest('hex')
-      expect(rows[at]).toMatchObject({ bytes: String(picture.length), content_type: 'image/png', sha256, archive_error: null })
+      expect(rows[at]).toMatchObject({
+        bytes: String(picture.length),
+        content_type: 'image/png',
+        sha256,
+        archive_error: null,
+      })
       expect(await fs.readFile(fileURLToPath(rows[at]?.archived_url ?? ''))).toEqual(picture)
-      expect((await fs.readFile(path.join(root, sha256.slice(0, 2), `${sha256}.thumbnail.webp`))).toString('latin1', 8, 12)).toBe('WEBP')
+      expect(
+        (await fs.readFile(path.join(root, sha256.slice(0, 2), `${sha256}.thumbnail.webp`))).toString('latin1', 8, 12),
+      ).toBe('WEBP')
     }
     // One for the result, and one for each of its media.
     await eventually(async () => (await changesOf(requestId)) === 3)
@@ -75,15 +91,22 @@ describe('the archive', () => {
     const payload = { model: 'aurora-image', output: { images: [{ url: link }] }, cost: 4 }
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ request_id: requestId, status: 'OK', payload })))
     const position = await eventually(async () => {
-      const [row] = await database.sql`select position from mediadock.feed where request_id = ${requestId} and not media_complete`
+      const [row] =
+        await database.sql`select position from mediadock.feed where request_id = ${requestId} and not media_complete`
       return row?.['position'] as string | undefined
     })
-    await eventually(async () => (await database.sql`select 1 from mediadock.archive_progress where position >= ${position}`).length > 0)
+    await eventually(
+      async () =>
+        (await database.sql`select 1 from mediadock.archive_progress where position >= ${position}`).length > 0,
+    )
     expect(await database.sql`select 1 from mediadock.media_copies where request_id = ${requestId}`).toHaveLength(0)
   })
 
   it('does not wait for what is announced as too large', async () => {
-    const link = stand.serve('announced.png', (res) => void res.writeHead(200, { 'content-length': maxBytes + 1 }).write(pngOf(8)))
+    const link = stand.serve(
+      'announced.png',
+      (res) => void res.writeHead(200, { 'content-length': maxBytes + 1 }).write(pngOf(8)),
+    )
     const [row] = await archivedMedia(database, await stand.land([link]))
     expect(row?.archive_error).toContain('MEDIA_ARCHIVE_MAX_BYTES')
   })
@@ -102,13 +125,23 @@ describe('the archive', () => {
     expect(await failedCopy(database, requestId, 'unreachable', 1)).toMatchObject({ state: 'waiting', tries: 1 })
     expect(await fs.readdir(path.join(root, 'incoming'))).toEqual([])
     await retryNow(database, requestId)
-    expect(await archivedMedia(database, requestId)).toMatchObject([{ bytes: String(picture.length), archive_error: null }])
+    expect(await archivedMedia(database, requestId)).toMatchObject([
+      { bytes: String(picture.length), archive_error: null },
+    ])
   })
 
   it.each([
-    ['a page that calls itself a picture', Buffer.from('<!doctype html><script>alert(1)</script>'), 'nothing that is kept'],
+    [
+      'a page that calls itself a picture',
+      Buffer.from('<!doctype html><script>alert(1)</script>'),
+      'nothing that is kept',
+    ],
     ['a sound in place of a picture', Buffer.concat([Buffer.from('ID3'), Buffer.alloc(6000)]), 'audio/mpeg'],
-    ['more bytes than are allowed, by its length', Buffer.concat([pngOf(8), Buffer.alloc(maxBytes)]), 'MEDIA_ARCHIVE_MAX_BYTES'],
+    [
+      'more bytes than are allowed, by its length',
+      Buffer.concat([pngOf(8), Buffer.alloc(maxBytes)]),
+      'MEDIA_ARCHIVE_MAX_BYTES',
+    ],
   ])('keeps nothing of %s', async (_what, content, why) => {
     const requestId = await stand.land([stand.serve('liar.png', content)])
     const [row] = await archivedMedia(database, requestId)
@@ -139,9 +172,13 @@ describe('the archive', () => {
       expect(await failedCopy(database, requestId, 'gone', tries)).toMatchObject({ state: 'waiting', tries })
       await retryNow(database, requestId)
     }
-    expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'gone: the provider answers 403' }])
+    expect(await archivedMedia(database, requestId)).toMatchObject([
+      { archive_error: 'gone: the provider answers 403' },
+    ])
     const problems = await readProblems(receiver.deps.db, readingOptions(receiver.deps))
-    expect(problems).toContainEqual(expect.objectContaining({ cause: 'media_gone', count: 1, href: `/requests/${requestId}` }))
+    expect(problems).toContainEqual(
+      expect.objectContaining({ cause: 'media_gone', count: 1, href: `/requests/${requestId}` }),
+    )
     expect(problems).toContainEqual(expect.objectContaining({ cause: 'media_not_archived' }))
   })
 
@@ -167,16 +204,20 @@ describe('the archive', () => {
     expect(bomb.length).toBeLessThan(maxBytes)
     const [row] = await archivedMedia(database, await stand.land([stand.serve('bomb.png', bomb)]))
     expect(row).toMatchObject({ bytes: String(bomb.length), archive_error: null })
-    expect(await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`).toMatchObject([
-      { has_thumbnail: false },
-    ])
+    expect(
+      await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`,
+    ).toMatchObject([{ has_thumbnail: false }])
   })
 
   it.skipIf(!ffmpeg)('keeps a video with a frame of it (skipped where there is no ffmpeg)', async () => {
-    const video = await fs.readFile(path.resolve(import.meta.dirname, '../../../src/provider/engines/samples/video.mp4'))
+    const video = await fs.readFile(
+      path.resolve(import.meta.dirname, '../../../src/provider/engines/samples/video.mp4'),
+    )
     const [row] = await archivedMedia(database, await stand.landVideo(stand.serve('a.mp4', video)))
     expect(row).toMatchObject({ bytes: String(video.length), content_type: 'video/mp4', archive_error: null })
-    const frame = await sharp(path.join(root, (row?.sha256 ?? '').slice(0, 2), `${row?.sha256}.thumbnail.webp`)).metadata()
+    const frame = await sharp(
+      path.join(root, (row?.sha256 ?? '').slice(0, 2), `${row?.sha256}.thumbnail.webp`),
+    ).metadata()
     expect(Math.max(frame.width, frame.height)).toBeLessThanOrEqual(320)
   })
 
@@ -186,14 +227,16 @@ describe('the archive', () => {
   ])('keeps %s, without a frame', async (_what, hoax) => {
     const [row] = await archivedMedia(database, await stand.landVideo(stand.serve('hoax.mp4', hoax)))
     expect(row).toMatchObject({ content_type: 'video/mp4', archive_error: null })
-    expect(await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`).toMatchObject([
-      { has_thumbnail: false },
-    ])
+    expect(
+      await database.sql`select has_thumbnail from mediadock.archived_files where sha256 = ${row?.sha256 ?? ''}`,
+    ).toMatchObject([{ has_thumbnail: false }])
   })
 
   it('takes a damaged picture for a failed try', async () => {
     const picture = pngOf(400)
-    const requestId = await stand.land([stand.serve('damaged.png', Buffer.concat([picture.subarray(0, -60), Buffer.alloc(20)]))])
+    const requestId = await stand.land([
+      stand.serve('damaged.png', Buffer.concat([picture.subarray(0, -60), Buffer.alloc(20)])),
+    ])
     expect((await failedCopy(database, requestId, 'unreachable', 1)).trouble).toContain('damaged')
   })
 
@@ -245,8 +288,12 @@ describe('the archive', () => {
     onTestFinished(without.stop)
     const late = mediaStand(without)
     const requestId = await late.land([late.serve('early.png', pngOf(9))])
-    await eventually(async () => (await without.database.sql`select 1 from mediadock.feed where media_complete`).length > 0)
-    expect(await without.database.sql`select position from mediadock.archive_progress`).toMatchObject([{ position: '0' }])
+    await eventually(
+      async () => (await without.database.sql`select 1 from mediadock.feed where media_complete`).length > 0,
+    )
+    expect(await without.database.sql`select position from mediadock.archive_progress`).toMatchObject([
+      { position: '0' },
+    ])
     expect(await without.database.sql`select 1 from mediadock.media_copies`).toHaveLength(0)
     const settings = { mediaArchive: { kind: 'file', root: folder.root } as const }
     const archiving = await startTestReceiver({ databaseUrl: without.database.url, settings })

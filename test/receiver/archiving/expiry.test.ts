@@ -22,7 +22,8 @@ it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but 
   const young = await stand.land([stand.serve('young.png', shared)])
   await archivedMedia(database, young)
   await database.sql`update mediadock.media_copies set ended_at = ended_at - interval '8 days' where request_id = ${old}`
-  const prune = (archiveRetentionDays?: number) => pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays }, never)
+  const prune = (archiveRetentionDays?: number) =>
+    pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays }, never)
 
   expect(await prune()).toMatchObject({ archived: 0 })
   expect(await prune(9)).toMatchObject({ archived: 0 })
@@ -46,6 +47,8 @@ it('takes copies of a request that somebody deleted too, and ends', async () => 
   onTestFinished(stop)
   await database.sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, ended_at)
     values (gen_random_uuid(), 'image', 0, 'https://media.test/x.png', 'archived', now(), now() - interval '8 days')`
-  expect(await pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays: 7 }, never)).toMatchObject({ archived: 0 })
+  expect(await pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays: 7 }, never)).toMatchObject({
+    archived: 0,
+  })
   expect(await database.sql`select state from mediadock.media_copies`).toEqual([{ state: 'removed' }])
 })

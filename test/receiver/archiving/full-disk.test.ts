@@ -25,23 +25,28 @@ function canMount(): boolean {
 
 const isPrivileged = canMount()
 
-describe.skipIf(!isPrivileged)(`an archive whose disk is full${isPrivileged ? '' : ' (skipped: mounting a small one takes root)'}`, () => {
-  it('is written once there is room again, and nothing was given up for it', async () => {
-    const folder = await temporaryFolder()
-    onTestFinished(folder.remove)
-    await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', folder.root])
-    onTestFinished(async () => void (await run('umount', [folder.root])))
-    const settings = { mediaArchive: { kind: 'file', root: path.resolve(folder.root) } as const }
-    const its = await withReceiver({ server: preferredServer, stand: true, settings })
-    onTestFinished(its.stop)
-    const stand = mediaStand(its)
-    const large = pngOf(8, 0, 'x'.repeat(150_000))
-    const requestId = await stand.land([stand.serve('large.png', large)])
-    const copy = await failedCopy(its.database, requestId, 'store', 0)
-    expect(copy).toMatchObject({ state: 'waiting', tries: 0 })
-    expect(copy.trouble).toContain('ENOSPC')
-    await run('mount', ['-o', 'remount,size=4m', folder.root])
-    await retryNow(its.database, requestId)
-    expect(await archivedMedia(its.database, requestId)).toMatchObject([{ bytes: String(large.length), archive_error: null }])
-  })
-})
+describe.skipIf(!isPrivileged)(
+  `an archive whose disk is full${isPrivileged ? '' : ' (skipped: mounting a small one takes root)'}`,
+  () => {
+    it('is written once there is room again, and nothing was given up for it', async () => {
+      const folder = await temporaryFolder()
+      onTestFinished(folder.remove)
+      await run('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'tmpfs', folder.root])
+      onTestFinished(async () => void (await run('umount', [folder.root])))
+      const settings = { mediaArchive: { kind: 'file', root: path.resolve(folder.root) } as const }
+      const its = await withReceiver({ server: preferredServer, stand: true, settings })
+      onTestFinished(its.stop)
+      const stand = mediaStand(its)
+      const large = pngOf(8, 0, 'x'.repeat(150_000))
+      const requestId = await stand.land([stand.serve('large.png', large)])
+      const copy = await failedCopy(its.database, requestId, 'store', 0)
+      expect(copy).toMatchObject({ state: 'waiting', tries: 0 })
+      expect(copy.trouble).toContain('ENOSPC')
+      await run('mount', ['-o', 'remount,size=4m', folder.root])
+      await retryNow(its.database, requestId)
+      expect(await archivedMedia(its.database, requestId)).toMatchObject([
+        { bytes: String(large.length), archive_error: null },
+      ])
+    })
+  },
+)

@@ -21,7 +21,13 @@ export type MediaStand = {
 }
 
 /** The provider stand, serving files besides, and results that link to them. */
-export function mediaStand({ stand, receiver }: { stand: ProviderStand; receiver: WithReceiver['receiver'] }): MediaStand {
+export function mediaStand({
+  stand,
+  receiver,
+}: {
+  stand: ProviderStand
+  receiver: WithReceiver['receiver']
+}): MediaStand {
   const files = new Map<string, Serve>()
   const results = new Map<string, object>()
   stand.answer((id, req, res) => {
@@ -39,7 +45,10 @@ export function mediaStand({ stand, receiver }: { stand: ProviderStand; receiver
   return {
     serve: (name, how) => {
       const at = `/media/${randomUUID()}/${name}`
-      files.set(at, Buffer.isBuffer(how) ? (res) => void res.writeHead(200, { 'content-length': how.length }).end(how) : how)
+      files.set(
+        at,
+        Buffer.isBuffer(how) ? (res) => void res.writeHead(200, { 'content-length': how.length }).end(how) : how,
+      )
       return `${stand.url}${at}`
     },
     land: (links) => landed(okImage(), { images: links.map((url) => ({ url, width: 4, height: 4 })) }),
@@ -62,14 +71,22 @@ export type MediaRow = {
 export function archivedMedia({ sql }: WithReceiver['database'], requestId: string): Promise<MediaRow[]> {
   return eventually(async () => {
     const rows = await sql<MediaRow[]>`select * from mediadock.media where request_id = ${requestId} order by position`
-    return rows.length > 0 && rows.every(({ archived_at, archive_error }) => archived_at !== null || archive_error !== null) && [...rows]
+    return (
+      rows.length > 0 &&
+      rows.every(({ archived_at, archive_error }) => archived_at !== null || archive_error !== null) && [...rows]
+    )
   }, 15_000)
 }
 
 export type CopyRow = { state: string; tries: number; fault: string | null; trouble: string | null }
 
 /** What stands in the queue of a request with one media, once it has failed so often, or so. */
-export function failedCopy({ sql }: WithReceiver['database'], requestId: string, fault: string, tries: number): Promise<CopyRow> {
+export function failedCopy(
+  { sql }: WithReceiver['database'],
+  requestId: string,
+  fault: string,
+  tries: number,
+): Promise<CopyRow> {
   return eventually(async () => {
     const [row] = await sql<
       CopyRow[]

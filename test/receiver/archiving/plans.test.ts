@@ -1,5 +1,6 @@
 import type { Sql } from 'postgres'
 import { describe, expect, it } from 'vitest'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { claimCopies, giveUpCopy, putOffCopy, renewCopies } from '../../../src/receiver/archiving/copies.ts'
 import { expireMedia } from '../../../src/receiver/archiving/expiry.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archiving/files.ts'
@@ -7,7 +8,6 @@ import { followFeed } from '../../../src/receiver/archiving/following.ts'
 import { removeMedia } from '../../../src/receiver/archiving/removal.ts'
 import type { ArchiveStore } from '../../../src/receiver/archiving/store.ts'
 import { removeUnreferred } from '../../../src/receiver/archiving/unreferred.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { testServers, withTestDatabase } from '../../support/database.ts'
 
 const rows = 20_000
@@ -33,7 +33,8 @@ describe.each(testServers)('the statements of the archive (%s)', (server) => {
       insert into mediadock.archived_files (sha256, bytes, content_type, stored_at, look_at) select 'sha' || n, 1, 'image/png', now(), case when n < 400 then now() - interval '1 minute' end from ids;
       insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete) select n, now(), id, 1, true from ids;
     `)
-    const [{ id } = { id: '' }] = await sql`select request_id as id from mediadock.media_copies where state = 'archived' limit 1`
+    const [{ id } = { id: '' }] =
+      await sql`select request_id as id from mediadock.media_copies where state = 'archived' limit 1`
     await client`select pg_stat_force_next_flush()`
     const before = await readWhole(sql)
 
@@ -45,10 +46,14 @@ describe.each(testServers)('the statements of the archive (%s)', (server) => {
     await putOffCopy(db, second, { fault: 'gone', trouble: 'x', dueAt: now, counts: true })
     const file = { sha256: 'f'.repeat(64), bytes: 1, contentType: 'image/png' }
     const incarnation = String(await wantFile(db, file, now))
-    expect(await endCopy(db, third, { ...file, incarnation, archivedUrl: 'file:///x', hasThumbnail: false, now })).toBe(true)
+    expect(await endCopy(db, third, { ...file, incarnation, archivedUrl: 'file:///x', hasThumbnail: false, now })).toBe(
+      true,
+    )
     expect((await removeMedia(db, String(id), now)).media).toBe(1)
     await sql`update mediadock.media_copies set ended_at = now() - interval '1 year' where request_id in (select request_id from mediadock.media_copies where state = 'archived' limit 2)`
-    expect(await expireMedia(db, { cutoff: new Date(now.getTime() - 86_400_000), now }, new AbortController().signal)).toBe(2)
+    expect(
+      await expireMedia(db, { cutoff: new Date(now.getTime() - 86_400_000), now }, new AbortController().signal),
+    ).toBe(2)
     expect((await removeUnreferred(db, nowhere, now)).removed).toBeGreaterThan(0)
 
     await client`select pg_stat_force_next_flush()`

@@ -68,15 +68,20 @@ describe('copies of a file that is removed meanwhile', () => {
   const swept = async (now: Date) => {
     while ((await removeUnreferred(db(), store, now)).removed > 0);
   }
-  const filesLeft = async () => (await fs.readdir(root, { recursive: true })).filter((name) => /\.(?:png|webp|part)$/.test(name))
+  const filesLeft = async () =>
+    (await fs.readdir(root, { recursive: true })).filter((name) => /\.(?:png|webp|part)$/.test(name))
   /** Files that nobody refers to, and media whose file is gone, after everything that is due has been done. */
   const wrong = async () => {
     await swept(later(hourMs))
-    const media = await database.sql<{ archived_url: string }[]>`select archived_url from mediadock.media where archived_url is not null`
+    const media = await database.sql<
+      { archived_url: string }[]
+    >`select archived_url from mediadock.media where archived_url is not null`
     const urls = media.map(({ archived_url }) => fileURLToPath(archived_url))
     const left = (await filesLeft()).map((name) => `${root}/${name}`)
     return {
-      unreferred: left.filter((file) => !urls.some((url) => url === file || url.replace('.png', '.thumbnail.webp') === file)),
+      unreferred: left.filter(
+        (file) => !urls.some((url) => url === file || url.replace('.png', '.thumbnail.webp') === file),
+      ),
       missing: urls.filter((url) => !left.includes(url)),
     }
   }

@@ -39,11 +39,20 @@ describe('mediadock media remove', () => {
     const { code, stdout, stderr } = await remove(requestId, '--json')
     expect({ code, stderr, ...JSON.parse(stdout) }).toEqual({ code: 0, stderr: '', media: 2, files: 2, files_left: 0 })
     expect(await Promise.all(before.map(({ archived_url }) => exists(archived_url)))).toEqual([false, true])
-    const empty = { archived_url: null, bytes: null, content_type: null, sha256: null, archived_at: null, archive_error: 'removed' }
+    const empty = {
+      archived_url: null,
+      bytes: null,
+      content_type: null,
+      sha256: null,
+      archived_at: null,
+      archive_error: 'removed',
+    }
     expect(await archivedMedia(database, requestId)).toMatchObject([empty, empty])
     expect(await archivedMedia(database, other)).toMatchObject([{ archive_error: null, sha256: before[1]?.sha256 }])
     await eventually(
-      async () => (await database.sql`select 1 from mediadock.feed where request_id = ${requestId} and media_complete`).length === 4,
+      async () =>
+        (await database.sql`select 1 from mediadock.feed where request_id = ${requestId} and media_complete`).length ===
+        4,
     )
     expect(await database.sql`select via, action, target, detail from mediadock.audit`).toEqual([
       { via: 'cli', action: 'media_remove', target: requestId, detail: { media: 2, files: 2 } },
@@ -55,7 +64,11 @@ describe('mediadock media remove', () => {
     await eventually(async () => {
       const [{ done } = { done: false }] =
         await database.sql`select position >= (select max(position) from mediadock.feed where request_id = ${requestId}) as done from mediadock.archive_progress`
-      return done && (await database.sql`select 1 from mediadock.feed where request_id = ${requestId} and media_complete`).length === 5
+      return (
+        done &&
+        (await database.sql`select 1 from mediadock.feed where request_id = ${requestId} and media_complete`).length ===
+          5
+      )
     })
     expect(await database.sql`select state from mediadock.media_copies where request_id = ${requestId}`).toEqual([
       { state: 'removed' },
@@ -71,8 +84,13 @@ describe('mediadock media remove', () => {
       res.on('close', () => (isCut = true))
     })
     const requestId = await stand.land([link])
-    await eventually(async () => (await database.sql`select 1 from mediadock.media_copies where request_id = ${requestId}`).length > 0)
-    expect(await remove(requestId)).toMatchObject({ code: 0, stdout: '1 media removed, 0 files forgotten, 0 still to be deleted\n' })
+    await eventually(
+      async () => (await database.sql`select 1 from mediadock.media_copies where request_id = ${requestId}`).length > 0,
+    )
+    expect(await remove(requestId)).toMatchObject({
+      code: 0,
+      stdout: '1 media removed, 0 files forgotten, 0 still to be deleted\n',
+    })
     await eventually(() => isCut)
     expect(await archivedMedia(database, requestId)).toMatchObject([{ archive_error: 'removed' }])
   })
@@ -82,9 +100,9 @@ describe('mediadock media remove', () => {
     const [copied] = await archivedMedia(database, requestId)
     await database.sql`delete from mediadock.media where request_id = ${requestId}`
     expect((await remove(requestId)).code).toBe(0)
-    expect(await database.sql`select state, sha256 from mediadock.media_copies where request_id = ${requestId}`).toEqual([
-      { state: 'removed', sha256: null },
-    ])
+    expect(
+      await database.sql`select state, sha256 from mediadock.media_copies where request_id = ${requestId}`,
+    ).toEqual([{ state: 'removed', sha256: null }])
     await eventually(async () => !(await exists(copied?.archived_url)))
   })
 

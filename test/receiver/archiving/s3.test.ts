@@ -12,7 +12,13 @@ const never = new AbortController().signal
 
 describe('an archive in a bucket', () => {
   let endpoint: string
-  const place = (bucket = 'media') => ({ kind: 's3' as const, bucket, prefix: 'kept/here', endpoint, region: undefined })
+  const place = (bucket = 'media') => ({
+    kind: 's3' as const,
+    bucket,
+    prefix: 'kept/here',
+    endpoint,
+    region: undefined,
+  })
 
   beforeAll(async () => {
     vi.stubEnv('AWS_ACCESS_KEY_ID', 'S3RVER')
@@ -42,7 +48,10 @@ describe('an archive in a bucket', () => {
     const picture = pngOf(50)
     const [row] = await archivedMedia(its.database, await stand.land([stand.serve('a.png', picture)]))
     const sha256 = row?.sha256 ?? ''
-    expect(row).toMatchObject({ archived_url: `s3://media/kept/here/${sha256.slice(0, 2)}/${sha256}.png`, bytes: String(picture.length) })
+    expect(row).toMatchObject({
+      archived_url: `s3://media/kept/here/${sha256.slice(0, 2)}/${sha256}.png`,
+      bytes: String(picture.length),
+    })
     const store = await openS3Store(place())
     const file = { sha256, contentType: 'image/png' }
     const whole = await store.read(file, never)
@@ -74,7 +83,12 @@ describe('an archive in a bucket', () => {
     for (const name of ['elsewhere', 'mediadock-spool-foreign', 'mediadock-spool-left']) await fs.mkdir(at(name))
     for (const name of ['mediadock-archive', 'mediadock-spool-link']) await fs.symlink(at('elsewhere'), at(name))
     const long = new Date(Date.now() - 7_200_000)
-    const left = ['elsewhere/old', 'mediadock-spool-foreign/old', 'mediadock-spool-left/old', 'mediadock-spool-left/new']
+    const left = [
+      'elsewhere/old',
+      'mediadock-spool-foreign/old',
+      'mediadock-spool-left/old',
+      'mediadock-spool-left/new',
+    ]
     for (const name of left) await fs.writeFile(at(name), '')
     for (const name of left.slice(0, 3)) await fs.utimes(at(name), long, long)
     const isRoot = process.getuid?.() === 0
@@ -95,7 +109,11 @@ describe('an archive in a bucket', () => {
   })
 
   it('that cannot be written is our own fault: no try is counted, and nothing is given up', async () => {
-    const its = await withReceiver({ server: preferredServer, stand: true, settings: { mediaArchive: place('nowhere') } })
+    const its = await withReceiver({
+      server: preferredServer,
+      stand: true,
+      settings: { mediaArchive: place('nowhere') },
+    })
     onTestFinished(its.stop)
     const stand = mediaStand(its)
     const requestId = await stand.land([stand.serve('a.png', pngOf(5))])

@@ -50,7 +50,11 @@ describe('GET /media', () => {
     })
     expect((await get(`media/${sha256}`, { 'if-none-match': `"${sha256}"` })).status).toBe(304)
     const head = await get(`media/${sha256}`, {}, 'HEAD')
-    expect([head.status, head.headers.get('content-length'), (await bytesOf(head)).length]).toEqual([200, String(picture.length), 0])
+    expect([head.status, head.headers.get('content-length'), (await bytesOf(head)).length]).toEqual([
+      200,
+      String(picture.length),
+      0,
+    ])
   })
 
   it.each([
@@ -62,7 +66,8 @@ describe('GET /media', () => {
   ])('answers the range %s with %i', async (range, status, [from, to]) => {
     const response = await get(`media/${sha256}`, { range })
     expect([response.status, await bytesOf(response)]).toEqual([status, picture.subarray(from, to)])
-    if (status === 206) expect(response.headers.get('content-range')).toMatch(new RegExp(`^bytes \\d+-\\d+/${picture.length}$`))
+    if (status === 206)
+      expect(response.headers.get('content-range')).toMatch(new RegExp(`^bytes \\d+-\\d+/${picture.length}$`))
   })
 
   it('answers the whole where the range is of another file, and 416 where it lies outside', async () => {
@@ -81,13 +86,15 @@ describe('GET /media', () => {
     expect((await bytesOf(response)).toString('latin1', 8, 12)).toBe('WEBP')
   })
 
-  it.each([['media/no-digest'], [`media/${'0'.repeat(64)}`], [`media/${'0'.repeat(64)}/thumbnail`], ['media/..%2f..%2fetc%2fpasswd']])(
-    'has nothing at %s',
-    async (path) => {
-      const response = await get(path)
-      expect([response.status, response.headers.get('cache-control')]).toEqual([404, null])
-    },
-  )
+  it.each([
+    ['media/no-digest'],
+    [`media/${'0'.repeat(64)}`],
+    [`media/${'0'.repeat(64)}/thumbnail`],
+    ['media/..%2f..%2fetc%2fpasswd'],
+  ])('has nothing at %s', async (path) => {
+    const response = await get(path)
+    expect([response.status, response.headers.get('cache-control')]).toEqual([404, null])
+  })
 
   it('gives nothing without the token', async () => {
     expect((await get(`media/${sha256}`, { authorization: 'Bearer wrong' })).status).toBe(401)
@@ -122,6 +129,8 @@ describe('GET /media', () => {
     }
     expect(request.json.media).toMatchObject([archived])
     const feed = await call(receiver, 'GET /api/feed', { headers })
-    expect(feed.json.data.find((one: { request_id: string }) => one.request_id === requestId).media).toMatchObject([archived])
+    expect(feed.json.data.find((one: { request_id: string }) => one.request_id === requestId).media).toMatchObject([
+      archived,
+    ])
   })
 })

@@ -32,8 +32,18 @@ it.each([
   const folder = await temporaryFolder()
   onTestFinished(folder.remove)
   const file = Buffer.concat([pngOf(10), Buffer.alloc(100_000)])
-  const downloader = createDownloader({ maxBytes: 1_000_000, mediaHosts: undefined, production: false, slowAfterMs: 200 })
+  const downloader = createDownloader({
+    maxBytes: 1_000_000,
+    mediaHosts: undefined,
+    production: false,
+    slowAfterMs: 200,
+  })
   onTestFinished(downloader.close)
-  const wish = { url: await sourceOf(file, bytesEach), kind: 'image', spoolDir: folder.root, signal: AbortSignal.timeout(4000) } as const
+  const wish = {
+    url: await sourceOf(file, bytesEach),
+    kind: 'image',
+    spoolDir: folder.root,
+    signal: AbortSignal.timeout(4000),
+  } as const
   expect(await downloader.download(wish)).toMatchObject(expected)
 })

@@ -2,7 +2,10 @@ import { describe, expect, it } from 'vitest'
 import { judgeSource } from '../../../src/receiver/archiving/sources.ts'
 
 const anywhere = { mediaHosts: undefined, production: true }
-const listed = { mediaHosts: ['media.example.com', '10.0.0.5:9000', 'localhost:4000', '93.184.216.34'], production: true }
+const listed = {
+  mediaHosts: ['media.example.com', '10.0.0.5:9000', 'localhost:4000', '93.184.216.34'],
+  production: true,
+}
 const laptop = { mediaHosts: undefined, production: false }
 
 describe('a link that the archive may fetch', () => {

@@ -2,9 +2,9 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import sharp, { type Sharp } from 'sharp'
 import { expect, it, onTestFinished } from 'vitest'
+import { findFfmpeg } from '../../../src/platform/ffmpeg.ts'
 import { thumbnailOf } from '../../../src/receiver/archiving/thumbnails.ts'
-import { findFfmpeg } from '../../../src/runtime/ffmpeg.ts'
-import { videoOfPng } from '../../runtime/support/crafted-media.ts'
+import { videoOfPng } from '../../platform/support/crafted-media.ts'
 import { pngOf, temporaryFolder } from './media-stand.ts'
 
 const { signal } = new AbortController()

@@ -8,12 +8,14 @@ const source = path.resolve(import.meta.dirname, '../../../src')
 const changes =
   /\b(?:create|alter|drop|truncate|attach|detach|reindex|cluster|refresh|comment on|lock)\s+(?:or replace\s+)?(?:unlogged\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)?(?:table|index|schema|partition|function|view|sequence|type|trigger|constraint|column)\b|\btruncate\s+\w+\.|\bvacuum\s+(?:full\b|\w+\.)/i
 
-/** Where a schema is made and brought up to date, each step with a limit to its waiting for locks (test/runtime/migrate.test.ts). */
-const allowed = ['runtime/postgres/migrate.ts', 'runtime/postgres/large-indexes.ts']
+/** Where a schema is made and brought up to date, each step with a limit to its waiting for locks (test/platform/migrate.test.ts). */
+const allowed = ['platform/postgres/migrate.ts', 'platform/postgres/large-indexes.ts']
 
 describe('statements that change the schema', () => {
   it('stand nowhere in src but where their waiting for locks is bounded', async () => {
-    const files = (await fs.readdir(source, { recursive: true })).filter((file) => file.endsWith('.ts') && !allowed.includes(file))
+    const files = (await fs.readdir(source, { recursive: true })).filter(
+      (file) => file.endsWith('.ts') && !allowed.includes(file),
+    )
     const found: string[] = []
     for (const file of files) {
       for (const line of (await fs.readFile(path.join(source, file), 'utf8')).split('\n')) {
@@ -33,10 +35,16 @@ describe('statements that change the schema', () => {
         exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a where a.grantee = 0) as "forEveryone"
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname in ('mediadock', 'provider')`
     const changing = functions.filter(({ body }) => changes.test(body))
-    expect(changing.map(({ name }) => String(name)).toSorted()).toEqual(['mediadock.drop_arrival_day', 'mediadock.make_arrival_day'])
+    expect(changing.map(({ name }) => String(name)).toSorted()).toEqual([
+      'mediadock.drop_arrival_day',
+      'mediadock.make_arrival_day',
+    ])
     for (const { settings } of changing) expect(settings).toContain('lock_timeout=200ms')
     for (const { name, settings } of functions)
-      expect({ name, settings }).toEqual({ name, settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']) })
+      expect({ name, settings }).toEqual({
+        name,
+        settings: expect.arrayContaining(['search_path=pg_catalog, pg_temp']),
+      })
     for (const { name, settings, forEveryone } of functions.filter(({ definer }) => definer)) {
       expect({ name, settings, forEveryone }).toEqual({
         name,

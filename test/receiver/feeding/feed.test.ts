@@ -4,13 +4,13 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import postgres from 'postgres'
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { migrate } from '../../../src/platform/postgres/migrate.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { migrations } from '../../../src/receiver/domain/migrations.ts'
 import { createSequencer, type Sequencer } from '../../../src/receiver/feeding/sequencer.ts'
 import { replayDelivery } from '../../../src/receiver/landing/replay.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { migrate } from '../../../src/runtime/postgres/migrate.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
@@ -152,10 +152,9 @@ describe.each(testServers)('positions (%s)', (server) => {
     await late`commit`
     late.release()
     expect(await sequencer.runOnce()).toMatchObject({ sequenced: 1 })
-    expect((await database.sql`select request_id from mediadock.feed order by position`).map((row) => row['request_id'])).toEqual([
-      second,
-      first,
-    ])
+    expect(
+      (await database.sql`select request_id from mediadock.feed order by position`).map((row) => row['request_id']),
+    ).toEqual([second, first])
   })
 
   it('are given in as many rounds as it takes', async () => {
@@ -167,7 +166,9 @@ describe.each(testServers)('positions (%s)', (server) => {
       { more: true, sequenced: 2 },
       { more: false, sequenced: 1 },
     ])
-    expect((await database.sql`select request_id from mediadock.feed order by position`).map((row) => row['request_id'])).toEqual(ids)
+    expect(
+      (await database.sql`select request_id from mediadock.feed order by position`).map((row) => row['request_id']),
+    ).toEqual(ids)
   })
 
   it('never go back, whatever the clock says', async () => {
@@ -191,7 +192,10 @@ describe.each(testServers)('positions (%s)', (server) => {
     expect(await pruneOnce(at(29), never)).toMatchObject({ changes: 0 })
     expect(await pruneOnce(at(31), never)).toMatchObject({ changes: 1 })
     const kept = (position: number) => database.sql`select mediadock.still_kept(${position})`
-    await expect(kept(old - 1)).rejects.toMatchObject({ code: 'MD002', message: expect.stringContaining(`goes back to ${old}`) })
+    await expect(kept(old - 1)).rejects.toMatchObject({
+      code: 'MD002',
+      message: expect.stringContaining(`goes back to ${old}`),
+    })
     await kept(old)
     await kept(0)
     await expect(kept(-1)).rejects.toMatchObject({ code: '22023' })
@@ -205,7 +209,8 @@ describe.each(testServers)('positions (%s)', (server) => {
 describeOnPackaged('positions, on another server', () => {
   it('go on above the old ones after a dump is restored, and after a crash', { timeout: 120_000 }, async () => {
     const [old, fresh] = [await withPackagedPostgres(), await withPackagedPostgres({ settings: { fsync: 'off' } })]
-    const tool = (name: string, ...args: string[]) => promisify(execFile)(path.join(inject('packagedBinaries'), name), args)
+    const tool = (name: string, ...args: string[]) =>
+      promisify(execFile)(path.join(inject('packagedBinaries'), name), args)
     const clientsOf = (url: string) => {
       const pool = createPool({ url, max: 1 })
       const sql = postgres(url, { max: 2, onnotice: () => {} })
@@ -226,7 +231,9 @@ describeOnPackaged('positions, on another server', () => {
     await tool('pg_dump', '--format=custom', `--file=${dump}`, old.url)
 
     const heads = async (sql: postgres.Sql) => [
-      ...(await sql<{ request_id: string; position: string }[]>`select request_id, position from mediadock.feed order by position`),
+      ...(await sql<
+        { request_id: string; position: string }[]
+      >`select request_id, position from mediadock.feed order by position`),
     ]
     // What was read before the old server was lost, and is not in the dump.
     const lost = await addChange(before.sql)

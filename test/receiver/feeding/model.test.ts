@@ -15,26 +15,30 @@ const wanted = long ? 1_000_000 : 2000
 const names = ['first', 'second', 'third']
 
 describe.each(usualServers)('the feed (%s)', (server) => {
-  it(`gives each of ${wanted} changes to each reader once and in order`, { timeout: long ? 10_800_000 : 120_000 }, async () => {
-    const { sql, url } = await withTestDatabase(server)
-    await sql`create table taken (reader text, nth bigserial, position bigint, request_id uuid, change text, primary key (reader, position))`
-    const written = nothingWritten()
-    const ended = new AbortController()
-    const sequenced = new AbortController()
-    const readers = names.map((name) => read(url, { name, signal: sequenced.signal }))
-    const strangers = [linger(url, ended.signal), linger(url, ended.signal), cutSequencers(sql, ended.signal)]
-    const replicas = [3, 100, 100].map((maxRows) => sequence(url, { maxRows, signal: ended.signal }))
-    await Promise.all(Array.from({ length: 8 }, () => write(url, written, wanted)))
-    ended.abort()
-    await Promise.all([...replicas, ...strangers])
-    sequenced.abort()
-    await Promise.all(readers)
+  it(
+    `gives each of ${wanted} changes to each reader once and in order`,
+    { timeout: long ? 10_800_000 : 120_000 },
+    async () => {
+      const { sql, url } = await withTestDatabase(server)
+      await sql`create table taken (reader text, nth bigserial, position bigint, request_id uuid, change text, primary key (reader, position))`
+      const written = nothingWritten()
+      const ended = new AbortController()
+      const sequenced = new AbortController()
+      const readers = names.map((name) => read(url, { name, signal: sequenced.signal }))
+      const strangers = [linger(url, ended.signal), linger(url, ended.signal), cutSequencers(sql, ended.signal)]
+      const replicas = [3, 100, 100].map((maxRows) => sequence(url, { maxRows, signal: ended.signal }))
+      await Promise.all(Array.from({ length: 8 }, () => write(url, written, wanted)))
+      ended.abort()
+      await Promise.all([...replicas, ...strangers])
+      sequenced.abort()
+      await Promise.all(readers)
 
-    await expectAsWritten(sql, written)
-    expect([...(await takenBy(sql))]).toEqual(
-      names.map((reader) => ({ reader, changes: written.changes, in_feed: written.changes, out_of_order: 0 })),
-    )
-  })
+      await expectAsWritten(sql, written)
+      expect([...(await takenBy(sql))]).toEqual(
+        names.map((reader) => ({ reader, changes: written.changes, in_feed: written.changes, out_of_order: 0 })),
+      )
+    },
+  )
 })
 
 async function expectAsWritten(sql: postgres.Sql, { byRequest }: Written): Promise<void> {

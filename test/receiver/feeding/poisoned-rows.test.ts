@@ -5,8 +5,8 @@ import path from 'node:path'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
+import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { migrations } from '../../../src/receiver/domain/migrations.ts'
-import { migrate } from '../../../src/runtime/postgres/migrate.ts'
 import { type TestDatabase, testServers, withEmptyDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
@@ -64,12 +64,21 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
     const error = { code: 'c'.repeat(300), message: `${'m'.repeat(3998)}😀😀😀` }
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ ...JSON.parse(long.body.toString()), error })))
     const { payload, ...rest } = JSON.parse(audio.body.toString())
-    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify({ ...rest, payload: { ...payload, model: 'a'.repeat(500) } })))
+    await deliver(
+      receiver.webhookUrl,
+      Buffer.from(JSON.stringify({ ...rest, payload: { ...payload, model: 'a'.repeat(500) } })),
+    )
     const rowOf = (id: string) =>
       eventually(
-        async () => (await database.sql`select model, error_code, error_message from mediadock.results where request_id = ${id}`)[0],
+        async () =>
+          (
+            await database.sql`select model, error_code, error_message from mediadock.results where request_id = ${id}`
+          )[0],
       )
-    expect(await rowOf(long.requestId)).toMatchObject({ error_code: `${'c'.repeat(254)}…`, error_message: `${'m'.repeat(3998)}\ufffd…` })
+    expect(await rowOf(long.requestId)).toMatchObject({
+      error_code: `${'c'.repeat(254)}…`,
+      error_message: `${'m'.repeat(3998)}\ufffd…`,
+    })
     expect(await rowOf(audio.requestId)).toMatchObject({ model: `${'a'.repeat(254)}…` })
   })
 
@@ -83,7 +92,8 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
 
     beforeAll(async () => {
       const { sql } = database
-      for (const name of ['size', 'depth']) await sql.unsafe(`alter table mediadock.requests drop constraint requests_metadata_${name}`)
+      for (const name of ['size', 'depth'])
+        await sql.unsafe(`alter table mediadock.requests drop constraint requests_metadata_${name}`)
       await eventually(async () => (await sql`select from mediadock.feed`).length === 2)
       before = Number((await sql`select max(position) as head from mediadock.feed`)[0]?.['head'])
       for (const id of ids) {
@@ -158,7 +168,10 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       expect(found?.json.by_metadata.map(({ id }: { id: string }) => id).toSorted()).toEqual(good.toSorted())
       for (const id of Object.keys(bad)) {
         for (const operation of [`GET /api/requests/${id}`, `GET /api/results/${id}`]) {
-          expect(await call(receiver, operation)).toMatchObject({ status: 200, json: { metadata: { error: { code: 'unreadable' } } } })
+          expect(await call(receiver, operation)).toMatchObject({
+            status: 200,
+            json: { metadata: { error: { code: 'unreadable' } } },
+          })
         }
         expect((await call(receiver, `GET /requests/${id}`)).status).toBe(200)
         expect((await call(receiver, `GET /search?q=${id}`)).status).toBe(200)
@@ -185,11 +198,10 @@ it('an upgrade cuts what is too long, and what is still worked on can be written
   }
   await migrate({ url, ...migrations })
   await sql`update mediadock.requests set next_poll_at = now()`
-  const rows = await sql`select char_length(model) as model, char_length(key_name) as key, metadata from mediadock.requests`
-  expect(rows.map(({ metadata }) => String(metadata?.order ?? metadata?.error?.code)).toSorted((a, b) => a.localeCompare(b))).toEqual([
-    '1',
-    'unreadable',
-    'unreadable',
-  ])
+  const rows =
+    await sql`select char_length(model) as model, char_length(key_name) as key, metadata from mediadock.requests`
+  expect(
+    rows.map(({ metadata }) => String(metadata?.order ?? metadata?.error?.code)).toSorted((a, b) => a.localeCompare(b)),
+  ).toEqual(['1', 'unreadable', 'unreadable'])
   expect(rows.map(({ model, key }) => [model, key])).toEqual(Array.from({ length: 3 }, () => [255, 255]))
 })

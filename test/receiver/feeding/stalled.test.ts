@@ -16,9 +16,12 @@ describe.each(usualServers)('a feed that stands still (%s)', (server) => {
     ;({ database, receiver } = its)
     return its.stop
   })
-  const causes = async () => (await readProblems(receiver.deps.db, readingOptions(receiver.deps))).map(({ cause }) => cause)
+  const causes = async () =>
+    (await readProblems(receiver.deps.db, readingOptions(receiver.deps))).map(({ cause }) => cause)
   const metric = async (name: string) =>
-    Number(new RegExp(`^${name} (.*)$`, 'm').exec(await (await fetch(new URL('metrics', receiver.internalUrl))).text())?.[1])
+    Number(
+      new RegExp(`^${name} (.*)$`, 'm').exec(await (await fetch(new URL('metrics', receiver.internalUrl))).text())?.[1],
+    )
 
   it('is a problem and a metric once its oldest change has waited for a minute, and none when it moves again', async () => {
     await database.sql.begin(async (tx) => {

@@ -1,6 +1,12 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { blockCalls, remainingCalls, shareFor, takeCall, type Purpose } from '../../../src/receiver/fetching/call-budget.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import {
+  blockCalls,
+  remainingCalls,
+  shareFor,
+  takeCall,
+  type Purpose,
+} from '../../../src/receiver/fetching/call-budget.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 let database: TestDatabase
@@ -28,7 +34,9 @@ async function granted(
 
 it('grants exactly the limit to many that ask at once', async () => {
   const purposeOf = (n: number) => (n % 2 === 0 ? 'submitting' : 'completing')
-  const wanted = await Promise.all(Array.from({ length: 40 }, (_, n) => granted('crowd', 0, { limit: 7, purpose: purposeOf(n) })))
+  const wanted = await Promise.all(
+    Array.from({ length: 40 }, (_, n) => granted('crowd', 0, { limit: 7, purpose: purposeOf(n) })),
+  )
   expect(wanted.filter(Boolean)).toHaveLength(7)
 })
 
@@ -37,7 +45,8 @@ it('never grants more than the limit in any 60 s, and all of it over time', asyn
   for (let tenth = 0; tenth < 3000; tenth += 7) {
     if (await granted('strict', tenth / 10)) grants.push(tenth / 10)
   }
-  for (const from of grants) expect(grants.filter((second) => second >= from && second < from + 60).length).toBeLessThanOrEqual(5)
+  for (const from of grants)
+    expect(grants.filter((second) => second >= from && second < from + 60).length).toBeLessThanOrEqual(5)
   expect(grants.length).toBeGreaterThanOrEqual(20)
 })
 
@@ -170,7 +179,9 @@ it('grants nothing before a block ends, and keeps the later of two ends', async 
   await granted('blocked', 0)
   await blockCalls(pool.db, { keyName: 'blocked', until: at(30), reason: 'rate_limited' })
   await blockCalls(pool.db, { keyName: 'blocked', until: at(5), reason: 'rate_limit_spent' })
-  expect(await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: at(29) })).toEqual({
+  expect(
+    await takeCall(pool.db, { keyName: 'blocked', limitPerMinute: 5, purpose: 'submitting', now: at(29) }),
+  ).toEqual({
     ok: false,
     reason: 'rate_limited',
     retryAt: at(30),

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { takeCall, type KeyHealth } from '../../../src/receiver/fetching/call-budget.ts'
 import { noteRecovered, restRefusedKey } from '../../../src/receiver/fetching/key-health.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 
 const start = Date.parse('2026-03-01T12:00:00Z')
@@ -14,7 +14,8 @@ describe.each(usualServers)('a key that is refused (%s)', (server) => {
     const { db, close } = createPool({ url, max: 8 })
     onTestFinished(close)
     const keyName = `key ${randomUUID()}`
-    const take = (seconds: number) => takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'completing', now: at(seconds) })
+    const take = (seconds: number) =>
+      takeCall(db, { keyName, limitPerMinute: 1000, purpose: 'completing', now: at(seconds) })
     const granted = async (seconds: number): Promise<KeyHealth> => {
       const grant = await take(seconds)
       if (!grant.ok) throw new Error(`no call: ${grant.reason}`)

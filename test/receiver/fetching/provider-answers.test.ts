@@ -5,6 +5,8 @@ import net from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { Registry } from 'prom-client'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { createProviderClient } from '../../../src/receiver/fetching/provider-client.ts'
 import { createReceiverMetrics } from '../../../src/receiver/metrics.ts'
@@ -12,8 +14,6 @@ import * as reconciler from '../../../src/receiver/reconciling/reconciler.ts'
 import type { ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import { createSubmitClient } from '../../../src/receiver/submitting/submit-client.ts'
 import { createSubmitter } from '../../../src/receiver/submitting/submit.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { imageResult, json, startProviderStand, type ProviderStand } from '../../support/provider-stand.ts'
 import { keysOf, liveKey, sandboxKey } from '../../support/receiver.ts'
@@ -52,7 +52,14 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   const logger = createLogger('silent')
   const clock = () => new Date(nowMs)
   const parsed = keysOf(...keys)
-  const metrics = createReceiverMetrics({ registry, db: pool.db, clock, fetchRatePerMinute: limit, stuckAfterSeconds: 120, logger })
+  const metrics = createReceiverMetrics({
+    registry,
+    db: pool.db,
+    clock,
+    fetchRatePerMinute: limit,
+    stuckAfterSeconds: 120,
+    logger,
+  })
   const client = createProviderClient({ baseUrl: url, fetch: globalThis.fetch, clock })
   const fetch = createFetcher({
     db: pool.db,
@@ -132,12 +139,37 @@ describe('an answer of the provider', () => {
   it.each<[string, Respond, string, string]>([
     ['200 with HTML', html, 'invalid', 'not JSON'],
     ['200 without a body', (_id, _req, res) => res.writeHead(200).end(), 'invalid', 'not JSON'],
-    ['truncated JSON', (id, _req, res) => res.writeHead(200).end(JSON.stringify(imageResult(id)).slice(0, 60)), 'invalid', 'not JSON'],
-    ['a result of another request', (_id, _req, res) => json(res, 200, imageResult(randomUUID())), 'invalid', 'another request'],
-    ['an unknown status', (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'DONE' }), 'invalid', 'shape'],
-    ['a status that is not terminal', (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'IN_PROGRESS' }), 'invalid', 'shape'],
+    [
+      'truncated JSON',
+      (id, _req, res) => res.writeHead(200).end(JSON.stringify(imageResult(id)).slice(0, 60)),
+      'invalid',
+      'not JSON',
+    ],
+    [
+      'a result of another request',
+      (_id, _req, res) => json(res, 200, imageResult(randomUUID())),
+      'invalid',
+      'another request',
+    ],
+    [
+      'an unknown status',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'DONE' }),
+      'invalid',
+      'shape',
+    ],
+    [
+      'a status that is not terminal',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), status: 'IN_PROGRESS' }),
+      'invalid',
+      'shape',
+    ],
     ['pictures without url', picture({ width: 1, height: 1 }), 'invalid', 'shape'],
-    ['no picture', (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } }), 'invalid', 'shape'],
+    [
+      'no picture',
+      (id, _req, res) => json(res, 200, { ...imageResult(id), output: { images: [] } }),
+      'invalid',
+      'shape',
+    ],
     [
       'more than 100 pictures',
       (id, _req, res) => json(res, 200, imageResult(id, 101)),
@@ -152,7 +184,12 @@ describe('an answer of the provider', () => {
     ],
     ['a NUL in a link', picture({ url: 'https://media.test/\0', width: 1, height: 1 }), 'invalid', 'Postgres'],
     ['a lone surrogate', picture({ url: 'https://media.test/\ud800', width: 1, height: 1 }), 'invalid', 'Postgres'],
-    ['a picture wider than an integer', picture({ url: 'https://media.test/x', width: 2 ** 40, height: 1 }), 'invalid', 'Postgres'],
+    [
+      'a picture wider than an integer',
+      picture({ url: 'https://media.test/x', width: 2 ** 40, height: 1 }),
+      'invalid',
+      'Postgres',
+    ],
     [
       'a time of the year 0',
       (id, _req, res) => json(res, 200, { ...imageResult(id), created_at: '0000-01-01T00:00:00Z' }),
@@ -167,12 +204,23 @@ describe('an answer of the provider', () => {
     ],
     [
       '202 of another request',
-      (_id, _req, res) => json(res, 202, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }),
+      (_id, _req, res) =>
+        json(res, 202, { request_id: randomUUID(), status: 'IN_QUEUE', queue_position: 0, progress: 0, logs: [] }),
       'invalid',
       'status body',
     ],
-    ['302 to another place', (_id, _req, res) => res.writeHead(302, { location: `${stand.url}/v1/elsewhere` }).end(), 'invalid', '302'],
-    ['307 to another host', (_id, _req, res) => res.writeHead(307, { location: 'http://169.254.169.254/' }).end(), 'invalid', '307'],
+    [
+      '302 to another place',
+      (_id, _req, res) => res.writeHead(302, { location: `${stand.url}/v1/elsewhere` }).end(),
+      'invalid',
+      '302',
+    ],
+    [
+      '307 to another host',
+      (_id, _req, res) => res.writeHead(307, { location: 'http://169.254.169.254/' }).end(),
+      'invalid',
+      '307',
+    ],
     ['400', status(400), 'invalid', '400'],
     ['409', status(409), 'invalid', '409'],
     ['500', status(500), 'unreachable', '500'],
@@ -211,7 +259,9 @@ describe('an answer of the provider', () => {
       more()
     })
     const { ask, counted } = receiver()
-    expect(await ask()).toMatchObject({ answer: { kind: 'invalid', detail: 'the answer is larger than 4194304 bytes' } })
+    expect(await ask()).toMatchObject({
+      answer: { kind: 'invalid', detail: 'the answer is larger than 4194304 bytes' },
+    })
     // What the kernel had buffered beyond the limit, and not much more.
     expect(sent).toBeLessThan(64)
     expect(await counted()).toEqual({ invalid: 1 })
@@ -275,10 +325,13 @@ describe('no connection', () => {
     await expectUnreachable(`https://127.0.0.1:${port}`, /SSL|handshake/i)
   })
 
-  it('because it does not speak TLS: unreachable', () => expectUnreachable(stand.url.replace('http:', 'https:'), /SSL|TLS/i))
+  it('because it does not speak TLS: unreachable', () =>
+    expectUnreachable(stand.url.replace('http:', 'https:'), /SSL|TLS/i))
 
   it('because it does not speak HTTP: unreachable', async () => {
-    const server = net.createServer((socket) => socket.on('error', () => {}).end('220 mail.test ESMTP\r\n')).listen(0, '127.0.0.1')
+    const server = net
+      .createServer((socket) => socket.on('error', () => {}).end('220 mail.test ESMTP\r\n'))
+      .listen(0, '127.0.0.1')
     await once(server, 'listening')
     onTestFinished(() => void server.close())
     const { port } = server.address() as AddressInfo
@@ -307,7 +360,9 @@ describe('a key that is refused', () => {
   })
 
   it('holds up nobody else, however much waits behind it', async () => {
-    stand.answer((id, req, res) => (req.headers.authorization?.includes('_test_') ? json(res, 200, imageResult(id)) : json(res, 401, {})))
+    stand.answer((id, req, res) =>
+      req.headers.authorization?.includes('_test_') ? json(res, 200, imageResult(id)) : json(res, 401, {}),
+    )
     for (let n = 0; n < 40; n += 1) await track({ tracked_at: new Date(nowMs - 7_200_000) })
     const other = await track({ key_name: 'sandbox' })
     const { reconcile } = receiver({ keys: [liveKey, sandboxKey] })
@@ -332,7 +387,9 @@ describe('a key that is refused', () => {
   })
 
   it('is stood in for by another key of the account', async () => {
-    stand.answer((id, req, res) => (req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 401, {})))
+    stand.answer((id, req, res) =>
+      req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 401, {}),
+    )
     const { ask, counted } = receiver({ keys: [liveKey, secondKey, sandboxKey] })
     expect(await ask()).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     expect(await counted()).toEqual({ unauthorized: 1, result: 1 })
@@ -344,7 +401,9 @@ describe('a key whose calls are spent', () => {
     for (let n = 0; n < times; n += 1) await ask()
   }
   const row = async () =>
-    (await database.sql`select xmin::text, missed_slots[1] as missed from mediadock.call_budgets where key_name = 'live'`)[0]
+    (
+      await database.sql`select xmin::text, missed_slots[1] as missed from mediadock.call_budgets where key_name = 'live'`
+    )[0]
 
   it('is not looked up again for each of a flood of pictures, but every few seconds', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
@@ -367,7 +426,9 @@ describe('a key whose calls are spent', () => {
   it('is stood in for, side by side, by a key that is known to be of its account, and by no other', async () => {
     const refused = new Set<string>([liveKey.api_key])
     stand.answer((id, req, res) =>
-      [...refused].some((key) => req.headers.authorization === `Bearer ${key}`) ? json(res, 401, {}) : json(res, 200, imageResult(id)),
+      [...refused].some((key) => req.headers.authorization === `Bearer ${key}`)
+        ? json(res, 401, {})
+        : json(res, 200, imageResult(id)),
     )
     const third = { name: 'third', api_key: 'service_live_dddddddddddddddd', signing_secret: 'whsec_third_secret' }
     const { ask } = receiver({ keys: [liveKey, secondKey, third], limit: 10 })
@@ -423,7 +484,8 @@ describe('404', () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask } = receiver({ keys: [retired, secondKey], limit: 10 })
     // Only the first of them is a try, of which there is one a minute.
-    for (let n = 0; n < 3; n += 1) expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
+    for (let n = 0; n < 3; n += 1)
+      expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
     stand.answer(status(404))
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'not_found' } })
     expect(await ask(randomUUID(), 'old')).toMatchObject({ answer: { kind: 'postponed', reason: 'quota' } })
@@ -463,7 +525,9 @@ describe('429', () => {
     expect(await ask()).toMatchObject({ answer: { kind: 'rate_limited' } })
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     nowMs += seconds * 1000 - 1
-    expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limited', retryAt: new Date(nowMs + 1) } })
+    expect(await ask()).toMatchObject({
+      answer: { kind: 'postponed', reason: 'rate_limited', retryAt: new Date(nowMs + 1) },
+    })
     nowMs += 1
     expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
     expect(await counted()).toEqual({ rate_limited: 1, not_asked_rate_limited: 1, result: 1 })
@@ -481,19 +545,34 @@ describe('429', () => {
   })
 
   it('of one key leaves the others alone', async () => {
-    stand.answer((id, req, res) => (req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 429, {})))
+    stand.answer((id, req, res) =>
+      req.headers.authorization?.includes('cccc') ? json(res, 200, imageResult(id)) : json(res, 429, {}),
+    )
     const { ask } = receiver({ keys: [liveKey, secondKey] })
     await ask()
     expect(await ask(randomUUID(), 'second')).toMatchObject({ answer: { kind: 'result' }, keyName: 'second' })
   })
 
   it('is not waited for when a submit learns that the window is spent', async () => {
-    const ids = { request_id: randomUUID(), status_url: 'http://x.test/', response_url: 'http://x.test/', cancel_url: 'http://x.test/' }
+    const ids = {
+      request_id: randomUUID(),
+      status_url: 'http://x.test/',
+      response_url: 'http://x.test/',
+      cancel_url: 'http://x.test/',
+    }
     stand.answer((_id, _req, res) =>
-      json(res, 200, { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 }, { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }),
+      json(
+        res,
+        200,
+        { ...ids, status: 'IN_QUEUE', queue_position: 0, cost: 1 },
+        { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' },
+      ),
     )
     const { submitter, ask } = receiver()
-    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({ status: 202, body: { state: 'submitted' } })
+    expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
+      status: 202,
+      body: { state: 'submitted' },
+    })
     expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })
     expect(await submitter.submit({ model: 'aurora-image', input: {} })).toMatchObject({
       status: 202,
@@ -503,7 +582,9 @@ describe('429', () => {
   })
 
   it('is not waited for when a result says that the window is spent', async () => {
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id), { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }))
+    stand.answer((id, _req, res) =>
+      json(res, 200, imageResult(id), { 'ratelimit-remaining': '0', 'ratelimit-reset': '20' }),
+    )
     const { ask } = receiver()
     expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
     expect(await ask()).toMatchObject({ answer: { kind: 'postponed', reason: 'rate_limit_spent' } })

@@ -18,43 +18,56 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     ['one that is used, and followed up', [teamA, teamB, sandbox], true],
     ['one that is retired', [{ ...teamA, retired: true }, teamB, sandbox], false],
     ['one that is retired, and followed up', [{ ...teamA, retired: true }, teamB, sandbox], true],
-  ])('(%s) names 110 requests that nobody knows, and the other team submits and lands at once', async (_what, keys, followsUp) => {
-    const settings = { keys: keysOf(...keys), fetchRatePerMinute: limit, webhookPublicUrl: 'https://hooks.test/webhooks' }
-    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings, followsUp })
-    onTestFinished(stop)
-    const real = okImage()
-    stand.answer((id, req, res) => {
-      const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
-      if (req.method === 'POST') {
-        return json(res, 200, submittedAs(randomUUID()))
+  ])(
+    '(%s) names 110 requests that nobody knows, and the other team submits and lands at once',
+    async (_what, keys, followsUp) => {
+      const settings = {
+        keys: keysOf(...keys),
+        fetchRatePerMinute: limit,
+        webhookPublicUrl: 'https://hooks.test/webhooks',
       }
-      return isB && id === real.requestId
-        ? json(res, 200, imageResult(id, 2))
-        : json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
-    })
-    const callsWith = (key: { api_key: string }) =>
-      stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
+      const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings, followsUp })
+      onTestFinished(stop)
+      const real = okImage()
+      stand.answer((id, req, res) => {
+        const isB = req.headers.authorization === `Bearer ${teamB.api_key}`
+        if (req.method === 'POST') {
+          return json(res, 200, submittedAs(randomUUID()))
+        }
+        return isB && id === real.requestId
+          ? json(res, 200, imageResult(id, 2))
+          : json(res, 404, { error: { type: 'x', code: 'not_found', message: 'unknown' } })
+      })
+      const callsWith = (key: { api_key: string }) =>
+        stand.calls.filter(({ authorization }) => authorization === `Bearer ${key.api_key}`).length
 
-    for (let n = 0; n < 110; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
-    await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
-    await receiver.deps.background.reconcileNow()
-    // A minute later, by when all of them are due to be polled again.
-    const later = Date.now() + 61_000
-    receiver.setNow(new Date(later))
-    await receiver.deps.background.reconcileNow()
-    await receiver.deps.background.reconcileNow()
-    for (const other of [teamB, sandbox]) expect(callsWith(other)).toBeLessThanOrEqual(2 * (limit / 10))
+      for (let n = 0; n < 110; n += 1)
+        await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
+      await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+      await receiver.deps.background.reconcileNow()
+      // A minute later, by when all of them are due to be polled again.
+      const later = Date.now() + 61_000
+      receiver.setNow(new Date(later))
+      await receiver.deps.background.reconcileNow()
+      await receiver.deps.background.reconcileNow()
+      for (const other of [teamB, sandbox]) expect(callsWith(other)).toBeLessThanOrEqual(2 * (limit / 10))
 
-    const started = performance.now()
-    const { status, body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {}, key_name: 'team-b' })
-    expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
-    await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
-    const landed = await eventually(
-      async () => (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0],
-    )
-    expect(landed).toEqual({ media_complete: true })
-    expect(performance.now() - started).toBeLessThan(3000)
-  })
+      const started = performance.now()
+      const { status, body } = await receiver.deps.submitter.submit({
+        model: 'aurora-image',
+        input: {},
+        key_name: 'team-b',
+      })
+      expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
+      await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
+      const landed = await eventually(
+        async () =>
+          (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0],
+      )
+      expect(landed).toEqual({ media_complete: true })
+      expect(performance.now() - started).toBeLessThan(3000)
+    },
+  )
 
   it('spends no more than the share of completing on webhooks that come at once, and still submits', async () => {
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
@@ -72,12 +85,19 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     const settings = { keys: keysOf(teamA), fetchRatePerMinute: 10, webhookPublicUrl: 'https://hooks.test/webhooks' }
     const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, settings })
     onTestFinished(stop)
-    stand.answer((id, req, res) => (req.method === 'POST' ? json(res, 200, submittedAs(randomUUID())) : json(res, 200, imageResult(id))))
+    stand.answer((id, req, res) =>
+      req.method === 'POST' ? json(res, 200, submittedAs(randomUUID())) : json(res, 200, imageResult(id)),
+    )
     for (let n = 0; n < 12; n += 1) await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
     const landed = [okImage(), okImage(), okImage(), okImage()]
     for (const { body } of landed) await deliver(receiver.webhookUrl, body, { secret: teamA.signing_secret })
-    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === landed.length)
-    expect(await database.sql`select media_complete from mediadock.results where landed_at is not null and not media_complete`).toEqual([])
+    await eventually(
+      async () =>
+        (await database.sql`select from mediadock.results where landed_at is not null`).length === landed.length,
+    )
+    expect(
+      await database.sql`select media_complete from mediadock.results where landed_at is not null and not media_complete`,
+    ).toEqual([])
     expect(stand.calls).toHaveLength(8)
   })
 
@@ -90,14 +110,18 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
         json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }),
       )
       const requestIds = Array.from({ length: count }, () => randomUUID())
-      for (const id of requestIds) await database.sql`insert into mediadock.requests (request_id, key_name) values (${id}, 'team-a')`
+      for (const id of requestIds)
+        await database.sql`insert into mediadock.requests (request_id, key_name) values (${id}, 'team-a')`
       const forgeEach = async (t = nowSeconds()) => {
-        for (const id of requestIds) await deliver(receiver.webhookUrl, failed(id).body, { secret: sandbox.signing_secret, t })
+        for (const id of requestIds)
+          await deliver(receiver.webhookUrl, failed(id).body, { secret: sandbox.signing_secret, t })
         await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
         await receiver.deps.background.reconcileNow()
       }
-      const schedule = () => database.sql`select distinct next_poll_at, doubt_poll_at is null as settled from mediadock.requests`
-      const callsOfA = () => stand.calls.filter(({ authorization }) => authorization === `Bearer ${teamA.api_key}`).length
+      const schedule = () =>
+        database.sql`select distinct next_poll_at, doubt_poll_at is null as settled from mediadock.requests`
+      const callsOfA = () =>
+        stand.calls.filter(({ authorization }) => authorization === `Bearer ${teamA.api_key}`).length
       return { receiver, forgeEach, schedule, callsOfA }
     }
 

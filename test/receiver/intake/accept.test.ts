@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { deliveryId, toDelivery, type Delivery } from '../../../src/receiver/domain/delivery.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
-import { messageTypes, startOmittingProxy } from '../../runtime/support/omitting-proxy.ts'
+import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { nobody } from '../../support/work-once.ts'
@@ -27,7 +27,9 @@ async function startAcceptor({ url, onStored = () => {} }: { url?: string; onSto
 
 function newDelivery(receivedAt = new Date()): Delivery {
   const webhookId = randomUUID()
-  const body = Buffer.from(JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }))
+  const body = Buffer.from(
+    JSON.stringify({ request_id: randomUUID(), status: 'ERROR', error: { code: 'x', message: 'y' } }),
+  )
   const timestampSeconds = Math.floor(receivedAt.getTime() / 1000)
   const signed = { keyName: 'live', environment: 'live', timestampSeconds } as const
   return toDelivery({ id: deliveryId(webhookId, body), webhookId, ...signed, receivedAt, headers: {}, body })
@@ -53,7 +55,9 @@ describe('accepting', () => {
     const database = await withTestDatabase()
     const { acceptor } = await startAcceptor(database)
     for (const ms of [3_600_000, -3_600_000]) await acceptor.accept(newDelivery(new Date(Date.now() + ms)))
-    expect(await database.sql`select count(*)::int as due from mediadock.inbox where due_at <= now()`).toEqual([{ due: 2 }])
+    expect(await database.sql`select count(*)::int as due from mediadock.inbox where due_at <= now()`).toEqual([
+      { due: 2 },
+    ])
   })
 })
 
@@ -65,7 +69,9 @@ describe('while Postgres takes nothing', () => {
     const held = aroundStatements(db, (run) => goesOn.promise.then(run))
     const acceptor = createAcceptor({ db: held, logger: createLogger('silent'), handover: nobody, onStored: () => {} })
     const flood = Promise.allSettled(Array.from({ length: 4500 }, () => acceptor.accept(newDelivery())))
-    const others = Promise.allSettled(Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })))
+    const others = Promise.allSettled(
+      Array.from({ length: 100 }, () => acceptor.accept({ ...newDelivery(), keyName: 'sandbox' })),
+    )
     goesOn.resolve()
     const refused = (await flood).flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
     expect(refused).toHaveLength(500)
@@ -82,9 +88,16 @@ describe('an answer of Postgres that is not whole', () => {
     const { acceptor } = await startAcceptor({ url: proxy.url })
     const known = newDelivery()
     expect([await acceptor.accept(known), await acceptor.accept(known)]).toEqual(['accepted', 'duplicate'])
-    for (const omitted of [[messageTypes.dataRow], [messageTypes.dataRow, messageTypes.commandComplete], [messageTypes.commandComplete]]) {
+    for (const omitted of [
+      [messageTypes.dataRow],
+      [messageTypes.dataRow, messageTypes.commandComplete],
+      [messageTypes.commandComplete],
+    ]) {
       proxy.omit(...omitted)
-      await expect(acceptor.accept(newDelivery())).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
+      await expect(acceptor.accept(newDelivery())).rejects.toMatchObject({
+        code: 'unavailable',
+        reason: 'postgres_failed',
+      })
       await expect(acceptor.accept(known)).rejects.toMatchObject({ code: 'unavailable', reason: 'postgres_failed' })
       proxy.omit()
       expect(await acceptor.accept(newDelivery()).catch(() => acceptor.accept(newDelivery()))).toBe('accepted')

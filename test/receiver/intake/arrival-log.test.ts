@@ -3,9 +3,9 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { Counter } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { createArrivalLog } from '../../../src/receiver/intake/arrival-log.ts'
 import type { Arrival } from '../../../src/receiver/intake/webhook.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { sandboxKey } from '../../support/receiver.ts'
@@ -93,5 +93,6 @@ it('tells what each key has stored, by day in the log and as a metric', async ()
     const text = await (await fetch(`${receiver.internalUrl}metrics`)).text()
     return text.includes('mediadock_stored_bytes_total{key_name="sandbox"}') ? text : undefined
   })
-  for (const { key_name: key, bytes } of stored) expect(metrics).toContain(`mediadock_stored_bytes_total{key_name="${key}"} ${bytes}\n`)
+  for (const { key_name: key, bytes } of stored)
+    expect(metrics).toContain(`mediadock_stored_bytes_total{key_name="${key}"} ${bytes}\n`)
 })

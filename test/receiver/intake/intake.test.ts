@@ -31,7 +31,13 @@ async function connection() {
 }
 
 function head(headers: Record<string, string>): string {
-  return ['POST /webhooks HTTP/1.1', 'host: x', ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`), '', ''].join('\r\n')
+  return [
+    'POST /webhooks HTTP/1.1',
+    'host: x',
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    '',
+    '',
+  ].join('\r\n')
 }
 
 function inPieces(body: Buffer): string {
@@ -102,21 +108,27 @@ describe('Expect', () => {
 })
 
 describe('senders that hold large bodies open', () => {
-  it('are cut off beyond a budget: deliveries are taken all the while, large ones too', { timeout: 60_000 }, async () => {
-    const { body } = failed()
-    const held = Buffer.alloc(mebibyte - 1, 'x')
-    const holders = await Promise.all(Array.from({ length: 120 }, connection))
-    for (const { send } of holders) {
-      send(head({ 'content-length': String(mebibyte) }))
-      send(held)
-    }
-    const answered = (status: number) => holders.filter(({ came }) => came.text.startsWith(`HTTP/1.1 ${status} `)).length
-    await eventually(() => answered(503) + answered(408) >= 120 - 66, 15_000)
-    for (const { came } of holders) if (came.text.startsWith('HTTP/1.1 503 ')) expect(came.text).toMatch(/retry-after: 5/i)
-    expect((await deliver(receiver.webhookUrl, padded(failed().body, 16_000))).status).toBe(200)
-    // It takes the place of one that does not come on.
-    await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 15_000)
-  })
+  it(
+    'are cut off beyond a budget: deliveries are taken all the while, large ones too',
+    { timeout: 60_000 },
+    async () => {
+      const { body } = failed()
+      const held = Buffer.alloc(mebibyte - 1, 'x')
+      const holders = await Promise.all(Array.from({ length: 120 }, connection))
+      for (const { send } of holders) {
+        send(head({ 'content-length': String(mebibyte) }))
+        send(held)
+      }
+      const answered = (status: number) =>
+        holders.filter(({ came }) => came.text.startsWith(`HTTP/1.1 ${status} `)).length
+      await eventually(() => answered(503) + answered(408) >= 120 - 66, 15_000)
+      for (const { came } of holders)
+        if (came.text.startsWith('HTTP/1.1 503 ')) expect(came.text).toMatch(/retry-after: 5/i)
+      expect((await deliver(receiver.webhookUrl, padded(failed().body, 16_000))).status).toBe(200)
+      // It takes the place of one that does not come on.
+      await eventually(async () => (await deliver(receiver.webhookUrl, padded(body, mebibyte))).status === 200, 15_000)
+    },
+  )
 })
 
 describe('an authentic delivery is answered, whatever its sender does next', () => {
@@ -137,7 +149,9 @@ describe('an authentic delivery is answered, whatever its sender does next', () 
     send(`${message()}no HTTP at all\r\n\r\n`)
     await eventually(() => socket.destroyed)
     expect(came.text.match(/HTTP\/1.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
-    expect(await receiver.deps.registry.metrics()).toMatch(/mediadock_connections_closed_total\{reason="bad_request"\} [1-9]/)
+    expect(await receiver.deps.registry.metrics()).toMatch(
+      /mediadock_connections_closed_total\{reason="bad_request"\} [1-9]/,
+    )
   })
 
   it('is sent to a whole URL, and what is no URL has the envelope', async () => {
@@ -171,5 +185,9 @@ it('large bodies that are being verified leave room for those of ordinary length
   await Promise.all(Array.from({ length: 75 }, () => post(mebibyte)))
   await Promise.all(Array.from({ length: 60 }, () => post(30_000)))
   const counted = (end: string) => ends.filter((one) => one === end).length
-  expect([counted('30000 whole'), counted(`${mebibyte} whole`) > 50, counted('too_much_being_received') > 10]).toEqual([60, true, true])
+  expect([counted('30000 whole'), counted(`${mebibyte} whole`) > 50, counted('too_much_being_received') > 10]).toEqual([
+    60,
+    true,
+    true,
+  ])
 })

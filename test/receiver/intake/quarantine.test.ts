@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { Counter } from 'prom-client'
 import { expect, it, onTestFinished } from 'vitest'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { createKnownSenders } from '../../../src/receiver/intake/known-senders.ts'
 import { createQuarantine, verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { deliver, failed } from '../../support/webhooks.ts'
@@ -17,7 +17,15 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
   onTestFinished(() => pool.close())
   const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
   const senders = createKnownSenders({ db: pool.db, clock: () => new Date() })
-  const quarantine = createQuarantine({ db: pool.db, senders, dropped, maxRows, maxBytes, wake: () => {}, signal: AbortSignal.abort() })
+  const quarantine = createQuarantine({
+    db: pool.db,
+    senders,
+    dropped,
+    maxRows,
+    maxBytes,
+    wake: () => {},
+    signal: AbortSignal.abort(),
+  })
   const record = (
     reason: string,
     {
@@ -25,7 +33,8 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
       headers = {},
       body = Buffer.alloc(0),
     }: { remote?: string; headers?: Record<string, string>; body?: Buffer } = {},
-  ) => quarantine.record({ arrivedAt: new Date(), reason, webhookId: randomUUID(), remote, headers: () => headers, body })
+  ) =>
+    quarantine.record({ arrivedAt: new Date(), reason, webhookId: randomUUID(), remote, headers: () => headers, body })
   const writeAll = async () => {
     while ((await quarantine.runOnce()).more);
   }
@@ -34,8 +43,18 @@ async function withQuarantine({ maxRows = 10_000, maxBytes = 67_108_864 } = {}) 
       select reason, source, count(*)::int as n from mediadock.quarantine group by reason, source order by reason, source`
     return rows.map(({ reason, source, n }) => [reason, source, n])
   }
-  const keptOf = async (source: string) => (await kept()).filter((row) => row[1] === source).reduce((sum, row) => sum + Number(row[2]), 0)
-  return { quarantine, senders, record, writeAll, kept, keptOf, sql, droppedRows: async () => (await dropped.get()).values[0]?.value ?? 0 }
+  const keptOf = async (source: string) =>
+    (await kept()).filter((row) => row[1] === source).reduce((sum, row) => sum + Number(row[2]), 0)
+  return {
+    quarantine,
+    senders,
+    record,
+    writeAll,
+    kept,
+    keptOf,
+    sql,
+    droppedRows: async () => (await dropped.get()).values[0]?.value ?? 0,
+  }
 }
 
 it('weighs headers and rows, not bodies alone: what waits is bounded, and the rest counted', async () => {
@@ -55,7 +74,8 @@ it('while it waits whoever has most gives way: those who fill the memory leave r
   for (let n = 0; n < 40; n += 1) {
     for (const reason of causes) for (const remote of ['192.0.2.1', '203.0.113.1']) record(reason, { remote, body })
   }
-  for (let n = 0; n < 20; n += 1) record('no_matching_secret', { remote: '198.51.100.7', body: Buffer.alloc(100_000, 'x') })
+  for (let n = 0; n < 20; n += 1)
+    record('no_matching_secret', { remote: '198.51.100.7', body: Buffer.alloc(100_000, 'x') })
   await writeAll()
   expect(await keptOf('198.51.100.7')).toBe(20)
 })
@@ -83,9 +103,11 @@ it('a stranger with 2,600 networks pushes out nobody from whom something authent
   for (const remote of known) for (let n = 0; n < 2000; n += 1) record('no_matching_secret', { remote })
   await writeAll()
   for (let n = 0; n < 2600; n += 1) {
-    for (const reason of causes) record(reason, { remote: `10.${n >> 8}.${n & 255}.1`, headers: { filler: 'x'.repeat(2000) } })
+    for (const reason of causes)
+      record(reason, { remote: `10.${n >> 8}.${n & 255}.1`, headers: { filler: 'x'.repeat(2000) } })
     if (n === 1300)
-      for (const remote of known) for (let m = 0; m < 200; m += 1) record('no_matching_secret', { remote, body: Buffer.alloc(10_000) })
+      for (const remote of known)
+        for (let m = 0; m < 200; m += 1) record('no_matching_secret', { remote, body: Buffer.alloc(10_000) })
   }
   await writeAll()
   expect([await keptOf('198.51.100.7'), await keptOf('198.51.101.7')]).toEqual([2200, 2200])
@@ -97,16 +119,21 @@ it('of one sender, or of all behind a balancer that is not trusted, a flood with
   await writeAll()
   for (const reason of ['missing_header', 'malformed_header']) for (let n = 0; n < 250; n += 1) record(reason)
   await writeAll()
-  expect(await kept()).toEqual(['malformed_header', 'missing_header', 'no_matching_secret'].map((reason) => [reason, '192.0.2.1', 10]))
+  expect(await kept()).toEqual(
+    ['malformed_header', 'missing_header', 'no_matching_secret'].map((reason) => [reason, '192.0.2.1', 10]),
+  )
 })
 
 it('forgets a sender after a week, and of one key keeps the latest 64', async () => {
   const { senders, writeAll, sql } = await withQuarantine()
   await sql`insert into mediadock.known_senders values ('live', '198.51.100.7', now() - interval '8 days'), ('live', '198.51.100.8', now() - interval '6 days')`
-  for (let n = 0; n < 300; n += 1) senders.note({ keyName: 'other', remote: `2001:db8:${n.toString(16)}::1`, at: new Date() })
+  for (let n = 0; n < 300; n += 1)
+    senders.note({ keyName: 'other', remote: `2001:db8:${n.toString(16)}::1`, at: new Date() })
   await writeAll()
   expect(['198.51.100.7', '198.51.100.8', '2001:db8:0:0::/64'].map(senders.isKnown)).toEqual([false, true, true])
-  const [{ n } = { n: 0 }] = await sql<{ n: number }[]>`select count(*)::int as n from mediadock.known_senders where key_name = 'other'`
+  const [{ n } = { n: 0 }] = await sql<
+    { n: number }[]
+  >`select count(*)::int as n from mediadock.known_senders where key_name = 'other'`
   expect(n).toBe(64)
 })
 
@@ -188,7 +215,10 @@ it('that was sent again and accepted meanwhile is told as known when it is verif
   const keys = () => ({ ...receiver.deps.keys(), secrets })
   await deliver(receiver.webhookUrl, sentAgain, { webhookId })
   const told: unknown[] = []
-  const verified = await verifyQuarantine({ ...receiver.deps, keys }, { onAccepted: (ids, known) => told.push([ids.length, known]) })
+  const verified = await verifyQuarantine(
+    { ...receiver.deps, keys },
+    { onAccepted: (ids, known) => told.push([ids.length, known]) },
+  )
   expect(verified).toEqual({ checked: 3, accepted: 3, refused: 0 })
   expect(told).toEqual([[2, 1]])
 })
@@ -201,7 +231,8 @@ it('is verified again in pages that are bounded in bytes', async () => {
   } = await withReceiver()
   onTestFinished(stop)
   const padding = Buffer.alloc(1_000_000, ' ')
-  for (let n = 0; n < 6; n += 1) await deliver(receiver.webhookUrl, Buffer.concat([failed().body, padding]), { secret: 'whsec_new' })
+  for (let n = 0; n < 6; n += 1)
+    await deliver(receiver.webhookUrl, Buffer.concat([failed().body, padding]), { secret: 'whsec_new' })
   await eventually(async () => (await sql`select from mediadock.quarantine`).length === 6)
   const pages: number[] = []
   const secrets = [{ name: 'new', signingSecret: 'whsec_new' }]

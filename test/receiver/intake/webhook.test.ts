@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import net from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { watchedLogger } from '../../runtime/support/watched-logger.ts'
+import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { type TestDatabase, withTestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { sandboxKey, startTestReceiver, type TestReceiver } from '../../support/receiver.ts'
@@ -26,7 +26,8 @@ async function deliveriesOf(webhookId: string) {
 /** The row of the arrival log under the id that it claimed. */
 function arrivalOf(webhookId: string) {
   return eventually(async () => {
-    const [row] = await database.sql`select * from mediadock.arrivals where webhook_id = ${webhookId} order by id desc limit 1`
+    const [row] =
+      await database.sql`select * from mediadock.arrivals where webhook_id = ${webhookId} order by id desc limit 1`
     return row
   })
 }
@@ -57,7 +58,12 @@ describe('an authentic delivery', () => {
     expect(row).toMatchObject({ request_id: requestId, key_name: 'live', status: 'OK', parked_reason: null, flags: [] })
     expect(row?.['body'].equals(body)).toBe(true)
     expect(row?.['headers']['x-service-signature']).toBe('[redacted]')
-    expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'accepted', status: 200, request_id: requestId, bytes: body.length })
+    expect(await arrivalOf(webhookId)).toMatchObject({
+      outcome: 'accepted',
+      status: 200,
+      request_id: requestId,
+      bytes: body.length,
+    })
   })
 
   it('is answered 200 duplicate when id and bytes were seen before', async () => {
@@ -75,7 +81,8 @@ describe('an authentic delivery', () => {
     const other = await deliver(receiver.webhookUrl, failed().body, { webhookId })
     expect(other.json).toEqual({ status: 'accepted' })
     await eventually(async () => {
-      const rows = await database.sql`select flags from mediadock.deliveries where webhook_id = ${webhookId} order by received_at`
+      const rows =
+        await database.sql`select flags from mediadock.deliveries where webhook_id = ${webhookId} order by received_at`
       expect(rows.map((row) => row['flags'])).toEqual([[], ['id_reused']])
       return true
     })
@@ -144,11 +151,15 @@ describe('what is no delivery', () => {
     expect(answer).toMatch(/^HTTP\/1.1 408 /)
   })
 
-  it.concurrent('a connection on which nothing was asked for 10 s: closed without a word, and counted', { timeout: 40_000 }, async () => {
-    expect(await raw('', { keepOpen: true })).toBe('')
-    const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
-    expect(metrics).toMatch(/mediadock_connections_closed_total\{reason="unused"\} 1/)
-  })
+  it.concurrent(
+    'a connection on which nothing was asked for 10 s: closed without a word, and counted',
+    { timeout: 40_000 },
+    async () => {
+      expect(await raw('', { keepOpen: true })).toBe('')
+      const metrics = await (await fetch(`${receiver.internalUrl}metrics`)).text()
+      expect(metrics).toMatch(/mediadock_connections_closed_total\{reason="unused"\} 1/)
+    },
+  )
 
   it('a sender that goes away in the middle of the body leaves nothing but a line in the log', async () => {
     const { body } = failed()
@@ -157,7 +168,9 @@ describe('what is no delivery', () => {
     const { port } = new URL(receiver.webhookUrl)
     const socket = net.connect(Number(port), '127.0.0.1')
     await once(socket, 'connect')
-    socket.write(`POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n${lines.join('\r\n')}\r\n\r\n{"`)
+    socket.write(
+      `POST /webhooks HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n${lines.join('\r\n')}\r\n\r\n{"`,
+    )
     await delay(50)
     socket.destroy()
     expect(await arrivalOf(webhookId)).toMatchObject({ outcome: 'refused', reason: 'aborted' })
@@ -196,7 +209,8 @@ it('a fault of ours on the way of a delivery is 503, counted, and in the log wit
   expect(faults()).toMatchObject([
     { level: 50, webhook_id: webhookId, err: { type: 'TypeError', stack: expect.stringContaining('webhook.test.ts') } },
   ])
-  for (let n = 0; n < 12; n += 1) await Promise.all(Array.from({ length: 50 }, () => deliver(faulty.webhookUrl, failed().body)))
+  for (let n = 0; n < 12; n += 1)
+    await Promise.all(Array.from({ length: 50 }, () => deliver(faulty.webhookUrl, failed().body)))
   expect(faults().length).toBeLessThan(500)
   const metrics = await (await fetch(`${faulty.internalUrl}metrics`)).text()
   expect(metrics).toMatch(/^mediadock_arrivals_total\{outcome="unavailable",reason="internal_error"\} 601$/m)

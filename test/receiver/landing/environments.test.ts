@@ -35,7 +35,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
   beforeEach(() => stand.answer((id, req, res) => (isLive(req) ? json(res, 200, imageResult(id, 3)) : notFound(res))))
 
   const rowOf = async (requestId: string) => {
-    const [row] = await database.sql`select status, source, cost, key_name, sandbox, media_complete, confirmed_at is not null as confirmed,
+    const [row] =
+      await database.sql`select status, source, cost, key_name, sandbox, media_complete, confirmed_at is not null as confirmed,
       (select count(*)::int from mediadock.media m where m.request_id = r.request_id) as media from mediadock.requests r where request_id = ${requestId}`
     return row
   }
@@ -48,7 +49,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       return row?.['id']
     })
   }
-  const stateOf = async (id: string) => (await database.sql`select flags, parked_reason from mediadock.deliveries where id = ${id}`)[0]
+  const stateOf = async (id: string) =>
+    (await database.sql`select flags, parked_reason from mediadock.deliveries where id = ${id}`)[0]
   const track = (requestId: string, keyName: string | null) =>
     database.sql`insert into mediadock.requests (request_id, key_name) values (${requestId}, ${keyName})`
   const reconcile = async () => {
@@ -156,7 +158,10 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
 
     const corrected = await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
     expect(corrected).toMatchObject({ status: 200, json: { key_name: 'live', sandbox: false } })
-    expect(await call(receiver, `POST /api/deliveries/${live}/replay`, { body: {} })).toMatchObject({ status: 200, json: { replayed: 1 } })
+    expect(await call(receiver, `POST /api/deliveries/${live}/replay`, { body: {} })).toMatchObject({
+      status: 200,
+      json: { replayed: 1 },
+    })
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, key_name: 'live', media: 1 })
     expect(await stateOf(live)).toMatchObject({ parked_reason: null })
   })
@@ -176,7 +181,13 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     await settle(failed(requestId).body, sandboxKey.signing_secret)
     await database.sql`insert into mediadock.requests (request_id, key_name, metadata) values (${requestId}, 'live', '{"order": 3}') on conflict do nothing`
     await receiver.deps.background.reconcileNow()
-    expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', key_name: 'live', sandbox: false, confirmed: true, media: 3 })
+    expect(await rowOf(requestId)).toMatchObject({
+      status: 'COMPLETED',
+      key_name: 'live',
+      sandbox: false,
+      confirmed: true,
+      media: 3,
+    })
     const calls = stand.calls.filter(({ path }) => path.endsWith(requestId))
     expect(calls.map(({ authorization }) => authorization)).toEqual([`Bearer ${liveKey.api_key}`])
     expect((await database.sql`select metadata from mediadock.results where request_id = ${requestId}`)[0]).toEqual({
@@ -199,7 +210,10 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
 
     it.each([
       ['removed', [liveKey]],
-      ['retired without its api_key', [liveKey, { name: 'sandbox', signing_secret: sandboxKey.signing_secret, retired: true }]],
+      [
+        'retired without its api_key',
+        [liveKey, { name: 'sandbox', signing_secret: sandboxKey.signing_secret, retired: true }],
+      ],
       ['replaced by a live key of the same name', [liveKey, { ...sandboxKey, api_key: 'service_live_reused' }]],
     ])('stays parked on a replay once the key is %s', async (_how, keys) => {
       const requestId = await trackedLive()
@@ -286,8 +300,9 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       expect(await send(body, webhookId, forger)).toEqual({ status: 'accepted' })
       await eventually(
         async () =>
-          (await database.sql`select from mediadock.deliveries where request_id = ${requestId} and parked_reason = 'key_mismatch'`).length >
-          0,
+          (
+            await database.sql`select from mediadock.deliveries where request_id = ${requestId} and parked_reason = 'key_mismatch'`
+          ).length > 0,
       )
       expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
       await expectLanded(requestId)
@@ -314,7 +329,9 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
   })
 
   it('is doubted again once the request has ended, where it still ran at the first poll', async () => {
-    stand.answer((id, _req, res) => json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }))
+    stand.answer((id, _req, res) =>
+      json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }),
+    )
     const requestId = randomUUID()
     await track(requestId, 'live')
     await settle(okAudio(requestId).body, sandboxKey.signing_secret)
@@ -333,12 +350,16 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     const ids: string[] = []
     for (let n = 0; n < 19; n += 1) {
       const webhookId = randomUUID()
-      const answer = await deliver(receiver.webhookUrl, failed(requestId).body, { webhookId, secret: sandboxKey.signing_secret })
+      const answer = await deliver(receiver.webhookUrl, failed(requestId).body, {
+        webhookId,
+        secret: sandboxKey.signing_secret,
+      })
       expect(answer.json).toEqual({ status: 'accepted' })
       ids.push(deliveryId(webhookId, failed(requestId).body))
       await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
     }
-    const kept = await database.sql`select id, parked_reason from mediadock.deliveries where request_id = ${requestId} order by received_at`
+    const kept =
+      await database.sql`select id, parked_reason from mediadock.deliveries where request_id = ${requestId} order by received_at`
     expect(kept).toEqual(ids.slice(0, 16).map((id) => ({ id, parked_reason: 'key_mismatch' })))
     expect(await database.sql`select from mediadock.attempts where delivery_id = any(${ids})`).toHaveLength(16)
     // Its own webhook still lands.
@@ -352,13 +373,16 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     const webhookId = randomUUID()
     const secret = 'whsec_of_a_new_sandbox_key'
     await deliver(receiver.webhookUrl, failed(requestId).body, { webhookId, secret })
-    await eventually(async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > 0)
+    await eventually(
+      async () => (await database.sql`select from mediadock.quarantine where webhook_id = ${webhookId}`).length > 0,
+    )
     const keys = keysOf(liveKey, { name: 'new', api_key: 'service_test_new', signing_secret: secret })
     await verifyQuarantine({ ...receiver.deps, keys: () => keys })
     await eventually(
       async () =>
-        (await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId} and parked_reason = 'key_mismatch'`).length >
-        0,
+        (
+          await database.sql`select from mediadock.deliveries where webhook_id = ${webhookId} and parked_reason = 'key_mismatch'`
+        ).length > 0,
     )
     expect(await rowOf(requestId)).toMatchObject({ status: 'IN_QUEUE' })
   })

@@ -3,6 +3,8 @@ import { setImmediate as turn } from 'node:timers/promises'
 import { sql } from 'drizzle-orm'
 import { Counter } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
 import { deliveryId, deliveryIdRange, parseNotification, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { environmentsOf, type Environment } from '../../../src/receiver/domain/keys.ts'
@@ -14,8 +16,6 @@ import type { Landing } from '../../../src/receiver/landing/landing.ts'
 import { landingOfNotification, landingOfResult } from '../../../src/receiver/landing/landing.ts'
 import { reconcileOne, type ReconcilerDeps } from '../../../src/receiver/reconciling/reconciler.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool, type Database, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import type { Result } from '../../../src/wire/schemas.ts'
 import { long } from '../../chaos/length.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -49,7 +49,11 @@ beforeAll(async () => {
   await database.sql.listen('mediadock_results', (payload) => {
     const notified = JSON.parse(payload)
     if (typeof notified.flushed === 'number') flushed = notified.flushed
-    else notices.set(notified.request_id, [...(notices.get(notified.request_id) ?? []), `${notified.status} ${notified.media_complete}`])
+    else
+      notices.set(notified.request_id, [
+        ...(notices.get(notified.request_id) ?? []),
+        `${notified.status} ${notified.media_complete}`,
+      ])
   })
 })
 afterAll(async () => {
@@ -85,7 +89,13 @@ type Webhook = { sample: Sample; webhookId?: string; keyName?: string; signedBy?
 /** Two that arrive in one millisecond would have no order. */
 let lastReceived = 0
 
-async function webhook({ sample, webhookId = randomUUID(), keyName = 'live', signedBy, result }: Webhook): Promise<Act> {
+async function webhook({
+  sample,
+  webhookId = randomUUID(),
+  keyName = 'live',
+  signedBy,
+  result,
+}: Webhook): Promise<Act> {
   lastReceived = Math.max(Date.now(), lastReceived + 1)
   const now = new Date(lastReceived)
   const id = deliveryId(webhookId, sample.body)
@@ -125,9 +135,21 @@ async function reconciler(requestId: string, answer: object): Promise<Act> {
   const fetched = Promise.withResolvers<void>()
   const logger = createLogger('silent')
   const clock = () => new Date()
-  const client = createProviderClient({ baseUrl: 'http://provider.test', clock, fetch: async () => Response.json(answer) })
+  const client = createProviderClient({
+    baseUrl: 'http://provider.test',
+    clock,
+    fetch: async () => Response.json(answer),
+  })
   const calls = new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
-  const ask = createFetcher({ db: pool.db, client, keys: () => keys, fetchRatePerMinute: 1_000_000, clock, logger, calls })
+  const ask = createFetcher({
+    db: pool.db,
+    client,
+    keys: () => keys,
+    fetchRatePerMinute: 1_000_000,
+    clock,
+    logger,
+    calls,
+  })
   const held: Fetcher = async (lookup) => {
     const answered = await ask(lookup)
     fetched.resolve()
@@ -192,7 +214,9 @@ async function secondWaits(first: Act, second: Act, end: 'commit' | 'rollback'):
   void waiting.finally(() => (over = true))
   await eventually(
     async () =>
-      over || (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`).length > 0,
+      over ||
+      (await database.sql`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
+        .length > 0,
   )
   await single.db.execute(sql.raw(end))
   await waiting
@@ -269,7 +293,10 @@ tried('OK and ERROR: the first stays, the second is flagged, and the request is 
   make: async (round) => {
     const requestId = randomUUID()
     if (round % 2 === 0) await track(requestId)
-    return { requestId, acts: [await webhook({ sample: okImage(requestId) }), await webhook({ sample: failed(requestId) })] }
+    return {
+      requestId,
+      acts: [await webhook({ sample: okImage(requestId) }), await webhook({ sample: failed(requestId) })],
+    }
   },
   end: (one) => {
     expect(['COMPLETED', 'FAILED']).toContain(one.status)
@@ -285,7 +312,10 @@ const results = [
   (id: string) => imageResult(id, 3),
   (id: string) => ({ request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }),
   (id: string) => ({ request_id: id, status: 'CANCELED' }),
-  (id: string) => ({ ...imageResult(id), output: { video: { url: 'https://media.test/v.mp4', width: 1, height: 1, duration: 1 } } }),
+  (id: string) => ({
+    ...imageResult(id),
+    output: { video: { url: 'https://media.test/v.mp4', width: 1, height: 1, duration: 1 } },
+  }),
 ] as const
 
 tried('a webhook and the reconciler: the provider has the last word, and readers hear each change once', {
@@ -319,21 +349,34 @@ tried('a webhook and the reconciler: the provider has the last word, and readers
 tried("two webhooks before anybody tracked, one of them with the provider's result in hand: the result stands, whole", {
   make: async (round) => {
     const requestId = randomUUID()
-    const result: Result = { request_id: requestId, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }
+    const result: Result = {
+      request_id: requestId,
+      status: 'FAILED',
+      error: { code: 'GENERATION_FAILED', message: 'no' },
+      cost: 0,
+    }
     const webhookSample = round % 2 === 0 ? okImage(requestId) : failed(requestId)
-    return { requestId, acts: [await webhook({ sample: webhookSample }), await webhook({ sample: okVideo(requestId), result })] }
+    return {
+      requestId,
+      acts: [await webhook({ sample: webhookSample }), await webhook({ sample: okVideo(requestId), result })],
+    }
   },
   end: (one, round) => {
     expect(one).toMatchObject({ status: 'FAILED', confirmed: true, media: 0, pending: 0 })
     expect(one.flags).toEqual([round % 2 === 0 ? ['contradiction'] : [], ['contradiction']])
-    expect([['FAILED true'], ...(round % 2 === 0 ? [['COMPLETED false', 'FAILED true']] : [])]).toContainEqual(one.notified)
+    expect([['FAILED true'], ...(round % 2 === 0 ? [['COMPLETED false', 'FAILED true']] : [])]).toContainEqual(
+      one.notified,
+    )
   },
 })
 
 tried('the same body under another id: two deliveries, one effect, no flag', {
   make: async () => {
     const requestId = randomUUID()
-    return { requestId, acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: okAudio(requestId) })] }
+    return {
+      requestId,
+      acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: okAudio(requestId) })],
+    }
   },
   end: (one) => {
     expect(one).toMatchObject({
@@ -357,7 +400,13 @@ tried('another body under the same id: the first stays, the one that came later 
     return { requestId, acts: [first, await webhook({ sample: spaced, webhookId })] }
   },
   end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', media: 1, pending: 0, parked: [null, null], notified: ['COMPLETED false'] })
+    expect(one).toMatchObject({
+      status: 'COMPLETED',
+      media: 1,
+      pending: 0,
+      parked: [null, null],
+      notified: ['COMPLETED false'],
+    })
     expect(one.flags[1]).toEqual(['id_reused'])
   },
 })
@@ -368,44 +417,59 @@ tried('a key of the other environment: parked with its reason, whoever is first'
     await track(requestId)
     return {
       requestId,
-      acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })],
-    }
-  },
-  end: (one) => {
-    expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, notified: ['COMPLETED false'] })
-    expect(one.parked).toContain('key_mismatch')
-    expect(one.flags.toSorted((a, b) => a.length - b.length)).toEqual([[], expect.arrayContaining(['key_mismatch'])])
-  },
-})
-
-tried('a key that is configured no longer, of the other environment or of an unknown one: parked as if it were still there', {
-  make: async (round) => {
-    const requestId = randomUUID()
-    await track(requestId)
-    const removed = { keyName: 'gone', ...(round % 2 === 0 && { signedBy: 'sandbox' as const }) }
-    return {
-      requestId,
-      acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), ...removed })],
+      acts: [
+        await webhook({ sample: okAudio(requestId) }),
+        await webhook({ sample: failed(requestId), keyName: 'sandbox' }),
+      ],
     }
   },
   end: (one) => {
     expect(one).toMatchObject({
       status: 'COMPLETED',
       sandbox: false,
-      key_name: 'live',
       pending: 0,
       media: 1,
       notified: ['COMPLETED false'],
     })
-    expect(one.parked).toEqual([null, 'key_mismatch'])
+    expect(one.parked).toContain('key_mismatch')
+    expect(one.flags.toSorted((a, b) => a.length - b.length)).toEqual([[], expect.arrayContaining(['key_mismatch'])])
   },
 })
+
+tried(
+  'a key that is configured no longer, of the other environment or of an unknown one: parked as if it were still there',
+  {
+    make: async (round) => {
+      const requestId = randomUUID()
+      await track(requestId)
+      const removed = { keyName: 'gone', ...(round % 2 === 0 && { signedBy: 'sandbox' as const }) }
+      return {
+        requestId,
+        acts: [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), ...removed })],
+      }
+    },
+    end: (one) => {
+      expect(one).toMatchObject({
+        status: 'COMPLETED',
+        sandbox: false,
+        key_name: 'live',
+        pending: 0,
+        media: 1,
+        notified: ['COMPLETED false'],
+      })
+      expect(one.parked).toEqual([null, 'key_mismatch'])
+    },
+  },
+)
 
 tried('a key that is configured no longer and a live one, before anybody tracked: the live one stands', {
   make: async () => {
     const requestId = randomUUID()
     const live = await webhook({ sample: okAudio(requestId) })
-    return { requestId, acts: [live, await webhook({ sample: failed(requestId), keyName: 'gone', signedBy: 'sandbox' })] }
+    return {
+      requestId,
+      acts: [live, await webhook({ sample: failed(requestId), keyName: 'gone', signedBy: 'sandbox' })],
+    }
   },
   end: (one) => {
     expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, polled_next: true })
@@ -415,7 +479,10 @@ tried('a key that is configured no longer and a live one, before anybody tracked
 
 /** A webhook of each environment for one request, and the acts after them. */
 async function bothEnvironments(requestId: string): Promise<[Act, Act]> {
-  return [await webhook({ sample: okAudio(requestId) }), await webhook({ sample: failed(requestId), keyName: 'sandbox' })]
+  return [
+    await webhook({ sample: okAudio(requestId) }),
+    await webhook({ sample: failed(requestId), keyName: 'sandbox' }),
+  ]
 }
 
 tried(
@@ -428,7 +495,14 @@ tried(
       return { requestId, acts: await bothEnvironments(requestId) }
     },
     end: (one) => {
-      expect(one).toMatchObject({ status: 'COMPLETED', sandbox: false, pending: 0, media: 1, confirmed: false, polled_next: true })
+      expect(one).toMatchObject({
+        status: 'COMPLETED',
+        sandbox: false,
+        pending: 0,
+        media: 1,
+        confirmed: false,
+        polled_next: true,
+      })
       const overruled = one.notified.length === 2
       expect(one.notified).toEqual(overruled ? ['FAILED true', 'COMPLETED false'] : ['COMPLETED false'])
       expect(one.flags[1]).toEqual(['contradiction', 'key_mismatch'])
@@ -437,43 +511,56 @@ tried(
   },
 )
 
-tried('a forged sandbox webhook and the reconciler with a live key: the provider has the last word, with exactly its media', {
-  make: async () => {
-    const requestId = randomUUID()
-    await track(requestId, { key_name: null })
-    const forged = await webhook({ sample: okVideo(requestId), keyName: 'sandbox' })
-    return { requestId, acts: [forged, await reconciler(requestId, imageResult(requestId, 3))] }
+tried(
+  'a forged sandbox webhook and the reconciler with a live key: the provider has the last word, with exactly its media',
+  {
+    make: async () => {
+      const requestId = randomUUID()
+      await track(requestId, { key_name: null })
+      const forged = await webhook({ sample: okVideo(requestId), keyName: 'sandbox' })
+      return { requestId, acts: [forged, await reconciler(requestId, imageResult(requestId, 3))] }
+    },
+    end: (one) => {
+      expect(one).toMatchObject({
+        status: 'COMPLETED',
+        sandbox: false,
+        key_name: 'live',
+        confirmed: true,
+        media: 3,
+        pending: 0,
+        polled_next: null,
+      })
+      expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.notified)
+      expect(one.flags).toEqual([['key_mismatch']])
+    },
   },
-  end: (one) => {
-    expect(one).toMatchObject({
-      status: 'COMPLETED',
-      sandbox: false,
-      key_name: 'live',
-      confirmed: true,
-      media: 3,
-      pending: 0,
-      polled_next: null,
-    })
-    expect([['COMPLETED true'], ['COMPLETED false', 'COMPLETED true']]).toContainEqual(one.notified)
-    expect(one.flags).toEqual([['key_mismatch']])
-  },
-})
+)
 
-tried('a forged sandbox webhook and tracking with a live key: the row is the tracked one, and the request is polled at once', {
-  make: async () => {
-    const requestId = randomUUID()
-    const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
-    const body = { request_id: requestId, key_name: 'live', metadata: { order: 6 } }
-    const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: new Date() })
-    return { requestId, acts: [forged, api] }
+tried(
+  'a forged sandbox webhook and tracking with a live key: the row is the tracked one, and the request is polled at once',
+  {
+    make: async () => {
+      const requestId = randomUUID()
+      const forged = await webhook({ sample: failed(requestId), keyName: 'sandbox' })
+      const body = { request_id: requestId, key_name: 'live', metadata: { order: 6 } }
+      const api: Act = (db) => trackRequest(db, body, { environment: 'live', keyNames: ['live'], now: new Date() })
+      return { requestId, acts: [forged, api] }
+    },
+    end: (one) => {
+      expect(one).toMatchObject({
+        key_name: 'live',
+        sandbox: false,
+        metadata: { order: 6 },
+        pending: 0,
+        media: 0,
+        polled_next: true,
+      })
+      const landed = one.status === 'FAILED'
+      expect(one.notified).toEqual(landed ? ['FAILED true'] : [])
+      expect(one.parked).toEqual([landed ? null : 'key_mismatch'])
+    },
   },
-  end: (one) => {
-    expect(one).toMatchObject({ key_name: 'live', sandbox: false, metadata: { order: 6 }, pending: 0, media: 0, polled_next: true })
-    const landed = one.status === 'FAILED'
-    expect(one.notified).toEqual(landed ? ['FAILED true'] : [])
-    expect(one.parked).toEqual([landed ? null : 'key_mismatch'])
-  },
-})
+)
 
 it.each([
   [
@@ -547,9 +634,19 @@ it('one that waits for another which dies finds nothing of it', async () => {
   const lost = await webhook({ sample: okImage(requestId) })
   await secondWaits(lost, (db) => landOne(db, resultLanding(requestId)), 'rollback')
   await flushNotices()
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, notified: ['CANCELED true'], pending: 1 })
+  expect((await endsOf([requestId]))[0]).toMatchObject({
+    status: 'CANCELED',
+    media: 0,
+    notified: ['CANCELED true'],
+    pending: 1,
+  })
   await lost(pool.db)
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'CANCELED', media: 0, flags: [['contradiction']], pending: 0 })
+  expect((await endsOf([requestId]))[0]).toMatchObject({
+    status: 'CANCELED',
+    media: 0,
+    flags: [['contradiction']],
+    pending: 0,
+  })
 })
 
 it("a claim that has ended has its effect and settles nothing: the delivery is still the next claimant's", async () => {
@@ -558,7 +655,11 @@ it("a claim that has ended has its effect and settles nothing: the delivery is s
   await pool.db.execute(sql`update mediadock.inbox set claims = 1`)
   await stale(pool.db)
   await flushNotices()
-  expect((await endsOf([requestId]))[0]).toMatchObject({ status: 'COMPLETED', pending: 1, notified: ['COMPLETED false'] })
+  expect((await endsOf([requestId]))[0]).toMatchObject({
+    status: 'COMPLETED',
+    pending: 1,
+    notified: ['COMPLETED false'],
+  })
 })
 
 function resultLanding(requestId: string): Landing {

@@ -18,7 +18,9 @@ const acceptorFor = (deps: WorkerDeps, lander: Lander): Acceptor =>
   createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
 
 const failedWith = (requestId: string, n: number): Buffer =>
-  Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }))
+  Buffer.from(
+    JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `${n}` } }),
+  )
 
 const unreachable = { kind: 'unreachable' as const, detail: 'nobody is there' }
 
@@ -52,8 +54,12 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
       count(*) filter (where claims = 0 and due_at <= now())::int as waiting from mediadock.inbox`
     expect(inbox).toEqual({ held: 1000, waiting: 500 })
     // Of another key, whose deliveries wait for none of those.
-    await Promise.all(Array.from({ length: 300 }, () => acceptor.accept({ ...newDelivery(failed().body), keyName: 'sandbox' })))
-    expect(await sql`select count(*)::int as held from mediadock.inbox where key_name = 'sandbox' and claims = 1`).toEqual([{ held: 250 }])
+    await Promise.all(
+      Array.from({ length: 300 }, () => acceptor.accept({ ...newDelivery(failed().body), keyName: 'sandbox' })),
+    )
+    expect(
+      await sql`select count(*)::int as held from mediadock.inbox where key_name = 'sandbox' and claims = 1`,
+    ).toEqual([{ held: 250 }])
   })
 
   it('is landed by another as soon as its lease ends, when the process that held it has died', async () => {
@@ -115,9 +121,9 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     await eventually(async () => (await complete()) === 39)
     expect(await sql`select from mediadock.results where request_id = ${hanging!.requestId}`).toEqual([])
     await lander.idle()
-    expect(await sql`select status, media_complete from mediadock.results where request_id = ${hanging!.requestId}`).toEqual([
-      { status: 'COMPLETED', media_complete: false },
-    ])
+    expect(
+      await sql`select status, media_complete from mediadock.results where request_id = ${hanging!.requestId}`,
+    ).toEqual([{ status: 'COMPLETED', media_complete: false }])
     // Nobody asks again while the answer may still come.
     const [later] =
       await sql`select next_poll_at > now() + interval '5 s' as later from mediadock.requests where request_id = ${hanging!.requestId}`
@@ -161,7 +167,11 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     let asked = 0
     const fetch = async ({ requestId, keyName }: ResultLookup): Promise<Fetched> => {
       asked += 1
-      const images = Array.from({ length: 100 }, (_, n) => ({ url: `https://media.test/${n}/${'x'.repeat(8000)}`, width: 1, height: 1 }))
+      const images = Array.from({ length: 100 }, (_, n) => ({
+        url: `https://media.test/${n}/${'x'.repeat(8000)}`,
+        width: 1,
+        height: 1,
+      }))
       const result = resultSchema.parse({ ...imageResult(requestId), output: { images } })
       return { answer: { kind: 'result', result }, keyName }
     }
@@ -202,8 +212,8 @@ describe.each(usualServers)('on %s: what was just accepted', (server) => {
     expect(most).toBe(2)
     expect(await sql`select from mediadock.inbox`).toEqual([])
     // Each saw what the ones before it had written.
-    expect(await sql`select outcome, count(*)::int as n from mediadock.attempts where outcome <> 'landed' group by outcome`).toEqual([
-      { outcome: 'no_effect', n: 4 },
-    ])
+    expect(
+      await sql`select outcome, count(*)::int as n from mediadock.attempts where outcome <> 'landed' group by outcome`,
+    ).toEqual([{ outcome: 'no_effect', n: 4 }])
   })
 })

@@ -77,7 +77,8 @@ describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
 /** Pages of bodies that were read so far. */
 async function toastPagesRead({ sql }: TestDatabase): Promise<number> {
   await sql`select pg_stat_force_next_flush()`
-  const [row] = await sql`select toast_blks_hit + toast_blks_read as pages from pg_statio_user_tables where relname = 'deliveries'`
+  const [row] =
+    await sql`select toast_blks_hit + toast_blks_read as pages from pg_statio_user_tables where relname = 'deliveries'`
   return Number(row?.['pages'])
 }
 
@@ -99,7 +100,13 @@ describe('what one statement lands', () => {
 
   it('is bounded in bytes, names no request twice, and keeps the order of those of one', () => {
     const same = '11111111-2222-4333-8444-555555555555'
-    const ready = [landing(same), landing(), landing(same), ...Array.from({ length: 7 }, () => landing()), landing(same)]
+    const ready = [
+      landing(same),
+      landing(),
+      landing(same),
+      ...Array.from({ length: 7 }, () => landing()),
+      landing(same),
+    ]
     const waves = wavesOf(ready, 5000)
     expect(waves.flat()).toHaveLength(ready.length)
     expect(Math.max(...waves.map((wave) => wave.length))).toBeLessThan(4)

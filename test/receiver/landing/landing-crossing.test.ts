@@ -27,7 +27,8 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
   const pending = async () => (await database.sql`select count(*)::int as n from mediadock.inbox`)[0]?.['n']
   const deadlocks = async () => {
     await database.sql`select pg_stat_force_next_flush()`
-    const [row] = await database.sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`
+    const [row] =
+      await database.sql`select deadlocks::int as n from pg_stat_database where datname = current_database()`
     return Number(row?.['n'])
   }
 
@@ -62,7 +63,9 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
       unlanded += Number(await pending())
       await database.sql`truncate mediadock.inbox, mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts`
     }
-    process.stderr.write(`${server}: ${await deadlocks()} deadlocks in ${round} rounds, ${unlanded} deliveries left to a lease\n`)
+    process.stderr.write(
+      `${server}: ${await deadlocks()} deadlocks in ${round} rounds, ${unlanded} deliveries left to a lease\n`,
+    )
     expect(unlanded).toBe(0)
   }, 240_000)
 

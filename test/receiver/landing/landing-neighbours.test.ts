@@ -71,7 +71,9 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
     const before = new Date(Date.now() - 60_000)
     const flood = Array.from({ length: 600 }, (_, n) =>
       newDelivery(
-        Buffer.from(JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'X', message: String(n) } })),
+        Buffer.from(
+          JSON.stringify({ request_id: requestId, status: 'ERROR', error: { code: 'X', message: String(n) } }),
+        ),
         before,
       ),
     )
@@ -87,8 +89,12 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
       { claimed: 500, landed: 4, deferred: 496 },
       { claimed: 101, landed: 5, deferred: 96 },
     ])
-    expect(await sql`select status from mediadock.requests where request_id = ${innocent.requestId}`).toEqual([{ status: 'FAILED' }])
+    expect(await sql`select status from mediadock.requests where request_id = ${innocent.requestId}`).toEqual([
+      { status: 'FAILED' },
+    ])
     // None is lost: each has its turn, and the claim that it was put off with is no failure.
-    expect(await sql`select count(*)::int as n, max(failures) as failures from mediadock.inbox`).toEqual([{ n: 592, failures: 0 }])
+    expect(await sql`select count(*)::int as n, max(failures) as failures from mediadock.inbox`).toEqual([
+      { n: 592, failures: 0 },
+    ])
   })
 })

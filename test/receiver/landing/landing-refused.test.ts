@@ -67,7 +67,9 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
   it('P0001 for one of many: the neighbours land at once, and it is parked after five tries with the words of Postgres', async () => {
     const samples = Array.from({ length: 40 }, () => failed())
     const guilty = samples[17]!.requestId
-    await trigger(`if new.request_id = '${guilty}' then raise exception 'shop has no order for %', new.request_id; end if;`)
+    await trigger(
+      `if new.request_id = '${guilty}' then raise exception 'shop has no order for %', new.request_id; end if;`,
+    )
     const deps = createTestWorker({ databaseUrl: asRole() })
     await store(
       deps.db,
@@ -154,7 +156,9 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       const refused: unknown[] = []
       const noted = Object.assign(Object.create(logger), { error: (fields: unknown) => void refused.push(fields) })
       const acceptor = createAcceptor({ db, logger: noted, handover: nobody, onStored: () => {} })
-      const accepted = await Promise.allSettled(Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))))
+      const accepted = await Promise.allSettled(
+        Array.from({ length: 60 }, () => acceptor.accept(newDelivery(failed().body))),
+      )
       expect(accepted.map(({ status }) => status)).toEqual(accepted.map(() => 'rejected'))
       expect(refused).toMatchObject([{ deliveries: 60 }])
     },
@@ -197,7 +201,10 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
         onDecided?.()
         const { request_id, model, output, cost, created_at, completed_at } = imageResult(requestId)
         return {
-          answer: { kind: 'result', result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at } },
+          answer: {
+            kind: 'result',
+            result: { request_id, status: 'COMPLETED', model, output, cost, created_at, completed_at },
+          },
           keyName,
         }
       },

@@ -23,7 +23,8 @@ beforeEach(() => {
 
 function resultOf(requestId: string) {
   return eventually(async () => {
-    const [row] = await database.sql`select * from mediadock.results where request_id = ${requestId} and landed_at is not null`
+    const [row] =
+      await database.sql`select * from mediadock.results where request_id = ${requestId} and landed_at is not null`
     return row
   })
 }
@@ -84,7 +85,9 @@ describe('landing', () => {
     )
     await deliver(receiver.webhookUrl, body)
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: true })
-    expect(await mediaOf(requestId)).toMatchObject([{ kind: 'video', position: 0, width: 1280, height: 720, duration_seconds: 4.5 }])
+    expect(await mediaOf(requestId)).toMatchObject([
+      { kind: 'video', position: 0, width: 1280, height: 720, duration_seconds: 4.5 },
+    ])
   })
 
   it('lands audio at once from the webhook, without a call, and completes it later', async () => {
@@ -93,7 +96,12 @@ describe('landing', () => {
       json(res, 200, { ...imageResult(id), output: { audio: { url: `https://media.test/${id}.mp3`, duration: 12 } } }),
     )
     await deliver(receiver.webhookUrl, body)
-    expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false, cost: '2', completed_at: null })
+    expect(await resultOf(requestId)).toMatchObject({
+      status: 'COMPLETED',
+      media_complete: false,
+      cost: '2',
+      completed_at: null,
+    })
     expect(stand.calls).toEqual([])
     receiver.setNow(new Date(Date.now() + 2000))
     await receiver.deps.background.reconcileNow()
@@ -122,7 +130,12 @@ describe('landing', () => {
     await database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
       values (${requestId}, 'aurora-image', 'live', '{"order":7}') on conflict do nothing`
     await deliver(receiver.webhookUrl, body)
-    expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED', metadata: { order: 7 }, model: 'aurora-image', key_name: 'live' })
+    expect(await resultOf(requestId)).toMatchObject({
+      status: 'FAILED',
+      metadata: { order: 7 },
+      model: 'aurora-image',
+      key_name: 'live',
+    })
   })
 
   it('tells readers once, in the transaction that wrote the row', async () => {
@@ -131,7 +144,9 @@ describe('landing', () => {
     const { body, requestId } = failed()
     await deliver(receiver.webhookUrl, body)
     await deliver(receiver.webhookUrl, body, { webhookId: randomUUID() })
-    await eventually(async () => (await database.sql`select from mediadock.attempts where outcome = 'no_effect'`).length > 0)
+    await eventually(
+      async () => (await database.sql`select from mediadock.attempts where outcome = 'no_effect'`).length > 0,
+    )
     await eventually(() => notices.some((item) => JSON.stringify(item).includes(requestId)))
     expect(notices.filter((item) => JSON.stringify(item).includes(requestId))).toEqual([
       { request_id: requestId, status: 'FAILED', media_complete: true },
@@ -170,7 +185,8 @@ describe('when the provider cannot be called', () => {
     ['answers 404', (_id, _req, res) => json(res, 404, {})],
     [
       'answers 202',
-      (id, _req, res) => json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 90, logs: [] }),
+      (id, _req, res) =>
+        json(res, 202, { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 90, logs: [] }),
     ],
     ['answers HTML', (_id, _req, res) => res.writeHead(200, { 'content-type': 'text/html' }).end('<html>')],
     ['answers another request', (_id, _req, res) => json(res, 200, imageResult(randomUUID()))],
@@ -182,13 +198,18 @@ describe('when the provider cannot be called', () => {
     ['redirects', (_id, _req, res) => res.writeHead(302, { location: 'http://127.0.0.1:1/' }).end()],
     ['hangs up', (_id, req) => req.socket.destroy()],
     ['answers more than 4 MiB', (_id, _req, res) => res.writeHead(200).end(Buffer.alloc(5 * 1024 * 1024, ' '))],
-    ['answers half of its JSON', (id, _req, res) => res.writeHead(200).end(JSON.stringify(imageResult(id)).slice(0, 60))],
+    [
+      'answers half of its JSON',
+      (id, _req, res) => res.writeHead(200).end(JSON.stringify(imageResult(id)).slice(0, 60)),
+    ],
   ])('because it %s: lands the first link now and completes it later', async (_what, answer) => {
     const { body, requestId } = okImage()
     stand.answer(answer)
     await deliver(receiver.webhookUrl, body)
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false, cost: '4' })
-    expect(await mediaOf(requestId)).toMatchObject([{ position: 0, url: `https://media.test/${requestId}.png`, width: null }])
+    expect(await mediaOf(requestId)).toMatchObject([
+      { position: 0, url: `https://media.test/${requestId}.png`, width: null },
+    ])
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     receiver.setNow(new Date(Date.now() + 20 * 60_000))
@@ -208,7 +229,8 @@ describe('a provider that is down', () => {
     stand.answer((_id, req) => req.socket.destroy())
     const samples = Array.from({ length: 60 }, () => okImage())
     for (const { body } of samples) await deliver(receiver.webhookUrl, body)
-    for (const { requestId } of samples) expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false })
+    for (const { requestId } of samples)
+      expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED', media_complete: false })
     expect(stand.calls.length).toBeLessThan(30)
 
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
@@ -233,14 +255,20 @@ describe('order and contradiction', () => {
     expect(await resultOf(requestId)).toMatchObject({ status: 'COMPLETED' })
 
     stand.answer((id, _req, res) =>
-      json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 }),
+      json(res, 200, {
+        request_id: id,
+        status: 'FAILED',
+        error: { code: 'GENERATION_FAILED', message: 'no' },
+        cost: 0,
+      }),
     )
     receiver.setNow(new Date(Date.now() + 3600_000))
     await receiver.deps.background.reconcileOne(requestId)
     receiver.setNow(undefined)
     expect(await resultOf(requestId)).toMatchObject({ status: 'FAILED', error_message: 'no', output: null })
     expect(await mediaOf(requestId)).toEqual([])
-    const flags = await database.sql`select status, flags from mediadock.deliveries where request_id = ${requestId} order by status`
+    const flags =
+      await database.sql`select status, flags from mediadock.deliveries where request_id = ${requestId} order by status`
     expect(flags.map((row) => [row['status'], row['flags']])).toEqual([
       // What the provider confirmed contradicts nothing any more; that it once did is in its attempts.
       ['ERROR', []],
@@ -284,7 +312,12 @@ describe('reconciling', () => {
     stand.answer((id, _req, res) => {
       if (id === ids[0]) return json(res, 200, imageResult(id))
       if (id === ids[1])
-        return json(res, 200, { request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 })
+        return json(res, 200, {
+          request_id: id,
+          status: 'FAILED',
+          error: { code: 'GENERATION_FAILED', message: 'no' },
+          cost: 0,
+        })
       return json(res, 200, { request_id: id, status: 'CANCELED' })
     })
     await receiver.deps.background.reconcileNow()
@@ -292,22 +325,35 @@ describe('reconciling', () => {
     receiver.setNow(new Date(Date.now() + 121_000))
     await receiver.deps.background.reconcileNow()
     receiver.setNow(undefined)
-    expect(await Promise.all(ids.map(async (id) => (await resultOf(id))['status']))).toEqual(['COMPLETED', 'FAILED', 'CANCELED'])
+    expect(await Promise.all(ids.map(async (id) => (await resultOf(id))['status']))).toEqual([
+      'COMPLETED',
+      'FAILED',
+      'CANCELED',
+    ])
     expect(await resultOf(ids[0]!)).toMatchObject({ source: 'reconciler' })
   })
 
   it('gives the calls that are left to what is overdue longest', async () => {
-    const narrow = await startTestReceiver({ databaseUrl: database.url, providerUrl: stand.url, settings: { fetchRatePerMinute: 5 } })
+    const narrow = await startTestReceiver({
+      databaseUrl: database.url,
+      providerUrl: stand.url,
+      settings: { fetchRatePerMinute: 5 },
+    })
     for (let round = 0; round < 8; round += 1) {
       await database.sql`delete from mediadock.call_budgets`
       // By when it does not remember any more that there were none.
       narrow.setNow(new Date(Date.now() + round * 6000))
       const ids = Array.from({ length: 12 }, () => randomUUID())
-      const rows = ids.map((request_id, at) => ({ request_id, key_name: 'live', tracked_at: new Date(Date.now() - 3600_000 + at * 1000) }))
+      const rows = ids.map((request_id, at) => ({
+        request_id,
+        key_name: 'live',
+        tracked_at: new Date(Date.now() - 3600_000 + at * 1000),
+      }))
       await database.sql`insert into mediadock.requests ${database.sql(rows.toSorted(() => Math.random() - 0.5))}`
       await narrow.deps.background.reconcileNow()
       // Five a minute, of which one is left to submits and one to landing.
-      const landed = await database.sql`select request_id from mediadock.results where request_id = any(${ids}) and landed_at is not null`
+      const landed =
+        await database.sql`select request_id from mediadock.results where request_id = any(${ids}) and landed_at is not null`
       expect(new Set(landed.map((row) => row['request_id']))).toEqual(new Set(ids.slice(0, 3)))
       await database.sql`delete from mediadock.requests where request_id = any(${ids})`
     }

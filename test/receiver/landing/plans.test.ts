@@ -6,8 +6,8 @@ import postgres from 'postgres'
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { z } from 'zod'
 import { startEmbeddedPostgres } from '../../../src/laptop/embedded-postgres.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { migrate } from '../../../src/runtime/postgres/migrate.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { testServers, type TestServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startPackagedPostgres } from '../../support/packaged-postgres.ts'
@@ -71,7 +71,9 @@ describe.each(testServers)('the plans of a landing (%s)', (name) => {
         await untilLanded(sql)
         expect((await deliver(webhookUrl, one.body)).status).toBe(200)
         await eventually(
-          async () => (await sql`select from mediadock.results where request_id = ${one.requestId} and status = 'COMPLETED'`).length === 1,
+          async () =>
+            (await sql`select from mediadock.results where request_id = ${one.requestId} and status = 'COMPLETED'`)
+              .length === 1,
         )
         await untilLanded(sql)
       })
@@ -118,7 +120,9 @@ async function plansWhile(server: PlansServer, work: (receiver: TestReceiver) =>
 
 function expectNoWholeTable(plans: readonly Plan[]): void {
   expect(new Set(plans.filter(({ isCompiled }) => isCompiled).map(({ text }) => text))).toEqual(new Set())
-  expect(plans.flatMap(({ text, reads }) => reads.filter((read) => isWhole(read)).map((read) => ({ text, ...read })))).toEqual([])
+  expect(
+    plans.flatMap(({ text, reads }) => reads.filter((read) => isWhole(read)).map((read) => ({ text, ...read }))),
+  ).toEqual([])
 }
 
 type PlansServer = {
@@ -150,8 +154,16 @@ async function startPlansServer(name: TestServer): Promise<PlansServer> {
     jit_above_cost: '0',
   }
   const own = name === 'embedded' ? await startEmbedded(settings) : await startPackaged(settings)
-  await migrate({ url: own.url, schema: 'mediadock', folder: path.resolve(import.meta.dirname, '../../../drizzle/receiver') })
-  const sql = postgres(own.url, { max: 1, onnotice: () => {}, connection: { jit: 'off', 'auto_explain.log_min_duration': '-1' } })
+  await migrate({
+    url: own.url,
+    schema: 'mediadock',
+    folder: path.resolve(import.meta.dirname, '../../../drizzle/receiver'),
+  })
+  const sql = postgres(own.url, {
+    max: 1,
+    onnotice: () => {},
+    connection: { jit: 'off', 'auto_explain.log_min_duration': '-1' },
+  })
   return {
     url: own.url,
     sql,
@@ -252,7 +264,8 @@ async function addDue(sql: postgres.Sql, samples: readonly Sample[]): Promise<vo
 
 async function untilLanded(sql: postgres.Sql): Promise<void> {
   await eventually(async () => {
-    const [row] = await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 minute') as waiting`
+    const [row] =
+      await sql`select exists (select from mediadock.inbox where due_at <= now() + interval '1 minute') as waiting`
     return row?.['waiting'] === false
   }, 30_000)
 }
@@ -333,7 +346,12 @@ function plansOf(log: string): Plan[] {
         if (table === undefined || !largeTables.includes(table) || node['Node Type'] === 'ModifyTable') return []
         const removed = (node['Rows Removed by Filter'] ?? 0) + (node['Rows Removed by Index Recheck'] ?? 0)
         const sortedForEach = node['Actual Loops'] > 1 && / = ANY \((?!ARRAY\[)/.test(node['Index Cond'] ?? '')
-        return { node: node['Node Type'], table, rows: (node['Actual Rows'] + removed) * node['Actual Loops'], sortedForEach }
+        return {
+          node: node['Node Type'],
+          table,
+          rows: (node['Actual Rows'] + removed) * node['Actual Loops'],
+          sortedForEach,
+        }
       }),
     }
   })

@@ -2,9 +2,9 @@ import { once } from 'node:events'
 import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { noteIssues } from '../../../src/receiver/on-call/issues.ts'
 import type { Problem } from '../../../src/receiver/on-call/problem.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startTestReceiver } from '../../support/receiver.ts'
@@ -29,7 +29,8 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
     pool = createPool({ url: database.url, max: 3 })
     onTestFinished(() => pool.close())
   })
-  const note = (seconds: number, ...problems: Problem[]) => noteIssues(pool.db, problems, { now: at(seconds), tells: true })
+  const note = (seconds: number, ...problems: Problem[]) =>
+    noteIssues(pool.db, problems, { now: at(seconds), tells: true })
   const kept = async () =>
     (
       await database.sql`select cause, severity, count, peak, untold, closed_at is not null as closed, opened_at from mediadock.issues order by id`
@@ -78,10 +79,9 @@ describe.each(testServers)('what is wrong, kept as issues, on the %s server', (s
 
   it('keeps what it counted, the most of each ten seconds, and null where nobody did', async () => {
     const counted = async () =>
-      (await database.sql`select to_jsonb(samples) as samples, sample_seconds from mediadock.issues`).map(({ samples, sample_seconds }) => [
-        samples,
-        sample_seconds,
-      ])
+      (await database.sql`select to_jsonb(samples) as samples, sample_seconds from mediadock.issues`).map(
+        ({ samples, sample_seconds }) => [samples, sample_seconds],
+      )
     for (const [seconds, count] of [
       [0, 3],
       [4, 5],
@@ -153,11 +153,15 @@ it('is told where ALERT_WEBHOOK_URL says, by one of two replicas, tried again, a
   const other = await startTestReceiver({ databaseUrl: database.url, settings })
   onTestFinished(() => other.stop())
   await deliver(receiver.webhookUrl, Buffer.from('<!channel> & no JSON'))
-  await eventually(async () => (await database.sql`select from mediadock.deliveries where parked_reason is not null`).length === 1)
+  await eventually(
+    async () => (await database.sql`select from mediadock.deliveries where parked_reason is not null`).length === 1,
+  )
   for (const one of [receiver, other]) one.deps.background.wake('issues')
   await eventually(() => texts.length > 0, 30_000)
   expect(texts).toEqual([
-    expect.stringMatching(/^\[warning\] mediadock hooks\.example\.com: 1 delivery parked in the last hour: not json\.$/),
+    expect.stringMatching(
+      /^\[warning\] mediadock hooks\.example\.com: 1 delivery parked in the last hour: not json\.$/,
+    ),
   ])
   const stats = await call(receiver, 'GET /api/stats')
   const [issue] = stats.json.issues

@@ -17,7 +17,15 @@ const calm: Numbers = {
     silent: false,
     silent_after_seconds: 300,
     last_run: null,
-    backlog: { due: 0, minutes: 0, incomplete: 0, per_minute: 100, complete_by: null, due_capped: false, incomplete_capped: false },
+    backlog: {
+      due: 0,
+      minutes: 0,
+      incomplete: 0,
+      per_minute: 100,
+      complete_by: null,
+      due_capped: false,
+      incomplete_capped: false,
+    },
   },
   keys: [],
   giveUps: [],
@@ -272,7 +280,12 @@ const cases: Case[] = [
   [
     'a run that failed',
     { reconciler: { ...calm.reconciler, last_run: { ...run, outcome: 'error', error: 'no such table' } } },
-    { severity: 'warning', cause: 'reconciler_failed', href: '/reconciler', text: 'The last run of the reconciler failed: no such table.' },
+    {
+      severity: 'warning',
+      cause: 'reconciler_failed',
+      href: '/reconciler',
+      text: 'The last run of the reconciler failed: no such table.',
+    },
   ],
   [
     'a provider that has just stopped to answer',
@@ -460,7 +473,14 @@ const archiveCases: Case[] = [
   ],
   [
     'media that are not archived for another reason',
-    { archive: { ...archive, failed: 1, last_failed: 'c', failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)' } },
+    {
+      archive: {
+        ...archive,
+        failed: 1,
+        last_failed: 'c',
+        failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
+      },
+    },
     {
       severity: 'warning',
       cause: 'media_not_archived',
@@ -514,13 +534,23 @@ describe('what is wrong, in words', () => {
         ],
       },
     ],
-    ['a webhook that will still be sent for a long while', { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] }],
+    [
+      'a webhook that will still be sent for a long while',
+      { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] },
+    ],
     ['an archive that copies', { archive: { ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' } }],
     ['a change that has just come', { unsequencedSeconds: 60 }],
-    ['a role that failed twice', { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] }],
+    [
+      'a role that failed twice',
+      { failingRoles: [{ role: 'archive', failures: 2, seconds: 1, error: new Error('x') }] },
+    ],
     [
       'a role that lost its connection to Postgres',
-      { failingRoles: [{ role: 'archive', failures: 9, seconds: 60, error: Object.assign(new Error('x'), { code: 'ECONNREFUSED' }) }] },
+      {
+        failingRoles: [
+          { role: 'archive', failures: 9, seconds: 60, error: Object.assign(new Error('x'), { code: 'ECONNREFUSED' }) },
+        ],
+      },
     ],
     ['a retired key that has no calls', { keys: [{ ...key, retired: true, quota_left: 0 }] }],
   ])('nothing for %s', (_what, numbers) => {

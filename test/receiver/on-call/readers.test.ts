@@ -50,7 +50,9 @@ describe('what the console reads', () => {
     await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
     await eventually(async () => (await database.sql`select from mediadock.polls`).length === 1)
-    await eventually(async () => (await database.sql`select from mediadock.requests where landed_at is not null`).length === 1)
+    await eventually(
+      async () => (await database.sql`select from mediadock.requests where landed_at is not null`).length === 1,
+    )
     const now = new Date()
     await database.sql`truncate mediadock.minutes`
     await writeMinutes(db, { now, stuckAfterSeconds: 120 })
@@ -85,7 +87,8 @@ describe('what the console reads', () => {
     ])
     const { minutes, process_starts } = await readMinutes(db, {}, new Date(now.getTime() + 60_000))
     const totals: Record<string, number> = {}
-    for (const { arrivals } of minutes) for (const [what, n] of Object.entries(arrivals)) totals[what] = (totals[what] ?? 0) + n
+    for (const { arrivals } of minutes)
+      for (const [what, n] of Object.entries(arrivals)) totals[what] = (totals[what] ?? 0) + n
     expect(totals).toEqual({ accepted: 1, 'parked/not_json': 1, 'refused/no_matching_secret': 1 })
     expect(minutes.reduce((sum, { landed }) => sum + landed, 0)).toBe(1)
     expect(process_starts).toMatchObject([{ pid: process.pid }])
@@ -97,7 +100,10 @@ describe('what the console reads', () => {
 
     const stats = await readStats(db, options())
     expect(stats.recent).toMatchObject({ minutes: 5, arrivals: 3 })
-    expect((await readProblems(db, options())).map(({ cause }) => cause)).toEqual(['refused:no_matching_secret', 'parked:not_json'])
+    expect((await readProblems(db, options())).map(({ cause }) => cause)).toEqual([
+      'refused:no_matching_secret',
+      'parked:not_json',
+    ])
   })
 
   it('tells of runs of the reconciler, and counts idle ones in one row', async () => {
@@ -123,9 +129,18 @@ describe('what the console reads', () => {
   it('lists the audit by its filters, newest first', async () => {
     const { db } = receiver.deps
     const at = new Date()
-    await writeAudit(db, { via: 'cli', actor: 'me@here', action: 'replay', target: failed().requestId, detail: { replayed: 1 }, at })
-    const work = audited({ ...receiver.deps }, { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) }, () =>
-      Promise.reject(new Error('it \0 broke')),
+    await writeAudit(db, {
+      via: 'cli',
+      actor: 'me@here',
+      action: 'replay',
+      target: failed().requestId,
+      detail: { replayed: 1 },
+      at,
+    })
+    const work = audited(
+      { ...receiver.deps },
+      { via: 'api', actor: '127.0.0.1', action: 'reconcile', detailOf: () => ({}) },
+      () => Promise.reject(new Error('it \0 broke')),
     )
     await expect(work).rejects.toThrow('it \0 broke')
     expect((await listAudit(db, {})).data).toMatchObject([

@@ -1,8 +1,8 @@
 import { expect, it, onTestFinished } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import { noteOutage } from '../../../src/receiver/on-call/issues.ts'
 import { createWatch } from '../../../src/receiver/on-call/watch.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { keysOf, liveKey } from '../../support/receiver.ts'
 
@@ -47,7 +47,8 @@ it('that Postgres is away is told without it, once, when it lasts; and is kept a
   const back = createPool({ url, max: 2 })
   onTestFinished(() => back.close())
   // Two replicas saw it.
-  for (const seconds of [60, 61]) await noteOutage(back.db, { since: new Date(begun), now: new Date(begun + seconds * 1000), tells: true })
+  for (const seconds of [60, 61])
+    await noteOutage(back.db, { since: new Date(begun), now: new Date(begun + seconds * 1000), tells: true })
   expect(await sql`select cause, severity, untold from mediadock.issues where closed_at is not null`).toEqual([
     { cause: 'postgres_away', severity: 'critical', untold: 'closed' },
   ])

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { createPollLog } from '../../../src/receiver/fetching/poll-log.ts'
 import { noteKeyUses } from '../../../src/receiver/intake/key-uses.ts'
 import { failingSince, readRecent } from '../../../src/receiver/queries/recent.ts'
@@ -6,8 +8,6 @@ import { recorded } from '../../../src/receiver/reconciling/reconcile-runs.ts'
 import type { ReconcileRun } from '../../../src/receiver/reconciling/reconciler.ts'
 import { settledAfterSeconds, writeMinutes } from '../../../src/receiver/upkeep/minutes.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 let database: TestDatabase
@@ -104,7 +104,15 @@ describe('the minutes', () => {
         inbox_pending: null,
         overdue: null,
       },
-      { minute: at(60), arrivals: { accepted: 1 }, ack_p50_ms: 10, landed: 0, landing_p50_seconds: null, inbox_pending: 0, overdue: 0 },
+      {
+        minute: at(60),
+        arrivals: { accepted: 1 },
+        ack_p50_ms: 10,
+        landed: 0,
+        landing_p50_seconds: null,
+        inbox_pending: 0,
+        overdue: 0,
+      },
     ])
   })
 
@@ -131,7 +139,9 @@ describe('the minutes', () => {
     await write(60 + settledAfterSeconds)
     await arrive(59.5, 'accepted')
     await write(110)
-    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({ arrivals: { accepted: 2 } })
+    expect((await written()).find((row) => row['minute'].getTime() === minute.getTime())).toMatchObject({
+      arrivals: { accepted: 2 },
+    })
   })
 
   it('tell of the last five together with what is not written yet, each arrival once', async () => {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { maxCounted, readCounters } from '../../../src/receiver/queries/counters.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 
 describe.each(testServers)('what waits for somebody, %s', (server) => {

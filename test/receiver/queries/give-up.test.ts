@@ -14,16 +14,31 @@ describe("the provider's clock", () => {
     [4, 240, 720],
     [5, 480, 480],
   ])('%i seen just now: the next %i s later, the last %i s later', (attempts, next, last) => {
-    expect(clock(attempts, 1)).toEqual({ attemptsSpent: attempts, nextAttemptAt: at(next), lastAttemptAt: at(last), givenUp: false })
+    expect(clock(attempts, 1)).toEqual({
+      attemptsSpent: attempts,
+      nextAttemptAt: at(next),
+      lastAttemptAt: at(last),
+      givenUp: false,
+    })
   })
 
   it.each([6, 7, 100])('%i seen: it has given up with the last one', (attempts) => {
-    expect(clock(attempts, 1)).toEqual({ attemptsSpent: 6, nextAttemptAt: undefined, lastAttemptAt: at(0), givenUp: true })
+    expect(clock(attempts, 1)).toEqual({
+      attemptsSpent: 6,
+      nextAttemptAt: undefined,
+      lastAttemptAt: at(0),
+      givenUp: true,
+    })
   })
 
   it('an attempt is late for two ticks of dispatch before it counts as spent elsewhere', () => {
     expect(clock(1, 90)).toMatchObject({ attemptsSpent: 1, nextAttemptAt: at(30) })
-    expect(clock(1, 91)).toMatchObject({ attemptsSpent: 2, nextAttemptAt: at(90), lastAttemptAt: at(930), givenUp: false })
+    expect(clock(1, 91)).toMatchObject({
+      attemptsSpent: 2,
+      nextAttemptAt: at(90),
+      lastAttemptAt: at(930),
+      givenUp: false,
+    })
   })
 
   it('long after the last one that was seen, all are spent', () => {

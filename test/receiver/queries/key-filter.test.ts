@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { listArrivals } from '../../../src/receiver/queries/arrivals.ts'
 import { listDeliveries } from '../../../src/receiver/queries/deliveries.ts'
 import { ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
 
 let database: TestDatabase
@@ -36,7 +36,10 @@ const used = (keyName: string, firstAge: number, lastAge: number) =>
   database.sql`insert into mediadock.key_uses values (${keyName}, now() - make_interval(secs => ${firstAge}), now() - make_interval(secs => ${lastAge}), 2)`
 
 async function found(keyName: string): Promise<[deliveries: string[], arrivals: (string | null)[]]> {
-  const [deliveries, arrivals] = [await listDeliveries(pool.db, { key_name: keyName }), await listArrivals(pool.db, { key_name: keyName })]
+  const [deliveries, arrivals] = [
+    await listDeliveries(pool.db, { key_name: keyName }),
+    await listArrivals(pool.db, { key_name: keyName }),
+  ]
   return [deliveries.data.map(({ id }) => id), arrivals.data.map(({ delivery_id }) => delivery_id)]
 }
 
@@ -69,7 +72,8 @@ describe('a filter by key', () => {
     for (const key of ['few', 'many']) {
       await used(key, 700, 1)
       await database.sql`insert into mediadock.arrivals (arrived_at, outcome, reason, status, key_name, ack_ms) values (now() - interval '350.25 seconds', 'unavailable', 'postgres_failed', 503, ${key}, 1)`
-      const expected = await database.sql`select id::int from mediadock.arrivals where key_name = ${key} order by arrived_at desc, id desc`
+      const expected =
+        await database.sql`select id::int from mediadock.arrivals where key_name = ${key} order by arrived_at desc, id desc`
       const ids: number[] = []
       let cursor: string | undefined
       do {
@@ -80,7 +84,8 @@ describe('a filter by key', () => {
       expect(ids).toEqual(expected.map(({ id }) => id))
       const first = await listDeliveries(pool.db, { key_name: key, limit: 5 })
       const rest = await listDeliveries(pool.db, { key_name: key, limit: 200, cursor: first.next_cursor ?? undefined })
-      const stored = await database.sql`select id from mediadock.deliveries where key_name = ${key} order by received_at desc limit 205`
+      const stored =
+        await database.sql`select id from mediadock.deliveries where key_name = ${key} order by received_at desc limit 205`
       expect([...first.data, ...rest.data].map(({ id }) => id)).toEqual(stored.map(({ id }) => id))
     }
   })

@@ -18,7 +18,10 @@ const video = { video: { url: 'https://media.test/a.mp4' } }
 type Row = { at: Date; key?: string | null; output?: object; wanted?: number | null; count?: number }
 
 /** Results that have landed incomplete, due at `at`; answers the id of the first. */
-async function incomplete({ sql }: TestDatabase, { at, key = 'live', output = picture, wanted = null, count = 1 }: Row): Promise<string> {
+async function incomplete(
+  { sql }: TestDatabase,
+  { at, key = 'live', output = picture, wanted = null, count = 1 }: Row,
+): Promise<string> {
   const [kind] = Object.keys(output)
   const rows = await sql`
     with made as (
@@ -42,9 +45,14 @@ describe.each(usualServers)('following up (%s)', (server) => {
     stand.answer((_id, _req, res) => json(res, 500, {}))
     const samples = [okImage(), okVideo(), okAudio()]
     for (const { body } of samples) await deliver(receiver.webhookUrl, body)
-    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 3)
+    await eventually(
+      async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 3,
+    )
     stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
-    await eventually(async () => (await database.sql`select from mediadock.results where media_complete`).length === 3, 8000)
+    await eventually(
+      async () => (await database.sql`select from mediadock.results where media_complete`).length === 3,
+      8000,
+    )
     expect(await database.sql`select from mediadock.reconcile_runs`).toHaveLength(0)
   })
 
@@ -65,7 +73,9 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await incomplete(database, { at, count: 60 })
     const followUps = createFollowUps(deps)
     const left = async () =>
-      (await database.sql`select request_id from mediadock.results where not media_complete`).map((row) => row['request_id'])
+      (await database.sql`select request_id from mediadock.results where not media_complete`).map(
+        (row) => row['request_id'],
+      )
     await eventually(async () => {
       await followUps.runOnce()
       return (await left()).length === 1
@@ -165,7 +175,8 @@ describe.each(usualServers)('following up (%s)', (server) => {
     const deps = createTestWorker({ databaseUrl: database.url })
     await incomplete(database, { at: deps.clock(), count: 400 })
     const sized = await incomplete(database, { at: deps.clock(), output: video })
-    const isTaken = async () => (await claimScheduled(deps, { limit: 1, resting: none })).some(({ requestId }) => requestId === sized)
+    const isTaken = async () =>
+      (await claimScheduled(deps, { limit: 1, resting: none })).some(({ requestId }) => requestId === sized)
     let claims = 1
     while (!(await isTaken())) claims += 1
     // One in eight: that it takes more than 200 is as good as impossible.
@@ -179,7 +190,9 @@ describe.each(usualServers)('following up (%s)', (server) => {
     await incomplete(database, { at: at(5000), count: 3000 })
     const other = await incomplete(database, { at: at(1), key: 'sandbox' })
     const unnamed = await incomplete(database, { at: at(1), key: null })
-    const first = (await claimScheduled(deps, { limit: 3, resting: none, spareFirst: false })).map(({ requestId }) => requestId)
+    const first = (await claimScheduled(deps, { limit: 3, resting: none, spareFirst: false })).map(
+      ({ requestId }) => requestId,
+    )
     expect(first).toEqual(expect.arrayContaining([other, unnamed]))
     expect(await claimScheduled(deps, { limit: 16, resting: new Set(['live', 'sandbox', '']) })).toEqual([])
     const own = await claimScheduled(deps, { limit: 16, resting: new Set(['sandbox', '']) })
@@ -193,7 +206,10 @@ describe.each(usualServers)('following up (%s)', (server) => {
       databaseUrl: database.url,
       fetch: async ({ keyName }) => {
         calls += 1
-        return { answer: { kind: 'postponed', reason: 'quota', retryAt: new Date(deps.clock().getTime() + 3000) }, keyName }
+        return {
+          answer: { kind: 'postponed', reason: 'quota', retryAt: new Date(deps.clock().getTime() + 3000) },
+          keyName,
+        }
       },
     })
     await incomplete(database, { at: deps.clock(), count: 100 })
@@ -211,6 +227,8 @@ describe.each(usualServers)('following up (%s)', (server) => {
     deps.setNow(new Date(deps.clock().getTime() + 1))
     expect(await round()).toBe(2 * first)
     // Given back, each at its place.
-    expect(await database.sql`select from mediadock.requests where next_poll_at <= ${deps.clock()} and polls = 0`).toHaveLength(100)
+    expect(
+      await database.sql`select from mediadock.requests where next_poll_at <= ${deps.clock()} and polls = 0`,
+    ).toHaveLength(100)
   })
 })

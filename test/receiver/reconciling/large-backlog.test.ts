@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createPool, databaseOn, type Database, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { parseKeys } from '../../../src/receiver/domain/keys.ts'
 import { maxCounted, readBacklog } from '../../../src/receiver/reconciling/backlog.ts'
 import { countOverdue } from '../../../src/receiver/reconciling/due.ts'
 import { claimOverdue } from '../../../src/receiver/reconciling/poll-claims.ts'
-import { createPool, databaseOn, type Database, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { createTestDatabase, testServers, type TestDatabase } from '../../support/database.ts'
 
 /*
@@ -46,7 +46,9 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
   /** With how many rows of requests were read, by a scan or an index. */
   async function reading<T>(work: (db: Database) => Promise<T>): Promise<{ answer: T; read: number }> {
     const rowsRead = async (db: Database) => {
-      const [row] = await db.execute<{ n: number }>(`select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int as n
+      const [row] = await db.execute<{
+        n: number
+      }>(`select (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int as n
         from pg_stat_xact_user_tables where relid = 'mediadock.requests'::regclass`)
       return row?.n ?? NaN
     }
@@ -70,7 +72,12 @@ describe.each(testServers)('what reads a large backlog, %s', (server) => {
     expect(overdue.read).toBeLessThan(1100)
 
     const backlog = await reading((db) => readBacklog(db, { ...when(), fetchRatePerMinute: 100, keys }))
-    expect(backlog.answer).toMatchObject({ due: maxCounted + 3, due_capped: true, incomplete: maxCounted, incomplete_capped: true })
+    expect(backlog.answer).toMatchObject({
+      due: maxCounted + 3,
+      due_capped: true,
+      incomplete: maxCounted,
+      incomplete_capped: true,
+    })
     expect(backlog.read).toBeLessThan(maxCounted * 2 + 1100)
   })
 

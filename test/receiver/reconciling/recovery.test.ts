@@ -16,7 +16,10 @@ import { createTestWorker } from '../../support/worker.ts'
 const none = new Set<string>()
 
 /** Incomplete results that were put off for minutes, as an outage does it. */
-async function putOff({ sql }: TestDatabase, { count, at, key = 'live' }: { count: number; at: Date; key?: string }): Promise<void> {
+async function putOff(
+  { sql }: TestDatabase,
+  { count, at, key = 'live' }: { count: number; at: Date; key?: string },
+): Promise<void> {
   await sql`
     with made as (select gen_random_uuid() as id from generate_series(1, ${count}::int)),
     media as (insert into mediadock.media (request_id, kind, position, url) select id, 'image', 0, 'https://media.test/a' from made)
@@ -50,7 +53,8 @@ async function twoProcesses(server: (typeof testServers)[number]) {
   }
 }
 
-const incomplete = async ({ sql }: TestDatabase) => (await sql`select from mediadock.results where not media_complete`).length
+const incomplete = async ({ sql }: TestDatabase) =>
+  (await sql`select from mediadock.results where not media_complete`).length
 
 describe.each(usualServers)('when the provider is back (%s)', (server) => {
   it.each([
@@ -142,7 +146,9 @@ describe.each(usualServers)('when the provider is back (%s)', (server) => {
     onTestFinished(stop)
     stand.answer((_id, req) => req.socket.destroy())
     for (let n = 0; n < 60; n += 1) await deliver(receiver.webhookUrl, okImage().body)
-    await eventually(async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 60)
+    await eventually(
+      async () => (await database.sql`select from mediadock.results where landed_at is not null`).length === 60,
+    )
     // Long enough for the pauses to grow.
     await delay(8000)
     const whileAway = stand.calls.length

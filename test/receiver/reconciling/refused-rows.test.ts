@@ -29,7 +29,8 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
       values (${id}, 'live', now() - ${hoursAgo} * interval '1 hour', ${nextPollAt})`
     return id
   }
-  const statusOf = async (id: string) => (await database.sql`select status from mediadock.requests where request_id = ${id}`)[0]?.['status']
+  const statusOf = async (id: string) =>
+    (await database.sql`select status from mediadock.requests where request_id = ${id}`)[0]?.['status']
 
   it.each([
     ['was never polled', null],

@@ -4,8 +4,8 @@ import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
 import * as intents from '../../../src/receiver/submitting/generations.ts'
-import { createPool } from '../../../src/runtime/postgres/postgres.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/provider-stand.ts'
@@ -58,7 +58,10 @@ beforeAll(async () => {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   const { port } = server.address() as AddressInfo
-  const its = await withReceiver({ providerUrl: `http://127.0.0.1:${port}`, settings: { webhookPublicUrl: 'https://hooks.test/webhooks' } })
+  const its = await withReceiver({
+    providerUrl: `http://127.0.0.1:${port}`,
+    settings: { webhookPublicUrl: 'https://hooks.test/webhooks' },
+  })
   ;({ database, receiver } = its)
   respond = accept
   return its.stop
@@ -94,7 +97,8 @@ async function pass(minutes: number): Promise<void> {
 
 const noCredits = { error: { type: 'billing_error', code: 'insufficient_credits', message: 'no credits' } }
 const badKey = { error: { type: 'invalid_request_error', code: 'invalid_api_key', message: 'no such key' } }
-const tooMany: Respond = (_one, res) => json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } })
+const tooMany: Respond = (_one, res) =>
+  json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } })
 
 /** Changes after a position, once there is one. */
 async function changesAfter(position: number) {
@@ -108,20 +112,26 @@ async function headOfFeed(): Promise<number> {
 }
 
 describe('a submit in doubt', () => {
-  it.each([401, 403])('is not ended by a %d: the charge of the lost answer is found once the key is accepted again', async (status) => {
-    respond = (one, res) => {
-      accept(one, Object.assign(Object.create(res), { writeHead: () => ({ end: () => res.socket?.destroy() }) }))
-    }
-    const before = known.size
-    const { idempotency_key: key } = Object((await submit()).body)
-    respond = (_one, res) => json(res, status, badKey)
-    await pass(10)
-    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'pending', last_error: `${status} invalid_api_key` })
-    respond = accept
-    await pass(30)
-    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'submitted', request_id: known.get(key) })
-    expect(known.size).toBe(before + 1)
-  })
+  it.each([401, 403])(
+    'is not ended by a %d: the charge of the lost answer is found once the key is accepted again',
+    async (status) => {
+      respond = (one, res) => {
+        accept(one, Object.assign(Object.create(res), { writeHead: () => ({ end: () => res.socket?.destroy() }) }))
+      }
+      const before = known.size
+      const { idempotency_key: key } = Object((await submit()).body)
+      respond = (_one, res) => json(res, status, badKey)
+      await pass(10)
+      expect(await receiver.deps.submitter.find(key)).toMatchObject({
+        state: 'pending',
+        last_error: `${status} invalid_api_key`,
+      })
+      respond = accept
+      await pass(30)
+      expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'submitted', request_id: known.get(key) })
+      expect(known.size).toBe(before + 1)
+    },
+  )
 
   it('is on the disk before each of its calls, whatever the database sets', async () => {
     await database.sql.unsafe(`
@@ -134,7 +144,13 @@ describe('a submit in doubt', () => {
     })
     const pool = createPool({ url: database.url, max: 1 })
     onTestFinished(() => pool.close())
-    const intent = { model: 'aurora-image', input: {}, keyName: 'live', webhookUrl: 'https://hooks.test/', metadata: undefined }
+    const intent = {
+      model: 'aurora-image',
+      input: {},
+      keyName: 'live',
+      webhookUrl: 'https://hooks.test/',
+      metadata: undefined,
+    }
     await intents.open(pool.db, { ...intent, idempotencyKey: randomUUID(), now: new Date(Date.now() - 3_600_000) })
     expect(await intents.claimDue(pool.db, { limit: 100, now: new Date() })).toHaveLength(1)
     expect(await database.sql`select distinct at_commit from seen`).toEqual([{ at_commit: 'on' }])
@@ -145,7 +161,10 @@ describe('a key that the provider refuses', () => {
   it('is passed on to the caller of a first attempt, and rests', async () => {
     respond = (_one, res) => json(res, 401, badKey)
     expect(await submit()).toEqual({ status: 401, body: badKey })
-    expect(await submit()).toMatchObject({ status: 202, body: { state: 'pending', last_error: 'not called: unauthorized' } })
+    expect(await submit()).toMatchObject({
+      status: 202,
+      body: { state: 'pending', last_error: 'not called: unauthorized' },
+    })
     expect(posted).toHaveLength(1)
   })
 
@@ -154,7 +173,10 @@ describe('a key that the provider refuses', () => {
     const { idempotency_key: key } = Object((await submit()).body)
     respond = (_one, res) => json(res, 401, badKey)
     await pass(10)
-    expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'pending', last_error: '401 invalid_api_key' })
+    expect(await receiver.deps.submitter.find(key)).toMatchObject({
+      state: 'pending',
+      last_error: '401 invalid_api_key',
+    })
     respond = accept
     await pass(30)
     expect(await receiver.deps.submitter.find(key)).toMatchObject({ state: 'submitted' })
@@ -183,7 +205,12 @@ describe('a submit that ends without a request', () => {
       media: [],
     })
     const [row] = await database.sql`select * from mediadock.feed where position = ${change.position}`
-    expect(row).toMatchObject({ request_id: null, idempotency_key: key, status: 'REFUSED', error_code: 'insufficient_credits' })
+    expect(row).toMatchObject({
+      request_id: null,
+      idempotency_key: key,
+      status: 'REFUSED',
+      error_code: 'insufficient_credits',
+    })
     expect(await database.sql`select from mediadock.results where idempotency_key = ${key}`).toEqual([])
     const stop = new AbortController()
     for await (const read of readResults({ from: { sql: database.sql }, after, signal: stop.signal })) {
@@ -199,7 +226,11 @@ describe('a submit that ends without a request', () => {
     await pass(24 * 60)
     // What other tests have left is given up with it.
     expect(await changesAfter(after)).toContainEqual(
-      expect.objectContaining({ idempotency_key: key, status: 'REFUSED', error: { code: 'submit_expired', message: expect.any(String) } }),
+      expect.objectContaining({
+        idempotency_key: key,
+        status: 'REFUSED',
+        error: { code: 'submit_expired', message: expect.any(String) },
+      }),
     )
   })
 
@@ -233,9 +264,16 @@ describe('waiting for a submit', () => {
     await deliver(receiver.webhookUrl, failed(id).body)
     const { status, json: generation } = await waiting
     expect(status).toBe(200)
-    expect(generation).toMatchObject({ state: 'submitted', request_id: id, result: { status: 'FAILED', idempotency_key: key }, media: [] })
+    expect(generation).toMatchObject({
+      state: 'submitted',
+      request_id: id,
+      result: { status: 'FAILED', idempotency_key: key },
+      media: [],
+    })
     expect(performance.now() - started).toBeLessThan(10_000)
-    expect(await database.sql`select request_id from mediadock.results where idempotency_key = ${key}`).toEqual([{ request_id: id }])
+    expect(await database.sql`select request_id from mediadock.results where idempotency_key = ${key}`).toEqual([
+      { request_id: id },
+    ])
   })
 
   it('answers as soon as it is refused', async () => {
@@ -261,7 +299,10 @@ describe('waiting for a submit', () => {
 describe('submitting', () => {
   it('posts with the Idempotency-Key and the webhook URL, and tracks the request', async () => {
     const answer = await submit({ metadata: { order: 9 } })
-    expect(answer).toMatchObject({ status: 202, body: { state: 'submitted', status: 'IN_QUEUE', cost: 4, metadata: { order: 9 } } })
+    expect(answer).toMatchObject({
+      status: 202,
+      body: { state: 'submitted', status: 'IN_QUEUE', cost: 4, metadata: { order: 9 } },
+    })
     const { request_id: id, idempotency_key: key } = Object(answer.body)
     expect(posted).toEqual([
       {
@@ -272,7 +313,13 @@ describe('submitting', () => {
       },
     ])
     const [row] = await database.sql`select * from mediadock.results where request_id = ${id}`
-    expect(row).toMatchObject({ status: 'IN_QUEUE', model: 'aurora-image', key_name: 'live', sandbox: false, metadata: { order: 9 } })
+    expect(row).toMatchObject({
+      status: 'IN_QUEUE',
+      model: 'aurora-image',
+      key_name: 'live',
+      sandbox: false,
+      metadata: { order: 9 },
+    })
   })
 
   it.each([
@@ -326,8 +373,15 @@ describe('submitting', () => {
 
   it.each<[string, Respond]>([
     ['500', (_one, res) => json(res, 500, {})],
-    ['429', (_one, res) => json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } }, { 'retry-after': '2' })],
-    ['409 request_in_progress', (_one, res) => json(res, 409, { error: { type: 'x', code: 'request_in_progress', message: '' } })],
+    [
+      '429',
+      (_one, res) =>
+        json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } }, { 'retry-after': '2' }),
+    ],
+    [
+      '409 request_in_progress',
+      (_one, res) => json(res, 409, { error: { type: 'x', code: 'request_in_progress', message: '' } }),
+    ],
     ['a cut connection', (_one, res) => res.socket?.destroy()],
     ['nonsense', (_one, res) => res.writeHead(200).end('<html>')],
   ])('answers 202 without a request_id on %s, and tries again with the same key', async (_what, answer) => {
@@ -373,11 +427,13 @@ describe('submitting', () => {
   })
 
   it('refused and sent again a day later it has a day of its own', async () => {
-    respond = (_one, res) => json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } })
+    respond = (_one, res) =>
+      json(res, 402, { error: { type: 'billing_error', code: 'insufficient_credits', message: '' } })
     const idempotency_key = randomUUID()
     await submit({ idempotency_key })
     receiver.setNow(new Date(Date.now() + 24 * 3_600_000))
-    respond = (_one, res) => json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } }, { 'retry-after': '999999' })
+    respond = (_one, res) =>
+      json(res, 429, { error: { type: 'x', code: 'rate_limit_exceeded', message: '' } }, { 'retry-after': '999999' })
     expect(await submit({ idempotency_key })).toMatchObject({ status: 202, body: { state: 'pending' } })
     respond = accept
     // However long the provider says: it would not be called again before the key is forgotten.
@@ -397,7 +453,10 @@ describe('submitting', () => {
     await database.sql`update mediadock.generations set webhook_url = 'https://before.test/webhooks' where idempotency_key = ${key}`
     respond = accept
     await pass(10)
-    expect(posted.map((one) => Object(one.body).webhook_url)).toEqual(['https://hooks.test/webhooks', 'https://before.test/webhooks'])
+    expect(posted.map((one) => Object(one.body).webhook_url)).toEqual([
+      'https://hooks.test/webhooks',
+      'https://before.test/webhooks',
+    ])
   })
 
   it('in doubt, then refused, and sent again a day later is given up instead of being called once more', async () => {
@@ -433,14 +492,17 @@ describe('submitting', () => {
       void deliver(receiver.webhookUrl, failed(id).body)
         .then(() =>
           eventually(
-            async () => (await database.sql`select from mediadock.results where request_id = ${id} and status = 'FAILED'`).length > 0,
+            async () =>
+              (await database.sql`select from mediadock.results where request_id = ${id} and status = 'FAILED'`)
+                .length > 0,
           ),
         )
         .then(() => accept(one, res))
     }
     const answer = await submit({ metadata: { order: 11 } })
     expect(answer).toMatchObject({ status: 202, body: { state: 'submitted', status: 'FAILED' } })
-    const [row] = await database.sql`select status, metadata from mediadock.results where request_id = ${Object(answer.body).request_id}`
+    const [row] =
+      await database.sql`select status, metadata from mediadock.results where request_id = ${Object(answer.body).request_id}`
     expect(row).toEqual({ status: 'FAILED', metadata: { order: 11 } })
   })
 

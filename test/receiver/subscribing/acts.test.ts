@@ -42,7 +42,13 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
     const { json } = await api('GET /api/subscriptions')
     return json.data[0].backlog === 1 && json.data[0]
   })
-  expect(listed).toMatchObject({ name: 'shop', state: 'paused', paused_by: expect.stringContaining('@'), retry_hours: 2, backlog: 1 })
+  expect(listed).toMatchObject({
+    name: 'shop',
+    state: 'paused',
+    paused_by: expect.stringContaining('@'),
+    retry_hours: 2,
+    backlog: 1,
+  })
   expect(Date.now() - Date.parse(listed.oldest_unsent_at)).toBeLessThan(60_000)
   const table = (await run()).stdout
   expect(table).toMatch(/^shop +paused +1 /m)
@@ -63,7 +69,10 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
   expect(again).toMatchObject({ ok: true })
 
   subscriber.answer(() => 503)
-  expect(await run('test', 'shop')).toMatchObject({ code: 1, stdout: expect.stringContaining('trouble: it answered 503') })
+  expect(await run('test', 'shop')).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('trouble: it answered 503'),
+  })
   expect((await run('remove', 'shop')).code).toBe(0)
   expect((await api('GET /api/subscriptions')).json.data).toEqual([])
   expect(await run('remove', 'shop')).toMatchObject({ code: 1, stderr: 'mediadock: there is no subscription shop\n' })
@@ -78,7 +87,14 @@ it('the command line makes, shows, tests, pauses, resumes, rolls and removes one
 
 it('the API refuses URLs that are not for calling, names twice, and places that are gone', async () => {
   const add = (body: object) => api('POST /api/subscriptions', { name: 'x', url: 'https://x.example.com/', ...body })
-  for (const url of ['http://x.example.com/', 'https://10.0.0.1/', 'https://db.internal/', 'https://u:p@x.example.com/', 'ftp://x', 'x'])
+  for (const url of [
+    'http://x.example.com/',
+    'https://10.0.0.1/',
+    'https://db.internal/',
+    'https://u:p@x.example.com/',
+    'ftp://x',
+    'x',
+  ])
     expect(await add({ url }), url).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
   expect(await add({ name: '../x' })).toMatchObject({ status: 400 })
   await database.sql`update mediadock.feed_bounds set pruned_to = 1000`
@@ -92,7 +108,10 @@ it('the API refuses URLs that are not for calling, names twice, and places that 
   expect(await api('POST /api/subscriptions/x/resume', { from: 999 })).toMatchObject({ status: 410 })
   expect((await api('GET /api/subscriptions')).json.data[0]).toMatchObject({ state: 'paused', position: 1000 })
   const head = (await api('GET /api/feed')).json.head
-  expect(await api('POST /api/subscriptions/x/resume', { from: 'newest' })).toMatchObject({ status: 200, json: { position: head } })
+  expect(await api('POST /api/subscriptions/x/resume', { from: 'newest' })).toMatchObject({
+    status: 200,
+    json: { position: head },
+  })
   // Whoever worked on it before can no more write how far it was.
   expect((await database.sql`select claims from mediadock.subscriptions`)[0]).toEqual({ claims: claims + 1 })
   expect(await api('POST /api/subscriptions/nobody/resume')).toMatchObject({ status: 404 })
@@ -102,7 +121,10 @@ it('the API refuses URLs that are not for calling, names twice, and places that 
 it('nothing that is not public is dialled in production, whatever it was made with', async () => {
   const subscriber = await startSubscriber()
   const poster = createSubscriptionPoster({ production: true })
-  const outcome = await poster.post({ url: subscriber.url, headers: {}, body: Buffer.from('{}') }, new AbortController().signal)
+  const outcome = await poster.post(
+    { url: subscriber.url, headers: {}, body: Buffer.from('{}') },
+    new AbortController().signal,
+  )
   await poster.close()
   expect(outcome).toMatchObject({ ok: false, detail: 'not sent: the URL must be an https URL' })
   expect(subscriber.posted).toEqual([])

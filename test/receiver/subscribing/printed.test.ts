@@ -47,7 +47,11 @@ it('the program of docs/reading-results.md takes what is posted, and nothing tha
     { secret: json.secret, t: nowSeconds() - 400 },
     { secret: json.secret, headers: { 'x-service-signature': 't=1' } },
   ]) {
-    const answer = await fetch(url, { method: 'POST', headers: headersFor(forged, delivery), body: new Uint8Array(forged) })
+    const answer = await fetch(url, {
+      method: 'POST',
+      headers: headersFor(forged, delivery),
+      body: new Uint8Array(forged),
+    })
     expect(answer.status).toBe(401)
   }
   expect(printed).toBe(before)

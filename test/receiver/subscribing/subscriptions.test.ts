@@ -56,7 +56,9 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     const name = await subscribe(database, subscriber.url)
     await deliver(receiver.webhookUrl, failed().body)
     const [post] = await eventually(() => subscriber.posted.length === 1 && subscriber.posted)
-    const { data } = JSON.parse(await (await fetch(new URL(`api/feed?after=${Number(post?.id) - 1}`, receiver.internalUrl))).text())
+    const { data } = JSON.parse(
+      await (await fetch(new URL(`api/feed?after=${Number(post?.id) - 1}`, receiver.internalUrl))).text(),
+    )
     expect(JSON.parse(post?.body ?? '')).toEqual(data[0])
     expect(post?.id).toBe(String(data[0].position))
     expect(post?.headers['content-type']).toBe('application/json')
@@ -115,10 +117,9 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     expect(after).toMatchObject({ failures: 0, failing_since: null, last_error: null, ahead: [] })
     const accepted = subscriber.posted.filter(({ status }) => status === 200).map(({ id }) => id)
     expect(accepted.toSorted()).toEqual(positions)
-    expect(subscriber.posted.filter(({ requestId, status }) => requestId === broken && status === 200).map(({ id }) => id)).toEqual([
-      positions[1],
-      positions.at(-1),
-    ])
+    expect(
+      subscriber.posted.filter(({ requestId, status }) => requestId === broken && status === 200).map(({ id }) => id),
+    ).toEqual([positions[1], positions.at(-1)])
   })
 
   it('is left in the middle when somebody pauses it, and goes on there: nothing is missing and nothing comes twice', async () => {
@@ -133,7 +134,9 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
     await database.sql`update mediadock.subscriptions set state = 'paused' where name = ${name}`
     // It was given back: its lease is over.
     await eventually(
-      async () => (await database.sql`select from mediadock.subscriptions where name = ${name} and leased_until <= now()`).length > 0,
+      async () =>
+        (await database.sql`select from mediadock.subscriptions where name = ${name} and leased_until <= now()`)
+          .length > 0,
     )
     const answered = subscriber.posted.length
     expect(answered).toBeLessThan(250)
@@ -156,9 +159,15 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
       const state = await stateOf(database, name)
       return state.state === 'stopped' && state
     })
-    expect(stopped).toMatchObject({ stop_reason: 'retries_spent', position: before.position, last_error: 'it answered 500' })
+    expect(stopped).toMatchObject({
+      stop_reason: 'retries_spent',
+      position: before.position,
+      last_error: 'it answered 500',
+    })
     const told = await (await fetch(new URL('api/problems', receiver.internalUrl))).text()
-    expect(JSON.parse(told).data).toContainEqual(expect.objectContaining({ cause: `subscription_stopped:${name}`, severity: 'critical' }))
+    expect(JSON.parse(told).data).toContainEqual(
+      expect.objectContaining({ cause: `subscription_stopped:${name}`, severity: 'critical' }),
+    )
     const metrics = await (await fetch(new URL('metrics', receiver.internalUrl))).text()
     expect(metrics).toContain(`mediadock_subscription_backlog{name="${name}"} 1\n`)
     const count = subscriber.posted.length

@@ -4,11 +4,11 @@ import { once } from 'node:events'
 import path from 'node:path'
 import postgres from 'postgres'
 import { describe, expect, inject, it, onTestFinished } from 'vitest'
+import { withDeadline } from '../../../src/platform/deadline.ts'
+import { createLogger } from '../../../src/platform/logger.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
 import { dropDaysBefore, ensurePartitions } from '../../../src/receiver/upkeep/arrival-partitions.ts'
 import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
-import { withDeadline } from '../../../src/runtime/deadline.ts'
-import { createLogger } from '../../../src/runtime/logger.ts'
-import { createPool, type Pool } from '../../../src/runtime/postgres/postgres.ts'
 import { testServers, withTestDatabase, type TestDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { describeOnPackaged } from '../../support/own-packaged-postgres.ts'
@@ -57,9 +57,9 @@ const placesOf = async ({ sql }: TestDatabase, at: Date) =>
   ).map(({ place }) => place)
 
 const days = async ({ sql }: TestDatabase) =>
-  (await sql`select inhrelid::regclass::text as name from pg_inherits where inhparent = 'mediadock.arrivals'::regclass order by 1`).map(
-    ({ name }) => name,
-  )
+  (
+    await sql`select inhrelid::regclass::text as name from pg_inherits where inhparent = 'mediadock.arrivals'::regclass order by 1`
+  ).map(({ name }) => name)
 
 describe.each(testServers)('days of the arrival log on the %s server', (server) => {
   it('are made a week ahead, by any number at once, and once', async () => {
@@ -71,7 +71,10 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
       return rounds.every(({ missing }) => missing === 0)
     })
     expect(await days(database)).toEqual([
-      ...Array.from({ length: 8 }, (_, ahead) => `mediadock.arrivals_${dayOf(new Date(now.getTime() + ahead * dayMs))}`),
+      ...Array.from(
+        { length: 8 },
+        (_, ahead) => `mediadock.arrivals_${dayOf(new Date(now.getTime() + ahead * dayMs))}`,
+      ),
       'mediadock.arrivals_other',
     ])
     await insertAt(pool, now)
@@ -80,7 +83,8 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     expect(await placesOf(database, new Date(now.getTime() + 1))).toEqual(['mediadock.arrivals_20310331'])
     const [indexes] = await database.sql`
       select count(*)::int as n, count(*) filter (where not indisvalid)::int as invalid from pg_index where indrelid = 'mediadock.arrivals_20310330'::regclass`
-    const [parent] = await database.sql`select count(*)::int as n from pg_index where indrelid = 'mediadock.arrivals'::regclass`
+    const [parent] =
+      await database.sql`select count(*)::int as n from pg_index where indrelid = 'mediadock.arrivals'::regclass`
     expect(indexes).toEqual({ n: parent?.['n'], invalid: 0 })
   })
 
@@ -131,7 +135,10 @@ describe.each(testServers)('days of the arrival log on the %s server', (server) 
     const pool = await openPool(database)
     const first = new Date('2031-09-01T00:00:00Z')
     await ensurePartitions(pool.db, first)
-    expect(await dropDaysBefore(pool.db, new Date('2031-09-03T00:00:00Z'), new AbortController().signal)).toEqual({ dropped: 2, left: 0 })
+    expect(await dropDaysBefore(pool.db, new Date('2031-09-03T00:00:00Z'), new AbortController().signal)).toEqual({
+      dropped: 2,
+      left: 0,
+    })
     expect(await days(database)).toContain('mediadock.arrivals_20310903')
   })
 })
@@ -146,7 +153,10 @@ describe.each(testServers)('a receiver that starts while a dump runs on the %s s
       expect((await deliver(receiver.webhookUrl, failed(randomUUID()).body)).status).toBe(200)
       await eventually(async () => (await placesOf(database, new Date())).includes('mediadock.arrivals_other'))
       await endDump()
-      await eventually(async () => (await placesOf(database, new Date())).includes(`mediadock.arrivals_${dayOf(new Date())}`), 20_000)
+      await eventually(
+        async () => (await placesOf(database, new Date())).includes(`mediadock.arrivals_${dayOf(new Date())}`),
+        20_000,
+      )
     } finally {
       await receiver.stop()
     }

@@ -46,7 +46,10 @@ describe('replay', () => {
   it('of what has landed changes nothing', async () => {
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, okImage().body, { webhookId })
-    expect(await replayDelivery(receiver.deps.landing, await idOf(webhookId), { dryRun: false })).toEqual({ replayed: 1, changes: [] })
+    expect(await replayDelivery(receiver.deps.landing, await idOf(webhookId), { dryRun: false })).toEqual({
+      replayed: 1,
+      changes: [],
+    })
   })
 
   it('as a dry run shows the rows that would change, and changes none', async () => {
@@ -68,7 +71,10 @@ describe('replay', () => {
         {
           request_id: requestId,
           outcome: 'landed',
-          request: { before: { status: 'COMPLETED', media_complete: false }, after: { status: 'COMPLETED', media_complete: true } },
+          request: {
+            before: { status: 'COMPLETED', media_complete: false },
+            after: { status: 'COMPLETED', media_complete: true },
+          },
           media: { written: [{ position: 0, width: 640 }, { position: 1 }], removed: [] },
         },
       ],
@@ -89,7 +95,9 @@ describe('replay', () => {
     await deliver(receiver.webhookUrl, body, { webhookId, secret: sandboxKey.signing_secret })
     const id = await idOf(webhookId)
     await eventually(
-      async () => (await database.sql`select from mediadock.deliveries where id = ${id} and parked_reason = 'key_mismatch'`).length > 0,
+      async () =>
+        (await database.sql`select from mediadock.deliveries where id = ${id} and parked_reason = 'key_mismatch'`)
+          .length > 0,
     )
     await database.sql`update mediadock.requests set key_name = 'sandbox' where request_id = ${requestId}`
     const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
@@ -108,15 +116,20 @@ describe('quarantine', () => {
     const { body, requestId } = okAudio()
     const webhookId = randomUUID()
     for (let time = 0; time < 2; time += 1) {
-      expect((await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_of_the_new_key', t: nowSeconds() - 290 })).status).toBe(
-        401,
-      )
+      expect(
+        (await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_of_the_new_key', t: nowSeconds() - 290 }))
+          .status,
+      ).toBe(401)
     }
     const forged = randomUUID()
     await deliver(receiver.webhookUrl, failed().body, { webhookId: forged, secret: 'whsec_nobody' })
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 3)
 
-    const keys = keysOf(liveKey, sandboxKey, { name: 'new', api_key: 'service_live_new', signing_secret: 'whsec_of_the_new_key' })
+    const keys = keysOf(liveKey, sandboxKey, {
+      name: 'new',
+      api_key: 'service_live_new',
+      signing_secret: 'whsec_of_the_new_key',
+    })
     // Long after: the window is judged against the arrival, not against now.
     const verified = await verifyQuarantine({ ...receiver.deps, keys: () => keys })
     expect(verified).toEqual({ checked: 3, accepted: 2, refused: 1 })
@@ -155,14 +168,19 @@ describe('retention', () => {
     expect(pruned).toMatchObject({ deliveries: 1, partitions: 8 })
     expect(await database.sql`select arrived_at from mediadock.arrivals_other where arrived_at <> ${ahead}`).toEqual([])
     expect(await database.sql`select from mediadock.arrivals_other`).toHaveLength(1200)
-    const kept = await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
+    const kept =
+      await database.sql`select webhook_id from mediadock.deliveries where webhook_id in (${done}, ${pending}, ${fresh})`
     expect(new Set(kept.map((row) => row['webhook_id']))).toEqual(new Set([pending, fresh]))
     expect(await database.sql`select from mediadock.results where request_id = ${requestId}`).toHaveLength(1)
     // What is not kept is not said never to have been.
     const page = async (at: string) => (await fetch(new URL(at, receiver.internalUrl))).text()
-    expect(await page(`/requests/${requestId}`)).toContain('No webhook of it is kept, the one that it landed by neither')
+    expect(await page(`/requests/${requestId}`)).toContain(
+      'No webhook of it is kept, the one that it landed by neither',
+    )
     expect(await page(`/deliveries?until=${past.toISOString()}`)).toContain('Nothing of that time is kept')
-    expect(await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`).toHaveLength(0)
+    expect(
+      await database.sql`select from mediadock.arrivals where arrived_at < ${new Date(Date.now() - 35 * day)}`,
+    ).toHaveLength(0)
   })
 
   it('forgets all else where somebody has a reference to what is to go, and fails', async () => {
@@ -180,11 +198,20 @@ describe('retention', () => {
 
   it('forgets nothing because the clock of a host has run ahead', async () => {
     await deliver(receiver.webhookUrl, failed().body)
-    const days = (ahead: number) => ({ ...receiver.deps, retentionDays: 30, clock: () => new Date(Date.now() + ahead * 86_400_000) })
+    const days = (ahead: number) => ({
+      ...receiver.deps,
+      retentionDays: 30,
+      clock: () => new Date(Date.now() + ahead * 86_400_000),
+    })
     const never = new AbortController().signal
     const kept = await database.sql`select from mediadock.deliveries`
     expect(kept.length).toBeGreaterThan(0)
-    expect(await pruneByBothClocks(days(400), never)).toMatchObject({ deliveries: 0, partitions: 0, changes: 0, notes: 0 })
+    expect(await pruneByBothClocks(days(400), never)).toMatchObject({
+      deliveries: 0,
+      partitions: 0,
+      changes: 0,
+      notes: 0,
+    })
     expect(await database.sql`select from mediadock.deliveries`).toHaveLength(kept.length)
   })
 
@@ -224,7 +251,9 @@ describe('retention', () => {
     expect(await prune()).toMatchObject({ deliveries: 0 })
     await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = any(${[...webhookIds.keys()]})`
     expect(await prune()).toMatchObject({ deliveries: Object.keys(unusable).length })
-    expect(new Set((await ofThese()).map((row) => row['parked_reason']))).toEqual(new Set(['landing_failed', 'key_mismatch']))
+    expect(new Set((await ofThese()).map((row) => row['parked_reason']))).toEqual(
+      new Set(['landing_failed', 'key_mismatch']),
+    )
   })
 
   it("forgets what is parked for its key, once the provider's result is there and RETENTION_DAYS have passed", async () => {
@@ -238,7 +267,9 @@ describe('retention', () => {
     const prune = () => pruneOnce({ ...receiver.deps, retentionDays: 30 }, new AbortController().signal)
     expect(await prune()).toMatchObject({ deliveries: 0 })
     await receiver.deps.background.reconcileNow()
-    expect(await database.sql`select from mediadock.requests where request_id = ${requestId} and confirmed_at is not null`).toHaveLength(1)
+    expect(
+      await database.sql`select from mediadock.requests where request_id = ${requestId} and confirmed_at is not null`,
+    ).toHaveLength(1)
     expect(await prune()).toMatchObject({ deliveries: 1 })
     expect(await database.sql`select from mediadock.deliveries where id = ${id}`).toEqual([])
   })

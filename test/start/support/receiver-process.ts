@@ -39,6 +39,7 @@ export async function startProductionReceiver(env: Record<string, string> = {}) 
     base,
     internalBase: `http://127.0.0.1:${laptop.ports.INTERNAL_PORT}`,
     /** The status that a delivery signed with this secret is answered with. */
-    deliver: async (secret: string) => (await deliver(`${base}/webhooks`, failed(randomUUID()).body, { secret })).status,
+    deliver: async (secret: string) =>
+      (await deliver(`${base}/webhooks`, failed(randomUUID()).body, { secret })).status,
   }
 }

@@ -13,7 +13,11 @@ export const drawAurora: Scene = (size, palette, random) => {
 }
 
 /** A curtain is many narrow rays, each fading upwards from the hem by itself. */
-function curtain({ width, height }: FrameSize, random: Random, { colour, index }: { colour: string; index: number }): string {
+function curtain(
+  { width, height }: FrameSize,
+  random: Random,
+  { colour, index }: { colour: string; index: number },
+): string {
   const base = height * random.between(0.42, 0.62)
   const swing = height * random.between(0.04, 0.1)
   const [slow, quick] = [random.between(0.5, 1.2), random.between(2, 4)]

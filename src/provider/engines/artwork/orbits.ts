@@ -32,7 +32,13 @@ function planet({ width, height }: FrameSize, palette: Palette, random: Random):
   const moons = Array.from({ length: random.whole(1, 4) }, () => {
     const angle = random.between(0, 2 * Math.PI)
     const away = radius * random.between(2.3, 2.9)
-    return circle(x + away * Math.cos(angle), y + away * Math.sin(angle) * 0.6, radius * random.between(0.05, 0.13), palette.light, 0.95)
+    return circle(
+      x + away * Math.cos(angle),
+      y + away * Math.sin(angle) * 0.6,
+      radius * random.between(0.05, 0.13),
+      palette.light,
+      0.95,
+    )
   }).join('')
   const band = { x, y, radius, colour: palette.light }
   // The upper half of the rings lies behind the globe, the lower half before it.

@@ -36,7 +36,11 @@ export function drawPicture(size: FrameSize, seed: string, caption: Caption): st
 }
 
 /** The picture of a seed as a veil of this opacity, and the caption, to lie over a picture that somebody gave. */
-export function drawVeil(size: FrameSize, seed: string, { opacity, caption }: { opacity: number; caption: Caption }): string {
+export function drawVeil(
+  size: FrameSize,
+  seed: string,
+  { opacity, caption }: { opacity: number; caption: Caption },
+): string {
   const veil = `<g opacity="${opacity.toFixed(3)}">${drawLayers(size, seed).join('')}</g>`
   return document(size, veil + drawCaptionLayer(size, caption))
 }

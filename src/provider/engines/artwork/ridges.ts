@@ -11,7 +11,11 @@ export const drawRidges: Scene = (size, palette, random) => {
   const sunRadius = shortSide * random.between(0.09, 0.15)
   const halos = [2.6, 1.9, 1.4].map((times) => circle(sunX, sunY, sunRadius * times, palette.light, 0.1))
   const hills = palette.land.map((colour, index) => {
-    const path = ridge(size, { base: height * (0.46 + index * 0.14), swing: shortSide * (0.15 - index * 0.012), random })
+    const path = ridge(size, {
+      base: height * (0.46 + index * 0.14),
+      swing: shortSide * (0.15 - index * 0.012),
+      random,
+    })
     return `<path d="${path}" fill="${colour}"/>`
   })
   const sun = circle(sunX, sunY, sunRadius, palette.light, 0.95)
@@ -19,7 +23,10 @@ export const drawRidges: Scene = (size, palette, random) => {
 }
 
 /** A sum of waves of rising frequency and falling height, closed along the foot of the picture. */
-function ridge({ width, height }: FrameSize, { base, swing, random }: { base: number; swing: number; random: Random }): string {
+function ridge(
+  { width, height }: FrameSize,
+  { base, swing, random }: { base: number; swing: number; random: Random },
+): string {
   const waves = [1, 2.1, 4.3, 9.1, 19].map((frequency) => ({
     frequency: frequency * random.between(0.8, 1.25),
     phase: random.between(0, 2 * Math.PI),
@@ -28,7 +35,10 @@ function ridge({ width, height }: FrameSize, { base, swing, random }: { base: nu
   const steps = 160
   const points = Array.from({ length: steps + 1 }, (_, step) => {
     const along = step / steps
-    const lift = waves.reduce((sum, wave) => sum + wave.height * Math.sin(along * wave.frequency * 2 * Math.PI + wave.phase), 0)
+    const lift = waves.reduce(
+      (sum, wave) => sum + wave.height * Math.sin(along * wave.frequency * 2 * Math.PI + wave.phase),
+      0,
+    )
     return `${at(along * width)} ${at(base - lift)}`
   })
   return `M0 ${height}L${points.join('L')}L${width} ${height}Z`

@@ -18,7 +18,11 @@ export function circle(x: number, y: number, radius: number, fill: string, opaci
   return `<circle cx="${at(x)}" cy="${at(y)}" r="${at(radius)}" fill="${fill}" fill-opacity="${opacity}"/>`
 }
 
-export function stars({ width, height }: FrameSize, random: Random, { count, lowest }: { count: number; lowest: number }): string {
+export function stars(
+  { width, height }: FrameSize,
+  random: Random,
+  { count, lowest }: { count: number; lowest: number },
+): string {
   const shortSide = Math.min(width, height)
   return Array.from({ length: count }, () => {
     const radius = shortSide * 0.0022 * random.between(0.35, 1) ** 2

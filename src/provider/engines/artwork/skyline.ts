@@ -6,14 +6,30 @@ import { at, circle, stars, type Scene } from './scene.ts'
 export const drawSkyline: Scene = (size, palette, random) => {
   const { width, height } = size
   const shortSide = Math.min(width, height)
-  const moon = { x: width * random.between(0.2, 0.8), y: height * random.between(0.2, 0.36), radius: shortSide * random.between(0.1, 0.17) }
+  const moon = {
+    x: width * random.between(0.2, 0.8),
+    y: height * random.between(0.2, 0.36),
+    radius: shortSide * random.between(0.1, 0.17),
+  }
   const glow = [1.9, 1.4].map((times) => circle(moon.x, moon.y, moon.radius * times, palette.light, 0.09)).join('')
   const far = row(size, random, { top: 0.34, foot: 0.62, colour: palette.land[1], opacity: 0.75, lit: undefined })
   const near = row(size, random, { top: 0.4, foot: 0.8, colour: palette.land[3], opacity: 1, lit: palette.accents })
-  return [stars(size, random, { count: 90, lowest: 0.4 }) + glow + circle(moon.x, moon.y, moon.radius, palette.light, 0.96) + far, near]
+  return [
+    stars(size, random, { count: 90, lowest: 0.4 }) +
+      glow +
+      circle(moon.x, moon.y, moon.radius, palette.light, 0.96) +
+      far,
+    near,
+  ]
 }
 
-type Row = { top: number; foot: number; colour: string; opacity: number; lit: readonly [string, string, string] | undefined }
+type Row = {
+  top: number
+  foot: number
+  colour: string
+  opacity: number
+  lit: readonly [string, string, string] | undefined
+}
 
 function row({ width, height }: FrameSize, random: Random, { top, foot, colour, opacity, lit }: Row): string {
   const unit = Math.min(width, height) / 48
@@ -24,7 +40,10 @@ function row({ width, height }: FrameSize, random: Random, { top, foot, colour, 
     const from = height * random.between(top, foot)
     towers.push(`<rect x="${at(x)}" y="${at(from)}" width="${at(across + 0.5)}" height="${at(height - from)}"/>`)
     if (random.next() < 0.3) towers.push(mast(x + across / 2, from, unit))
-    if (lit) towers.push(windows({ x, y: from, columns, rows: Math.floor((height - from) / unit / 1.5) - 1, unit }, lit, random))
+    if (lit)
+      towers.push(
+        windows({ x, y: from, columns, rows: Math.floor((height - from) / unit / 1.5) - 1, unit }, lit, random),
+      )
     x += across + (random.next() < 0.4 ? unit * random.between(0.3, 1.4) : 0)
   }
   return `<g fill="${colour}" fill-opacity="${opacity}">${towers.join('')}</g>`
@@ -35,7 +54,11 @@ const mast = (x: number, y: number, unit: number) =>
 
 type Facade = { x: number; y: number; columns: number; rows: number; unit: number }
 
-function windows({ x, y, columns, rows, unit }: Facade, lit: readonly [string, string, string], random: Random): string {
+function windows(
+  { x, y, columns, rows, unit }: Facade,
+  lit: readonly [string, string, string],
+  random: Random,
+): string {
   const share = random.between(0.08, 0.4)
   const drawn: string[] = []
   for (let line = 0; line < rows; line++) {
@@ -43,7 +66,9 @@ function windows({ x, y, columns, rows, unit }: Facade, lit: readonly [string, s
       if (random.next() > share) continue
       const place = `x="${at(x + unit * (column + 0.28))}" y="${at(y + unit * (line * 1.5 + 0.7))}"`
       const colour = random.next() < 0.75 ? '#ffe3a1' : random.pick(lit)
-      drawn.push(`<rect ${place} width="${at(unit * 0.46)}" height="${at(unit * 0.7)}" fill="${colour}" fill-opacity="0.9"/>`)
+      drawn.push(
+        `<rect ${place} width="${at(unit * 0.46)}" height="${at(unit * 0.7)}" fill="${colour}" fill-opacity="0.9"/>`,
+      )
     }
   }
   return drawn.join('')

@@ -21,7 +21,9 @@ export function drawableText(prompt: string): string {
     .replace(/(?![\u200C\u200D])[\p{Cf}\p{Co}\p{Cn}\uFE00-\uFE0F]/gu, '')
     .replace(/(\p{M}{2})\p{M}+/gu, '$1')
   const { has } = captionMetrics()
-  const known = Array.from(clean, (character) => (has(character.codePointAt(0) ?? 0) ? character : unknownCharacter)).join('')
+  const known = Array.from(clean, (character) =>
+    has(character.codePointAt(0) ?? 0) ? character : unknownCharacter,
+  ).join('')
   const text = known.replace(unknownRuns, ' … ').replace(/ +/g, ' ').trim()
   return /[^… ]/u.test(text) ? text : ''
 }

@@ -9,14 +9,20 @@ export const drawTiles: Scene = ({ width, height }, palette, random) => {
   const drawn: string[] = []
   for (let y = 0; y < height; y += tile) {
     for (let x = 0; x < width; x += tile) {
-      drawn.push(`<rect x="${at(x)}" y="${at(y)}" width="${at(tile + 0.5)}" height="${at(tile + 0.5)}" fill="${pick()}"/>`)
+      drawn.push(
+        `<rect x="${at(x)}" y="${at(y)}" width="${at(tile + 0.5)}" height="${at(tile + 0.5)}" fill="${pick()}"/>`,
+      )
       drawn.push(motif({ x, y, tile, colour: pick(), other: pick() }, random))
     }
   }
   const discs = Array.from({ length: random.whole(1, 3) }, () => {
     const radius = tile * random.between(0.7, 1.2)
     const [x, y] = [tile * random.whole(1, Math.floor(width / tile)), tile * random.whole(1, 3)]
-    return circle(x, y, radius, palette.land[3], 0.92) + circle(x, y, radius * 0.62, pick()) + circle(x, y, radius * 0.28, palette.light)
+    return (
+      circle(x, y, radius, palette.land[3], 0.92) +
+      circle(x, y, radius * 0.62, pick()) +
+      circle(x, y, radius * 0.28, palette.light)
+    )
   }).join('')
   return [drawn.join(''), discs]
 }
@@ -33,7 +39,9 @@ function motif({ x, y, tile, colour, other }: Motif, random: Random): string {
     case 0:
       return `<g transform="${turn}">${quarter(tile, colour)}${quarter(tile * 0.5, other)}</g>`
     case 1:
-      return circle(x + tile / 2, y + tile / 2, tile * 0.36, colour) + circle(x + tile / 2, y + tile / 2, tile * 0.14, other)
+      return (
+        circle(x + tile / 2, y + tile / 2, tile * 0.36, colour) + circle(x + tile / 2, y + tile / 2, tile * 0.14, other)
+      )
     case 2:
       return `<path d="M${at(x)} ${at(y)}h${at(tile)}L${at(x)} ${at(y + tile)}Z" fill="${colour}" transform="${turn}"/>`
     case 3: {

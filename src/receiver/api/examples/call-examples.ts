@@ -4,13 +4,20 @@ import type { ZodOpenApiContentObject, ZodOpenApiOperationObject } from 'zod-ope
 export type CallExamples = { body?: object; 200?: object; 201?: object; 202?: object }
 
 /** The call as it is documented, with its examples beside its schemas. */
-export function withExamples(document: ZodOpenApiOperationObject, { body, ...answers }: CallExamples = {}): ZodOpenApiOperationObject {
+export function withExamples(
+  document: ZodOpenApiOperationObject,
+  { body, ...answers }: CallExamples = {},
+): ZodOpenApiOperationObject {
   const responses = { ...document.responses }
   for (const status of [200, 201, 202] as const) {
     const response = responses[`${status}`]
     if (response && 'content' in response) responses[`${status}`] = withExample(response, answers[status])
   }
-  return { ...document, responses, ...(document.requestBody && { requestBody: withExample(document.requestBody, body) }) }
+  return {
+    ...document,
+    responses,
+    ...(document.requestBody && { requestBody: withExample(document.requestBody, body) }),
+  }
 }
 
 function withExample<T extends { content?: ZodOpenApiContentObject }>(message: T, example: object | undefined): T {

@@ -4,7 +4,8 @@ import type { QuarantinedEntry } from '../../queries/quarantine.ts'
 import type { CallExamples } from './call-examples.ts'
 import * as story from './story.ts'
 
-const { arrival, body, delivery, keyName, landedAt, media, refused, requestId, result, signedSeconds, webhookId } = story
+const { arrival, body, delivery, keyName, landedAt, media, refused, requestId, result, signedSeconds, webhookId } =
+  story
 
 const headersOf = (id: string, bytes: number, seconds: number) => ({
   host: 'hooks.example.com',

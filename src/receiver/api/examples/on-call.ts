@@ -61,9 +61,23 @@ const run = {
   duration_ms: 88,
 } satisfies ReconcileRunRow
 
-const backlog = { due: 0, minutes: 0, incomplete: 0, per_minute: 100, complete_by: null, due_capped: false, incomplete_capped: false }
+const backlog = {
+  due: 0,
+  minutes: 0,
+  incomplete: 0,
+  per_minute: 100,
+  complete_by: null,
+  due_capped: false,
+  incomplete_capped: false,
+}
 
-const reconciler = { silent: false, silent_after_seconds: null, last_run: run, last_working_run: run, backlog } satisfies ReconcilerState
+const reconciler = {
+  silent: false,
+  silent_after_seconds: null,
+  last_run: run,
+  last_working_run: run,
+  backlog,
+} satisfies ReconcilerState
 
 const auditEntry = {
   id: 1,
@@ -121,7 +135,9 @@ const found = {
   by_metadata: [],
   deliveries: [delivery],
   arrivals: [],
-  submits: [{ id: story.idempotencyKey, state: 'submitted', model, request_id: requestId, created_at: story.submittedAt }],
+  submits: [
+    { id: story.idempotencyKey, state: 'submitted', model, request_id: requestId, created_at: story.submittedAt },
+  ],
   quarantined: [],
 } satisfies Found
 

@@ -34,7 +34,11 @@ export const landedAt = at('03:00:04.178')
 export const position = 1_769_828_404_199_312
 export const positionBefore = 1_769_825_560_120_841
 
-export const body = JSON.stringify({ request_id: requestId, status: 'OK', payload: { model, output: { images: [{ url }] }, cost } })
+export const body = JSON.stringify({
+  request_id: requestId,
+  status: 'OK',
+  payload: { model, output: { images: [{ url }] }, cost },
+})
 const id = deliveryId(webhookId, Buffer.from(body))
 export const bodySha256 = sha256Hex(body)
 const bytes = body.length

@@ -1,5 +1,5 @@
-import { atMost } from '../../../runtime/postgres/at-most.ts'
-import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
+import { atMost } from '../../../platform/postgres/at-most.ts'
+import { sql, type SQL } from '../../../platform/postgres/drizzle.ts'
 import type { Landing } from '../landing.ts'
 
 /** Long against any landing of ours, short for those who land by the same statement. */

@@ -1,5 +1,5 @@
-import { columnsOf } from '../../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
+import { columnsOf } from '../../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../../platform/postgres/drizzle.ts'
 import type { Environments } from '../../domain/keys.ts'
 import * as schema from '../../domain/schema.ts'
 import type { Landing } from '../landing.ts'
@@ -40,8 +40,15 @@ export function ordinaryLandings(landings: readonly Landing[], at: SQL, waitMs: 
  * Whether the short way may take a landing, as far as the landing itself shows.
  * Where a delivery made us fetch the result, it was an OK: any other end contradicts it.
  */
-export function mayBeOrdinary({ delivery, flags, confirmed, status, keyName, environment }: Landing, environments: Environments): boolean {
-  const today = environments.live.includes(keyName) ? 'live' : environments.sandbox.includes(keyName) ? 'sandbox' : undefined
+export function mayBeOrdinary(
+  { delivery, flags, confirmed, status, keyName, environment }: Landing,
+  environments: Environments,
+): boolean {
+  const today = environments.live.includes(keyName)
+    ? 'live'
+    : environments.sandbox.includes(keyName)
+      ? 'sandbox'
+      : undefined
   // A name that now belongs to a key of another environment says nothing of the request that was tracked with it.
   const isStillItsKey = today === undefined || today === environment
   return delivery?.claims !== undefined && flags.length === 0 && (!confirmed || status === 'COMPLETED') && isStillItsKey

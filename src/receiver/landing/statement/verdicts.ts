@@ -1,5 +1,5 @@
-import { columnsOf, list } from '../../../runtime/postgres/columns.ts'
-import { sql, type SQL } from '../../../runtime/postgres/drizzle.ts'
+import { columnsOf, list } from '../../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../../platform/postgres/drizzle.ts'
 import type { Environments } from '../../domain/keys.ts'
 import * as schema from '../../domain/schema.ts'
 

@@ -2,12 +2,12 @@ import { randomInt, randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { sql } from 'drizzle-orm'
 import postgres from 'postgres'
+import { isOutage } from '../../../../src/platform/postgres/errors.ts'
+import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { createSequencer } from '../../../../src/receiver/feeding/sequencer.ts'
 import { land } from '../../../../src/receiver/landing/land.ts'
 import { landingOfNotification, landingOfResult, type Landing } from '../../../../src/receiver/landing/landing.ts'
-import { isOutage } from '../../../../src/runtime/postgres/errors.ts'
-import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import { notificationSchema, resultSchema } from '../../../../src/wire/schemas.ts'
 import { imageResult } from '../../../support/provider-stand.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
@@ -68,15 +68,26 @@ function byWebhook(): Landing {
   // By the short way and by the long one.
   const delivery = chance(0.5) ? { id, claims: 0, first: id, last: id } : undefined
   const { body } = chance(0.5) ? okImage() : failed()
-  return landingOfNotification(notificationSchema.parse(JSON.parse(body.toString())), { ...origin, delivery, now: new Date() })
+  return landingOfNotification(notificationSchema.parse(JSON.parse(body.toString())), {
+    ...origin,
+    delivery,
+    now: new Date(),
+  })
 }
 
 function byResult(requestId: string): Landing {
-  return landingOfResult(resultSchema.parse(imageResult(requestId)), { ...origin, delivery: undefined, now: new Date() })
+  return landingOfResult(resultSchema.parse(imageResult(requestId)), {
+    ...origin,
+    delivery: undefined,
+    now: new Date(),
+  })
 }
 
 /** One replica that gives positions until `signal` aborts and nothing is left; it may lose its connection. */
-export async function sequence(url: string, { maxRows, signal }: { maxRows: number; signal: AbortSignal }): Promise<void> {
+export async function sequence(
+  url: string,
+  { maxRows, signal }: { maxRows: number; signal: AbortSignal },
+): Promise<void> {
   const { db, close } = createPool({ url, max: 1 })
   const sequencer = createSequencer({ db, signal }, { maxRows })
   for (;;) {

@@ -89,7 +89,10 @@ const webhook: fc.Arbitrary<Command> = fc.record({
     { weight: 7, arbitrary: fc.constant<Signer>('owner') },
     { weight: 3, arbitrary: fc.constantFrom<Signer>('live', 'sandbox', 'late', 'forger') },
   ),
-  ageSeconds: fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constantFrom(299, 300, 301, 900, -300, -302) }),
+  ageSeconds: fc.oneof(
+    { weight: 9, arbitrary: fc.constant(0) },
+    { weight: 1, arbitrary: fc.constantFrom(299, 300, 301, 900, -300, -302) },
+  ),
   handedOver: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, { weight: 1, arbitrary: fc.constant(true) }),
 })
 
@@ -117,23 +120,40 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     { weight: 5, arbitrary: fc.record({ do: fc.constant('work' as const), lane }) },
     { weight: 3, arbitrary: fc.constant<Command>({ do: 'reconcile' }) },
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
-    { weight: 2, arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }) },
+    {
+      weight: 2,
+      arbitrary: fc.record({ do: fc.constant('replay' as const), delivery: fc.nat(7), dryRun: fc.boolean() }),
+    },
     { weight: 1, arbitrary: fc.constant<Command>({ do: 'verify quarantine' }) },
     {
       weight: 1,
-      arbitrary: fc.record({ do: fc.constant('remove key' as const), name: fc.constantFrom('live' as const, 'sandbox' as const) }),
+      arbitrary: fc.record({
+        do: fc.constant('remove key' as const),
+        name: fc.constantFrom('live' as const, 'sandbox' as const),
+      }),
     },
     {
       weight: 4,
-      arbitrary: fc.record({ do: fc.constant('wait' as const), seconds: fc.constantFrom(1, 5, 7, 20, 46, 62, 125, 310, 1200) }),
+      arbitrary: fc.record({
+        do: fc.constant('wait' as const),
+        seconds: fc.constantFrom(1, 5, 7, 20, 46, 62, 125, 310, 1200),
+      }),
     },
     {
       weight: trouble,
-      arbitrary: fc.record({ do: fc.constant('falter' as const), flaw: fc.constantFrom(...flaws), calls: fc.integer({ min: 1, max: 4 }) }),
+      arbitrary: fc.record({
+        do: fc.constant('falter' as const),
+        flaw: fc.constantFrom(...flaws),
+        calls: fc.integer({ min: 1, max: 4 }),
+      }),
     },
     {
       weight: trouble,
-      arbitrary: fc.record({ do: fc.constant('crash' as const), lane, after: fc.constantFrom('claim' as const, 'fetch' as const) }),
+      arbitrary: fc.record({
+        do: fc.constant('crash' as const),
+        lane,
+        after: fc.constantFrom('claim' as const, 'fetch' as const),
+      }),
     },
     {
       weight: trouble,
@@ -145,7 +165,10 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
     { weight: trouble, arbitrary: fc.constant<Command>({ do: 'unstall' }) },
     {
       weight: trouble,
-      arbitrary: fc.record({ do: fc.constant('clock jumps back' as const), seconds: fc.constantFrom(1, 2, 30, 61, 400, 3600) }),
+      arbitrary: fc.record({
+        do: fc.constant('clock jumps back' as const),
+        seconds: fc.constantFrom(1, 2, 30, 61, 400, 3600),
+      }),
     },
   )
   return fc.array(command, { minLength: 3, maxLength: 16, size: 'max' })

@@ -26,10 +26,17 @@ export function holdAlways(
     assert.equal(environment, environments[signer], 'a delivery is of another environment than the key that signed it')
   for (const { delivery_id: id } of state.inbox) {
     const reason = state.deliveries.find((delivery) => delivery.id === id)?.parked_reason
-    assert.ok(reason === null || reason === 'key_mismatch', `the inbox holds what is no delivery, or parked for ${reason}`)
+    assert.ok(
+      reason === null || reason === 'key_mismatch',
+      `the inbox holds what is no delivery, or parked for ${reason}`,
+    )
   }
 
-  assert.equal(new Set(state.requests.map((row) => row.request_id)).size, state.requests.length, 'a request has two rows')
+  assert.equal(
+    new Set(state.requests.map((row) => row.request_id)).size,
+    state.requests.length,
+    'a request has two rows',
+  )
   for (const row of state.requests) {
     assert.ok(
       requests.some(({ id }) => id === row.request_id),
@@ -71,12 +78,20 @@ export function holdForward(before: Snapshot, after: Snapshot): void {
     const otherWord = old.landed_at !== null && wordOf(old) !== wordOf(row)
     const overruled = old.confirmed_at === null && (row.confirmed_at !== null || otherWord)
     if (otherWord && wordOf(row) === true && row.confirmed_at === null) {
-      assert.ok(row.key_source !== 'landed' && environments[row.key_name ?? 'live'] === 'sandbox', 'a sandbox key overruled a live one')
+      assert.ok(
+        row.key_source !== 'landed' && environments[row.key_name ?? 'live'] === 'sandbox',
+        'a sandbox key overruled a live one',
+      )
     }
     if (old.landed_at !== null) {
       assert.equal(row.landed_at, old.landed_at, 'a request landed twice')
       if (!overruled) {
-        const result = ({ status, output, media_complete, cost }: RequestRow) => ({ status, output, media_complete, cost })
+        const result = ({ status, output, media_complete, cost }: RequestRow) => ({
+          status,
+          output,
+          media_complete,
+          cost,
+        })
         assert.deepEqual(result(row), result(old), 'a terminal state changed without the word of the provider')
       }
     }
@@ -88,7 +103,8 @@ export function holdForward(before: Snapshot, after: Snapshot): void {
     const request = after.requests.find((one) => one.request_id === old.request_id)
     // Only the provider's word ends a contradiction, and only for who had the same.
     const borneOut = request?.confirmed_at !== null && endBy(old.status) === request?.status
-    for (const flag of old.flags) assert.ok(row?.flags.includes(flag) || (flag === 'contradiction' && borneOut), `the flag ${flag} is gone`)
+    for (const flag of old.flags)
+      assert.ok(row?.flags.includes(flag) || (flag === 'contradiction' && borneOut), `the flag ${flag} is gone`)
   }
 }
 
@@ -96,7 +112,8 @@ export function holdForward(before: Snapshot, after: Snapshot): void {
 export function holdNotices(before: Snapshot, after: Snapshot, notices: readonly Notice[]): void {
   for (const row of after.requests) {
     const old = before.requests.find((one) => one.request_id === row.request_id)
-    const key = ({ status, media_complete }: { status: string; media_complete: boolean }) => `${status} ${media_complete}`
+    const key = ({ status, media_complete }: { status: string; media_complete: boolean }) =>
+      `${status} ${media_complete}`
     const steps = notices.filter((one) => one.request_id === row.request_id).map(key)
     let known = old && old.landed_at !== null ? key(old) : 'not terminal'
     // The same state again, of the other environment, is another result.
@@ -112,13 +129,19 @@ export function holdNotices(before: Snapshot, after: Snapshot, notices: readonly
 }
 
 /** Never more calls with one key in any 60 s of true time than the limit, and none while the provider demanded a pause. */
-export function holdQuota(calls: readonly Call[], pauses: readonly { key: string; from: number; until: number }[]): void {
+export function holdQuota(
+  calls: readonly Call[],
+  pauses: readonly { key: string; from: number; until: number }[],
+): void {
   for (const first of calls) {
     const within = calls.filter(({ key, at }) => key === first.key && at >= first.at && at < first.at + 60_000)
     assert.ok(within.length <= callsPerMinute, `${within.length} calls with ${first.key} in 60 s`)
   }
   for (const { key, at } of calls) {
-    assert.ok(!pauses.some((pause) => pause.key === key && at > pause.from && at < pause.until), `${key} called while it had to rest`)
+    assert.ok(
+      !pauses.some((pause) => pause.key === key && at > pause.from && at < pause.until),
+      `${key} called while it had to rest`,
+    )
   }
 }
 
@@ -129,7 +152,9 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
     const request = requests.find(({ id }) => id === row.request_id)
     assert.ok(request)
     assert.ok(terminal.has(row.status), `${row.status} with every chance to end`)
-    const processable = state.deliveries.filter((delivery) => delivery.request_id === row.request_id && delivery.parked_reason === null)
+    const processable = state.deliveries.filter(
+      (delivery) => delivery.request_id === row.request_id && delivery.parked_reason === null,
+    )
     const all = state.deliveries.filter((delivery) => delivery.request_id === row.request_id)
     const contradicted = new Set(processable.map((delivery) => delivery.status)).size > 1
     const doubted = wordOf(row) === true && (row.key_source === 'landed' || row.key_name === null)
@@ -144,8 +169,14 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
 
     for (const { status, key_name: signer, parked_reason: reason, flags } of all) {
       const foreign = status !== null && row.sandbox !== (environments[signer] === 'sandbox')
-      assert.ok(reason !== 'key_mismatch' || foreign, `signed by ${signer}, sandbox ${row.sandbox}, parked for ${reason}`)
-      assert.ok(!foreign || flags.includes('key_mismatch'), `signed by ${signer}, sandbox ${row.sandbox}, flagged ${flags}`)
+      assert.ok(
+        reason !== 'key_mismatch' || foreign,
+        `signed by ${signer}, sandbox ${row.sandbox}, parked for ${reason}`,
+      )
+      assert.ok(
+        !foreign || flags.includes('key_mismatch'),
+        `signed by ${signer}, sandbox ${row.sandbox}, flagged ${flags}`,
+      )
     }
     for (const delivery of processable) {
       const flagged = delivery.flags.includes('contradiction')
@@ -158,7 +189,9 @@ export function holdEnd(state: Snapshot, requests: readonly Request[]): void {
     }
   }
   for (const delivery of state.deliveries) {
-    const sameId = state.deliveries.filter((other) => other.webhook_id === delivery.webhook_id && other.id !== delivery.id)
+    const sameId = state.deliveries.filter(
+      (other) => other.webhook_id === delivery.webhook_id && other.id !== delivery.id,
+    )
     if (delivery.flags.includes('id_reused')) assert.ok(sameId.length > 0, 'flagged as reused and is not')
     if (delivery.parked_reason === 'key_mismatch')
       assert.ok(delivery.flags.includes('key_mismatch'), 'parked for a key mismatch and not flagged')

@@ -85,11 +85,19 @@ function honest(request: Request | undefined): Response {
   const { id, truth } = request
   switch (truth.is) {
     case 'running':
-      return Response.json({ request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] }, { status: 202 })
+      return Response.json(
+        { request_id: id, status: 'IN_PROGRESS', queue_position: null, progress: 40, logs: [] },
+        { status: 202 },
+      )
     case 'completed':
       return Response.json(completed(request, truth.outputs))
     case 'failed':
-      return Response.json({ request_id: id, status: 'FAILED', error: { code: 'GENERATION_FAILED', message: 'no' }, cost: 0 })
+      return Response.json({
+        request_id: id,
+        status: 'FAILED',
+        error: { code: 'GENERATION_FAILED', message: 'no' },
+        cost: 0,
+      })
     case 'canceled':
       return Response.json({ request_id: id, status: 'CANCELED' })
     default:

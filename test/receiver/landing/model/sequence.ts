@@ -91,7 +91,11 @@ function startSequence(world: World) {
     await quarantine.runOnce()
     const authentic = refused.filter(({ signer, inWindow }) => inWindow && known(signer))
     const verified = await verifyQuarantine({ ...receiver, onStored: () => {} })
-    assert.deepEqual(verified, { checked: refused.length, accepted: authentic.length, refused: refused.length - authentic.length })
+    assert.deepEqual(verified, {
+      checked: refused.length,
+      accepted: authentic.length,
+      refused: refused.length - authentic.length,
+    })
     for (const { webhookId, body } of authentic) store(webhookId, body)
     refused = refused.filter((one) => !authentic.includes(one))
   }
@@ -152,7 +156,8 @@ function startSequence(world: World) {
         const request = requests[command.request]!
         // What has ended at the provider has ended for good.
         if (request.truth.is === 'running')
-          request.truth = command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
+          request.truth =
+            command.as === 'completed' ? { is: 'completed', outputs: command.outputs } : { is: command.as }
         return undefined
       }
       case 'falter':
@@ -229,7 +234,12 @@ function startSequence(world: World) {
     // Two that wait for a call with each other's key never get it while both are polled at the same instant: the last rounds take one after the other.
     for (let round = 0; round < 40 && !isQuiet(); round += 1) {
       const seconds = round < 12 ? 3700 : secondsToNextPoll()
-      await step({ do: 'work', lane: 'direct' }, { do: 'work', lane: 'fetch' }, { do: 'reconcile' }, { do: 'wait', seconds })
+      await step(
+        { do: 'work', lane: 'direct' },
+        { do: 'work', lane: 'fetch' },
+        { do: 'reconcile' },
+        { do: 'wait', seconds },
+      )
     }
     holdEnd(before, requests)
   }
@@ -248,12 +258,18 @@ function bodyOf(request: Request, { says, variant }: Webhook): Buffer {
   switch (says) {
     case 'ERROR':
       return Buffer.from(
-        JSON.stringify({ request_id: id, status: 'ERROR', error: { code: 'GENERATION_FAILED', message: `no ${variant}` } }),
+        JSON.stringify({
+          request_id: id,
+          status: 'ERROR',
+          error: { code: 'GENERATION_FAILED', message: `no ${variant}` },
+        }),
       )
     case 'OK': {
       const media = { url: linkOf(id, kind) }
       const output = { image: { images: [media] }, video: { video: media }, audio: { audio: media } }[kind]
-      return Buffer.from(JSON.stringify({ request_id: id, status: 'OK', payload: { model: `a-${kind}`, output, cost: 7 + variant } }))
+      return Buffer.from(
+        JSON.stringify({ request_id: id, status: 'OK', payload: { model: `a-${kind}`, output, cost: 7 + variant } }),
+      )
     }
     case 'garbage':
       return Buffer.from(variant === 0 ? `nonsense ${id}` : JSON.stringify({ request_id: id, status: 'MAYBE' }))

@@ -3,6 +3,8 @@ import http from 'node:http'
 import type { AddressInfo } from 'node:net'
 import express from 'express'
 import { Counter } from 'prom-client'
+import { createLogger } from '../../../../src/platform/logger.ts'
+import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import type { Delivery } from '../../../../src/receiver/domain/delivery.ts'
 import type { Keys } from '../../../../src/receiver/domain/keys.ts'
 import { createFetcher } from '../../../../src/receiver/fetching/fetcher.ts'
@@ -12,8 +14,6 @@ import { createKnownSenders } from '../../../../src/receiver/intake/known-sender
 import { createQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
 import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
-import { createLogger } from '../../../../src/runtime/logger.ts'
-import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
 import { allLanded, testLander } from '../../../support/work-once.ts'
@@ -53,13 +53,19 @@ export async function createWorld(database: TestDatabase) {
   const pool = createPool({ url: database.url, max: 8 })
   const { db } = pool
   const logger = createLogger('silent')
-  const counter = () => new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
+  const counter = () =>
+    new Counter({ name: 'unread', help: 'unread', labelNames: ['operation', 'outcome'], registers: [] })
   let setting: Setting = { keys: fewKeys, now: () => new Date(), providerFetch: globalThis.fetch, handsOver: false }
 
   const keys = () => setting.keys
   const clock = () => setting.now()
-  const client = createProviderClient({ baseUrl: 'http://provider.test', fetch: (url, init) => setting.providerFetch(url, init), clock })
-  const freshFetcher = () => createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
+  const client = createProviderClient({
+    baseUrl: 'http://provider.test',
+    fetch: (url, init) => setting.providerFetch(url, init),
+    clock,
+  })
+  const freshFetcher = () =>
+    createFetcher({ db, client, keys, fetchRatePerMinute: callsPerMinute, clock, logger, calls: counter() })
   const quarantine = createQuarantine({
     db,
     senders: createKnownSenders({ db, clock }),

@@ -1,6 +1,6 @@
+import { createLogger } from '../../../../src/platform/logger.ts'
+import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import type { WorkerDeps } from '../../../../src/receiver/landing/worker.ts'
-import { createLogger } from '../../../../src/runtime/logger.ts'
-import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 

@@ -1,8 +1,8 @@
+import { createLogger } from '../../../../src/platform/logger.ts'
+import { startLoop } from '../../../../src/platform/loop.ts'
+import { createPool } from '../../../../src/platform/postgres/postgres.ts'
 import { createSubscriptionPoster } from '../../../../src/receiver/subscribing/roles.ts'
 import { createSubscriptionSender } from '../../../../src/receiver/subscribing/sender.ts'
-import { createLogger } from '../../../../src/runtime/logger.ts'
-import { startLoop } from '../../../../src/runtime/loop.ts'
-import { createPool } from '../../../../src/runtime/postgres/postgres.ts'
 
 /** The role alone, as a process that can be killed: its argument is the database, and how long it leases. */
 const [url = '', leaseMs = ''] = process.argv.slice(2)

@@ -57,5 +57,12 @@ export async function startSubscriber(): Promise<Subscriber> {
     return connections === 0 && open.length === 0
   }
   const { port } = server.address() as AddressInfo
-  return { url: `http://127.0.0.1:${port}/changes`, posted, most, answer, ids: () => posted.map(({ id }) => id), isQuiet }
+  return {
+    url: `http://127.0.0.1:${port}/changes`,
+    posted,
+    most,
+    answer,
+    ids: () => posted.map(({ id }) => id),
+    isQuiet,
+  }
 }

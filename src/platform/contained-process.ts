@@ -1,0 +1,163 @@
+import { spawn, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import type { Readable } from 'node:stream'
+
+/** The bounds of one run. The kernel enforces memory and CPU time, and forbids writing files. */
+export type Limits = { memoryBytes: number; cpuSeconds: number; wallSeconds: number; outputBytes: number }
+
+export type ContainedRun = {
+  /** An absolute path: the child has no PATH. */
+  program: string
+  args: readonly string[]
+  /** Open descriptors that the child gets as 3, 4 and so on. */
+  descriptors?: readonly number[]
+  limits: Limits
+  /**
+   * `address space` counts every mapping. `data` counts writable memory alone, for programs such as Node that
+   * reserve far more addresses than they use.
+   */
+  memoryLimit: 'address space' | 'data'
+  /** Runs the child under another user where this process is root. The program must be readable to everybody. */
+  ownUser: boolean
+  /** Receives the output in order; the child waits while this is pending. */
+  write: (chunk: Buffer) => void | Promise<void>
+  signal: AbortSignal
+}
+
+export type ContainedEnd =
+  | { kind: 'ended'; code: number | null; stderr: string }
+  | { kind: 'stopped'; why: string }
+  | { kind: 'not started'; why: string }
+
+const isRoot = process.getuid?.() === 0
+/** No account and no range that systemd or Debian hand out has this number; containers map ids below 65536. */
+const containedUser = 61_000
+const stderrTailCharacters = 4096
+/** ffmpeg writes a few lines about a broken file. */
+const maxStderrBytes = 1_048_576
+/** macOS enforces neither memory limit, and its shell refuses to set the first. */
+const toleratesNoMemoryLimit = process.platform === 'darwin'
+
+/**
+ * Runs a program over untrusted data: without an environment, a network, a terminal, files to write or the right to
+ * inspect this process, at a low priority, and within `limits`. When this returns or throws, the child and the
+ * processes it started are gone. Throws the reason of `signal`, and whatever `write` throws.
+ */
+export async function runContained(run: ContainedRun): Promise<ContainedEnd> {
+  run.signal.throwIfAborted()
+  const namespaces = await (isolation ??= findIsolation())
+  const child = start(run, namespaces)
+  const exited = new Promise<number | null | Error>((resolve) => {
+    child.once('error', resolve).once('exit', resolve)
+  })
+  let stopped: string | undefined
+  const stop = (why: string) => {
+    stopped ??= why
+    killGroup(child)
+  }
+  const abort = () => stop('aborted')
+  run.signal.addEventListener('abort', abort, { once: true })
+  const deadline = setTimeout(stop, run.limits.wallSeconds * 1000, `it did not end within ${run.limits.wallSeconds} s`)
+  try {
+    const stderr = keepTail(child.stderr!, () => stop(`it wrote more than ${maxStderrBytes} bytes of errors`))
+    let bytes = 0
+    for await (const chunk of child.stdout as AsyncIterable<Buffer>) {
+      bytes += chunk.length
+      if (bytes > run.limits.outputBytes) stop(`it wrote more than ${run.limits.outputBytes} bytes`)
+      if (stopped !== undefined) break
+      await run.write(chunk)
+    }
+    const end = await exited
+    run.signal.throwIfAborted()
+    if (end instanceof Error) return { kind: 'not started', why: end.message }
+    return stopped === undefined ? { kind: 'ended', code: end, stderr: stderr() } : { kind: 'stopped', why: stopped }
+  } finally {
+    clearTimeout(deadline)
+    run.signal.removeEventListener('abort', abort)
+    killGroup(child)
+    await exited
+  }
+}
+
+/**
+ * Acknowledging and landing come first; but a quarter of a core beside a busy process lets the work end in time.
+ * Linux may weigh whole sessions against each other first, and niceness only within one.
+ */
+const niceness = 5
+
+/**
+ * Sets the limits, then becomes the program. Where memory runs out in spite of them, the kernel ends this process
+ * before others. `env -i` comes last: some shells export variables of their own.
+ */
+const script = (memoryLimit: ContainedRun['memoryLimit']) => `
+{ echo ${niceness} > /proc/self/autogroup; echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
+ulimit -c 0 && ulimit -f 0 && ulimit -t "$1" || exit 126
+ulimit ${memoryLimit === 'data' ? '-d' : '-v'} "$2" 2>/dev/null || ${toleratesNoMemoryLimit ? ':' : 'exit 126'}
+shift 2
+exec env -i nice -n ${niceness} "$@"`
+
+function start(
+  { program, args, descriptors = [], limits, memoryLimit, ownUser }: ContainedRun,
+  namespaces: Isolation,
+): ChildProcess {
+  const bounds = [String(limits.cpuSeconds), String(Math.floor(limits.memoryBytes / 1024))]
+  const user = ownUser && namespaces.otherUser ? { uid: containedUser, gid: containedUser } : {}
+  return spawn('/bin/sh', ['-c', script(memoryLimit), 'sh', ...bounds, ...namespaces.prefix, program, ...args], {
+    cwd: '/',
+    env: {},
+    // A process group of its own, which can be killed whole.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe', ...descriptors],
+    ...user,
+  })
+}
+
+type Isolation = { otherUser: boolean; prefix: readonly string[] }
+
+/**
+ * A user namespace keeps a process of the same user from reading our memory and environment; an empty network
+ * namespace has no route anywhere, loopback included.
+ */
+const newNamespaces = ['unshare', '--user', '--net', '--']
+
+let isolation: Promise<Isolation> | undefined
+
+/** Tries once what this system allows: containers and hardened kernels may forbid namespaces, macOS has none. */
+async function findIsolation(): Promise<Isolation> {
+  const otherUser = isRoot && (await succeeds({ otherUser: true, prefix: [] }))
+  const prefix = (await succeeds({ otherUser, prefix: newNamespaces })) ? newNamespaces : []
+  return { otherUser, prefix }
+}
+
+async function succeeds(tried: Isolation): Promise<boolean> {
+  const limits = { memoryBytes: 268_435_456, cpuSeconds: 5, wallSeconds: 5, outputBytes: 0 }
+  const { signal } = new AbortController()
+  const child = start(
+    { program: 'true', args: [], limits, memoryLimit: 'data', ownUser: true, write: () => {}, signal },
+    tried,
+  )
+  child.stdout?.resume()
+  child.stderr?.resume()
+  const [code] = await once(child, 'exit').catch(() => [null])
+  return code === 0
+}
+
+function killGroup(child: ChildProcess): void {
+  if (child.pid === undefined) return
+  try {
+    process.kill(-child.pid, 'SIGKILL')
+  } catch {
+    // The whole group has ended already.
+  }
+}
+
+function keepTail(stderr: Readable, onTooMuch: () => void): () => string {
+  let tail = ''
+  let bytes = 0
+  stderr.on('data', (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes > maxStderrBytes) onTooMuch()
+    tail = (tail + chunk.toString('latin1')).slice(-stderrTailCharacters)
+  })
+  return () => tail
+}

@@ -1,0 +1,66 @@
+import fs from 'node:fs'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+
+/**
+ * A program that behaves like ffmpeg, made of the WebAssembly build in an npm package: the first argument names the
+ * package's module, the others are ffmpeg's. It reads the descriptors from 3 on as `/dev/fd/3` and so on, and writes
+ * its output to stdout. Nothing else of the machine is visible to it.
+ */
+
+type Stream = { node: Node; position: number }
+type StreamOperations = {
+  read?: (stream: Stream, into: Uint8Array, offset: number, length: number, position: number) => number
+  write?: (stream: Stream, from: Uint8Array, offset: number, length: number) => number
+}
+type Node = { stream_ops: StreamOperations; usedBytes: number }
+type FileSystem = {
+  mkdir: (path: string) => void
+  create: (path: string, mode: number) => Node
+  getStream: (descriptor: number) => { stream_ops: StreamOperations } | null
+}
+type Core = {
+  FS: FileSystem
+  exec: (...args: string[]) => number
+  setLogger: (log: (line: { type: string; message: string }) => void) => void
+}
+type CreateCore = (module: { wasmBinary: Buffer }) => Promise<Core>
+
+const [, , file = '', ...args] = process.argv
+
+// The package is made for a browser's worker and reads the address that its script came from.
+Object.assign(globalThis, { self: { location: { href: '' } } })
+const createCore = createRequire(import.meta.url)(file) as CreateCore
+const core = await createCore({ wasmBinary: fs.readFileSync(path.join(path.dirname(file), 'ffmpeg-core.wasm')) })
+core.setLogger(({ type, message }) => {
+  if (type === 'stderr') writeAll(2, Buffer.from(`${message}\n`))
+})
+offerInputs(core.FS)
+const stdout = core.FS.getStream(1)
+if (stdout === null) throw new Error('the package offers no stdout')
+stdout.stream_ops = {
+  ...stdout.stream_ops,
+  write: (_stream, from, offset, length) => writeAll(1, from.subarray(offset, offset + length)),
+}
+process.exitCode = core.exec(...args)
+
+/** Each input is a file whose bytes are read where ffmpeg asks for them: no copy is kept in memory. */
+function offerInputs(files: FileSystem): void {
+  files.mkdir('/dev/fd')
+  for (const [, descriptor = ''] of args.join('\n').matchAll(/^file:\/dev\/fd\/(\d+)$/gm)) {
+    const { size } = fs.fstatSync(Number(descriptor))
+    const node = files.create(`/dev/fd/${descriptor}`, 0o444)
+    Object.defineProperty(node, 'usedBytes', { value: size })
+    node.stream_ops = {
+      ...node.stream_ops,
+      read: (_stream, into, offset, length, position) =>
+        fs.readSync(Number(descriptor), into, offset, length, position),
+    }
+  }
+}
+
+/** ffmpeg waits until all of it is written. */
+function writeAll(descriptor: number, bytes: Uint8Array): number {
+  for (let at = 0; at < bytes.length;) at += fs.writeSync(descriptor, bytes, at)
+  return bytes.length
+}

@@ -1,0 +1,194 @@
+import { randomUUID } from 'node:crypto'
+import { constants } from 'node:fs'
+import fs, { type FileHandle } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import os from 'node:os'
+import path from 'node:path'
+import { runContained, type ContainedEnd, type ContainedRun, type Limits } from './contained-process.ts'
+
+/**
+ * An ffmpeg that may read foreign files: a program of this machine, or the WebAssembly build of an npm package, which
+ * runs in a Node process.
+ */
+export type Ffmpeg = { kind: 'program' | 'webassembly'; path: string; version: string }
+
+/** The demuxers that foreign files may be read with: none of them follows references to other files. */
+export type Reader = 'mov' | 'matroska' | 'wav' | 'flac' | 'ogg' | 'mp3' | 'aac'
+
+const readers: Readonly<Record<string, Reader>> = {
+  'video/mp4': 'mov',
+  'video/quicktime': 'mov',
+  'audio/mp4': 'mov',
+  'video/webm': 'matroska',
+  'audio/wav': 'wav',
+  'audio/flac': 'flac',
+  'audio/ogg': 'ogg',
+  'audio/mpeg': 'mp3',
+  'audio/aac': 'aac',
+}
+
+/** The reader of a type that was found from a file's bytes; undefined for types that are not decoded. */
+export function readerOf(contentType: string): Reader | undefined {
+  return readers[contentType]
+}
+
+/** What generators and cameras write. Containers can name hundreds of other decoders, old and rarely tested ones. */
+const decoders =
+  'h264,hevc,vp8,vp9,av1,libdav1d,mpeg4,prores,mjpeg,png,' +
+  'aac,mp3,mp3float,vorbis,opus,libopus,flac,alac,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s32le,pcm_f32le'
+
+/**
+ * Debian's ffmpeg takes 300 MB of addresses for a frame of 4K and 500 MB for a video of it, of which 200 MB are used.
+ * The WebAssembly build has 512 MiB of its own (8192 pages of 64 KiB); Node, which runs it, takes as much again.
+ */
+const memoryBytes = { program: 536_870_912, webassembly: 1_073_741_824 }
+const wasmMaxPages = 8192
+/** As many as the thumbnails of pictures are made of: more than 8K. */
+const maxPixels = 40_000_000
+/** The CPU time is the bound. The wall time, four times as long, leaves room for other work on a loaded machine. */
+const cpuSeconds = 30
+const wallSeconds = 120
+/** The libavcodec of ffmpeg 5, the oldest release that distributions still fix. */
+const minAvcodecMajor = 59
+
+export type Decoding = {
+  /** Regular files, each read by the one demuxer that its content calls for. */
+  inputs: readonly { path: string; reader: Reader }[]
+  /** Options of the output, whose last name its format: `-f rawvideo`. The output itself is the pipe. */
+  args: readonly string[]
+  /** Receives the output in order; ffmpeg waits while this is pending. */
+  write: (chunk: Buffer) => void | Promise<void>
+  maxOutputBytes: number
+  /** Of one frame; a larger one fails. */
+  maxPixels?: number
+  wallSeconds?: number
+  cpuSeconds?: number
+  signal: AbortSignal
+}
+
+export type Decoded = { kind: 'done'; bytes: number } | { kind: 'failed'; why: string }
+
+/**
+ * Decodes foreign files with bounded memory, time and output, without network, environment or files to write. A file
+ * that exceeds a bound is `failed`, like a broken one; output that was written until then is of no use. Throws the
+ * reason of `signal`, whatever `write` throws, and errors of opening the inputs.
+ */
+export async function decode(ffmpeg: Ffmpeg, decoding: Decoding): Promise<Decoded> {
+  const handles: FileHandle[] = []
+  let bytes = 0
+  const write = (chunk: Buffer) => {
+    bytes += chunk.length
+    return decoding.write(chunk)
+  }
+  try {
+    for (const input of decoding.inputs) handles.push(await openFor(ffmpeg, input.path))
+    const limits: Limits = {
+      memoryBytes: memoryBytes[ffmpeg.kind],
+      cpuSeconds: decoding.cpuSeconds ?? cpuSeconds,
+      wallSeconds: decoding.wallSeconds ?? wallSeconds,
+      outputBytes: decoding.maxOutputBytes,
+    }
+    const descriptors = handles.map(({ fd }) => fd)
+    const end = await runFfmpeg(ffmpeg, {
+      args: argumentsOf(decoding),
+      descriptors,
+      limits,
+      write,
+      signal: decoding.signal,
+    })
+    if (end.kind !== 'ended') return { kind: 'failed', why: end.why }
+    if (end.code === 0) return { kind: 'done', bytes }
+    return {
+      kind: 'failed',
+      why: end.code === null ? 'the system ended it' : end.stderr.trim() || `it ended with ${end.code}`,
+    }
+  } finally {
+    for (const handle of handles) await handle.close()
+  }
+}
+
+function argumentsOf({ inputs, args, maxPixels: pixels = maxPixels }: Decoding): string[] {
+  const flags = words('-hide_banner -nostdin -loglevel error -filter_threads 1 -filter_complex_threads 1')
+  const bounds = `-threads 1 -max_pixels ${pixels} -max_streams 16 -codec_whitelist ${decoders}`
+  const opened = inputs.flatMap(({ reader }, index) =>
+    words(`${bounds} -protocol_whitelist file -format_whitelist ${reader} -f ${reader} -i file:/dev/fd/${3 + index}`),
+  )
+  return [...flags, ...opened, ...args, ...words('-threads 1 pipe:1')]
+}
+
+const words = (line: string) => line.split(' ')
+
+type Run = Pick<ContainedRun, 'args' | 'descriptors' | 'limits' | 'write' | 'signal'>
+
+function runFfmpeg({ kind, path: file }: Pick<Ffmpeg, 'kind' | 'path'>, run: Run): Promise<ContainedEnd> {
+  if (kind === 'program') return runContained({ ...run, program: file, memoryLimit: 'address space', ownUser: true })
+  // Its sandbox is WebAssembly itself. Another user may not be able to read Node and the package.
+  const flags = ['--no-warnings', '--max-old-space-size=64', `--wasm-max-mem-pages=${wasmMaxPages}`]
+  const args = [...flags, wasmScript, file, ...run.args]
+  return runContained({ ...run, program: process.execPath, args, memoryLimit: 'data', ownUser: false })
+}
+
+/** Beside this file, and TypeScript where this is. */
+const wasmScript = path.join(import.meta.dirname, `ffmpeg-webassembly${path.extname(import.meta.filename)}`)
+
+/**
+ * Opens a file for the child. On Linux a program opens its descriptor anew, which its own user may do with its own
+ * files alone: root gives it a nameless copy.
+ */
+async function openFor({ kind }: Ffmpeg, file: string): Promise<FileHandle> {
+  if (kind === 'webassembly' || process.getuid?.() !== 0) return fs.open(file, constants.O_RDONLY)
+  const copy = path.join(os.tmpdir(), `mediadock-${randomUUID()}`)
+  try {
+    await fs.copyFile(file, copy, constants.COPYFILE_EXCL)
+    const handle = await fs.open(copy, constants.O_RDONLY)
+    await fs.rm(copy)
+    await handle.chmod(0o444)
+    return handle
+  } finally {
+    await fs.rm(copy, { force: true })
+  }
+}
+
+/**
+ * The ffmpeg for foreign files: the given one, or the first on the PATH, or the WebAssembly build where its package is
+ * installed. Undefined where none of them runs and is of version 5 or newer.
+ */
+export async function findFfmpeg(given: string | undefined, signal: AbortSignal): Promise<Ffmpeg | undefined> {
+  const programs =
+    given === undefined
+      ? (process.env['PATH'] ?? '').split(path.delimiter).map((folder) => path.join(folder, 'ffmpeg'))
+      : [given]
+  for (const program of process.platform === 'win32' ? [] : programs) {
+    if (!path.isAbsolute(program) || !(await isExecutable(program))) continue
+    const found = await check({ kind: 'program', path: program }, signal)
+    if (found !== undefined || given !== undefined) return found
+  }
+  const wasm = given === undefined || process.platform === 'win32' ? findWasm() : undefined
+  return wasm === undefined ? undefined : check({ kind: 'webassembly', path: wasm }, signal)
+}
+
+async function check(candidate: Pick<Ffmpeg, 'kind' | 'path'>, signal: AbortSignal): Promise<Ffmpeg | undefined> {
+  const limits = { memoryBytes: memoryBytes[candidate.kind], cpuSeconds, wallSeconds, outputBytes: 65_536 }
+  let about = ''
+  const write = (chunk: Buffer) => void (about += chunk.toString('latin1'))
+  const end = await runFfmpeg(candidate, { args: ['-version'], limits, write, signal })
+  if (end.kind !== 'ended' || end.code !== 0) return undefined
+  const [, version] = /^ffmpeg version (\S+)/m.exec(about) ?? []
+  const [, avcodecMajor] = /^libavcodec\s+(\d+)\./m.exec(about) ?? []
+  return version !== undefined && Number(avcodecMajor) >= minAvcodecMajor ? { ...candidate, version } : undefined
+}
+
+async function isExecutable(file: string): Promise<boolean> {
+  return fs.access(file, constants.X_OK).then(
+    () => true,
+    () => false,
+  )
+}
+
+function findWasm(): string | undefined {
+  try {
+    return createRequire(import.meta.url).resolve('@ffmpeg/core')
+  } catch {
+    return undefined
+  }
+}

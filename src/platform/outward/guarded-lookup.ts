@@ -1,0 +1,24 @@
+import type { LookupFunction } from 'node:net'
+import { isPublicAddress } from './public-address.ts'
+import type { Resolve } from './resolver.ts'
+
+/**
+ * Looks a name up at the moment of dialling, and refuses to dial it if any of its
+ * addresses is not public: a name that changed its mind since it was checked gains
+ * nothing. A literal address is never looked up: whoever dials checks that itself.
+ */
+export function guardedLookup(resolve: Resolve, timeoutMs: number): LookupFunction {
+  return (hostname, options, callback) => {
+    resolve(hostname, timeoutMs).then(
+      (addresses) => {
+        const all = addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }))
+        const [first] = all
+        if (first === undefined) return callback(new Error(`${hostname} does not resolve`), '', 0)
+        if (!addresses.every(isPublicAddress))
+          return callback(new Error(`${hostname} resolves to an address that is not public`), '', 0)
+        return options.all ? callback(null, all) : callback(null, first.address, first.family)
+      },
+      (error: Error) => callback(error, '', 0),
+    )
+  }
+}

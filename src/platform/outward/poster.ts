@@ -1,0 +1,96 @@
+import { Agent, request } from 'undici'
+import { guardedLookup } from './guarded-lookup.ts'
+import type { Resolve } from './resolver.ts'
+
+/** As much of an answer as is read; what comes after that nobody wants to know. */
+const maxAnswerBytes = 16_384
+const keptAnswerCharacters = 500
+/** An idle connection stays open for the next post, and no longer than this, whatever who answers would like. */
+const idleConnectionMs = 4000
+
+/** How a URL is dialled: at public addresses alone, as it is, or not at all and why. */
+export type Dialling = { kind: 'public' } | { kind: 'named' } | { kind: 'refused'; why: string }
+
+export type PostingOptions = {
+  /** What the URL shows by itself. A literal address is never looked up, so it is judged here. */
+  judge: (url: URL) => Dialling
+  resolve: Resolve
+  /** For the whole exchange: looking up, connecting, sending, and the last byte of the answer. */
+  timeoutMs: number
+  connectionsPerHost: number
+}
+
+export type Post = { url: string; headers: Record<string, string>; body: Buffer }
+export type PostOutcome = { ok: boolean; httpStatus: number | undefined; detail: string }
+
+export type Poster = {
+  post: (post: Post, cut: AbortSignal) => Promise<PostOutcome>
+  close: () => Promise<void>
+}
+
+/**
+ * Posts to URLs that others have chosen. The address that is dialled is checked
+ * at the moment of dialling, so a name that changes its mind since it was judged
+ * gains nothing; redirects are not followed (spec, URL rules).
+ */
+export function createPoster({ judge, resolve, timeoutMs, connectionsPerHost: connections }: PostingOptions): Poster {
+  const limits = {
+    connections,
+    pipelining: 1,
+    keepAliveMaxTimeout: idleConnectionMs,
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    maxHeaderSize: maxAnswerBytes,
+  }
+  const guarded = new Agent({ ...limits, connect: { lookup: guardedLookup(resolve, timeoutMs), timeout: timeoutMs } })
+  const named = new Agent({ ...limits, connect: { timeout: timeoutMs } })
+
+  const post = async ({ url, headers, body }: Post, cut: AbortSignal): Promise<PostOutcome> => {
+    const target = new URL(url)
+    const dialling = judge(target)
+    if (dialling.kind === 'refused')
+      return { ok: false, httpStatus: undefined, detail: `not sent: the URL ${dialling.why}` }
+    const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), cut])
+    let httpStatus: number | undefined
+    try {
+      const response = await request(target, {
+        method: 'POST',
+        headers,
+        body,
+        signal,
+        dispatcher: dialling.kind === 'named' ? named : guarded,
+      })
+      httpStatus = response.statusCode
+      const answer = await readSome(response.body)
+      const ok = httpStatus >= 200 && httpStatus < 300
+      return { ok, httpStatus, detail: answer }
+    } catch (error) {
+      return { ok: false, httpStatus, detail: reasonOf(error, timeoutMs) }
+    }
+  }
+  return { post, close: async () => void (await Promise.all([guarded.destroy(), named.destroy()])) }
+}
+
+async function readSome(body: AsyncIterable<Buffer>): Promise<string> {
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of body) {
+    chunks.push(chunk)
+    bytes += chunk.length
+    // Leaving the loop destroys the stream, and with it the connection.
+    if (bytes >= maxAnswerBytes) break
+  }
+  return printable(Buffer.concat(chunks).subarray(0, maxAnswerBytes).toString('utf8'))
+}
+
+/** Fit for a text column and a page: no NUL, no half characters, not long. */
+function printable(text: string): string {
+  return text.replaceAll('\0', '�').toWellFormed().slice(0, keptAnswerCharacters).toWellFormed()
+}
+
+function reasonOf(error: unknown, timeoutMs: number): string {
+  if (!(error instanceof Error)) return 'failed for an unknown reason'
+  if (error.name === 'TimeoutError') return `no complete answer within ${timeoutMs} ms`
+  const cause = error instanceof AggregateError && error.errors[0] instanceof Error ? error.errors[0] : error
+  return printable(cause.message || cause.name)
+}

@@ -1,0 +1,53 @@
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { methodNotAllowed } from '../http/http.ts'
+
+const assetsDir = path.dirname(fileURLToPath(import.meta.resolve('swagger-ui-dist/package.json')))
+const ownAssetsDir = path.join(import.meta.dirname, 'assets')
+const ownAssets = ['docs.css', 'docs.js']
+const assets = ['swagger-ui.css', 'swagger-ui-bundle.js', 'favicon-32x32.png']
+
+/** Everything comes from here; the viewer styles itself inline, and calls nobody but this API. */
+const contentSecurityPolicy =
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+export type ApiDocs = {
+  title: string
+  /** Where the OpenAPI document is. */
+  document: string
+}
+
+/** `/docs`, which shows an API to be read and tried; all of it is served by ourselves. */
+export function apiDocs({ title, document }: ApiDocs): Router {
+  const page = html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <title>${title}</title>
+        <link rel="icon" type="image/png" href="/docs/favicon-32x32.png" />
+        <link rel="stylesheet" href="/docs/swagger-ui.css" />
+        <link rel="stylesheet" href="/docs/docs.css" />
+      </head>
+      <body>
+        <div id="docs" data-document="${document}"></div>
+        <script src="/docs/swagger-ui-bundle.js"></script>
+        <script src="/docs/docs.js"></script>
+      </body>
+    </html>`
+  const router = Router({ caseSensitive: true, strict: true })
+  router.get('/docs', async (_req, res) => {
+    res.set({ 'Content-Security-Policy': contentSecurityPolicy, 'X-Content-Type-Options': 'nosniff' })
+    res.type('html').send(String(await page))
+  })
+  for (const asset of ownAssets) {
+    router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: ownAssetsDir, maxAge: 3_600_000 }))
+  }
+  for (const asset of assets) {
+    router.get(`/docs/${asset}`, (_req, res) => res.sendFile(asset, { root: assetsDir, maxAge: 3_600_000 }))
+  }
+  router.all('/docs', methodNotAllowed('GET', 'HEAD'))
+  return router
+}

@@ -1,0 +1,102 @@
+import { withDeadline } from '../deadline.ts'
+import { columnsOf, list } from '../postgres/columns.ts'
+import { sql, type Table } from '../postgres/drizzle.ts'
+import type { Database } from '../postgres/postgres.ts'
+import { failureWords } from '../postgres/words.ts'
+
+export const auditChannels = ['console', 'api', 'cli'] as const
+
+/** Who acts, and from where. */
+export type Actor = {
+  via: (typeof auditChannels)[number]
+  /** See actorOf() of access.ts; user@host on the command line. */
+  actor: string
+}
+
+/** An action of a person that changes something here. What services do all day is in its own tables. */
+export type AuditedAction = Actor & {
+  /** In few words, as one: `replay`, `key_revoke`. */
+  action: string
+  /** What it is done to: an id, a name, or filters as a query string. */
+  target?: string | undefined
+}
+
+export type Detail = Record<string, unknown>
+
+export type AuditDeps = {
+  db: Database
+  clock: () => Date
+  logger: { error: (fields: object, message: string) => void }
+}
+
+type Column<Name extends string> = { _: { name: Name; columnType: string; data: unknown; notNull: boolean } }
+type AuditColumns = {
+  _: {
+    columns: {
+      at: Column<'at'>
+      via: Column<'via'>
+      actor: Column<'actor'>
+      action: Column<'action'>
+      target: Column<'target'>
+      detail: Column<'detail'>
+    }
+  }
+}
+
+/** Where actions are kept: each program has such a table in a schema of its own. */
+export type AuditTable = Table & AuditColumns
+
+const writeWithinMs = 2000
+const maxTextLength = 1000
+
+/** The audit of one program, in its table. */
+export function createAudit(table: AuditTable) {
+  const columns = columnsOf<AuditColumns>(table)
+
+  async function writeAudit(
+    db: Database,
+    { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date },
+  ): Promise<void> {
+    await db.execute(sql`
+      insert into ${table} (${list(columns, 'at', 'via', 'actor', 'action', 'target', 'detail')})
+      values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
+        ${detail === undefined ? null : JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value))}::jsonb)`)
+  }
+
+  async function note({ db, clock, logger }: AuditDeps, taken: AuditedAction, detail: Detail): Promise<void> {
+    try {
+      await withDeadline(writeAudit(db, { ...taken, detail, at: clock() }), writeWithinMs, 'writing the audit')
+    } catch (error) {
+      logger.error({ err: error, ...taken, detail }, 'an action was taken and could not be written to the audit')
+    }
+  }
+
+  /**
+   * Does the work and records that it was done, or that it failed and why. What
+   * was done stays done when the audit cannot be written: that goes to the log.
+   * `detailOf` answers undefined when there was nothing to do.
+   */
+  async function audited<T>(
+    deps: AuditDeps,
+    { detailOf, ...taken }: AuditedAction & { detailOf: (result: T) => Detail | undefined },
+    work: () => Promise<T>,
+  ): Promise<T> {
+    let result: T
+    try {
+      result = await work()
+    } catch (error) {
+      await note(deps, taken, { error: failureWords(error) })
+      throw error
+    }
+    const detail = detailOf(result)
+    if (detail) await note(deps, taken, detail)
+    return result
+  }
+
+  return { writeAudit, audited }
+}
+
+/** Postgres stores neither NUL nor lone surrogates. */
+function storable(text: string): string {
+  return text.replaceAll('\0', '').toWellFormed().slice(0, maxTextLength).toWellFormed()
+}

@@ -1,0 +1,138 @@
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import express, { Router, type RequestHandler, type Response } from 'express'
+import helmet from 'helmet'
+import { html } from 'hono/html'
+
+/** Escaped markup: what `html` tagged templates make. */
+export type Markup = ReturnType<typeof html>
+
+export type NavItem = {
+  href: string
+  label: string
+  current?: boolean
+  /** How much waits behind it: `3` `open issues`. Not shown while it is 0 or not known; `name` is for scripts that keep it fresh. */
+  count?: { name: string; of: string; shown: string | undefined }
+}
+
+export type PageContent = {
+  title: string
+  product: string
+  nav: readonly NavItem[]
+  body: Markup
+  /** Stands below the main part, on every page: a footer, dialogs. */
+  below?: Markup
+  /** Where the search for everything is, if there is one. */
+  search?: string
+  signOut?: boolean
+  /** Paths of further module scripts and style sheets, in the order in which they are loaded. */
+  scripts?: readonly string[]
+  styles?: readonly string[]
+}
+
+/** The frame around every page of both consoles. */
+export function page({
+  title,
+  product,
+  nav,
+  body,
+  below,
+  search,
+  signOut = false,
+  scripts = [],
+  styles = [],
+}: PageContent): Markup {
+  return html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <meta name="htmx-config" content='{"includeIndicatorCSS":false}' />
+        <title>${title} · ${product}</title>
+        <link rel="icon" href="/assets/icon.svg" type="image/svg+xml" />
+        <link rel="stylesheet" href="/assets/console.css" />
+        ${styles.map((href) => html`<link rel="stylesheet" href="${href}" />`)}
+        <script src="/assets/htmx.min.js" defer></script>
+        ${scripts.map((src) => html`<script src="${src}" type="module"></script>`)}
+      </head>
+      <body class="${nav.length > 0 ? 'sided' : ''}">
+        <a class="skip" href="#main">Skip to content</a>
+        <header class="top">
+          <a class="brand" href="/"><img src="/assets/icon.svg" alt="" width="20" height="20" /> ${product}</a>
+          ${search === undefined ? '' : html`<form class="find" method="get" action="${search}" role="search" data-filters><input type="search" name="q" aria-label="Find any id" placeholder="Find any id" autocomplete="off" spellcheck="false" data-find /></form>`}
+          ${nav.length > 0 ? html`<nav aria-label="Pages">${nav.map(navItem)}</nav>` : ''}
+          ${signOut ? html`<form method="post" action="/sign-out" class="out"><button class="quiet">Sign out</button></form>` : ''}
+        </header>
+        <main id="main">${body}</main>
+        ${below ?? ''}
+      </body>
+    </html>`
+}
+
+function navItem({ href, label, current, count }: NavItem): Markup {
+  return html`<span class="place"><a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>${count === undefined ? '' : html`<span class="count" data-count="${count.name}" ${(count.shown ?? '0') === '0' ? html`hidden` : ''}><b>${count.shown ?? ''}</b><span> ${count.of}</span></span>`}</span>`
+}
+
+export function sendPage(res: Response, markup: Markup): void {
+  Promise.resolve(markup).then(
+    (text) => res.set('cache-control', 'no-store').type('html').send(text.toString()),
+    (error: unknown) => res.req.next?.(error),
+  )
+}
+
+/**
+ * Nothing but our own files runs or styles; pictures come from where results
+ * point to. `mediaSources` adds the http origins of a local provider.
+ */
+export function pageHeaders({ mediaSources = [] }: { mediaSources?: readonly string[] } = {}): RequestHandler {
+  const media = ["'self'", 'https:', ...mediaSources]
+  return helmet({
+    contentSecurityPolicy: {
+      useDefaults: false,
+      directives: {
+        defaultSrc: ["'none'"],
+        scriptSrc: ["'self'"],
+        styleSrc: ["'self'"],
+        imgSrc: [...media, 'data:'],
+        mediaSrc: media,
+        connectSrc: ["'self'"],
+        formAction: ["'self'"],
+        frameAncestors: ["'none'"],
+        baseUri: ["'none'"],
+      },
+    },
+    crossOriginResourcePolicy: { policy: 'same-origin' },
+    // Not no-referrer: browsers would then send `Origin: null` with our own forms, which the same-origin check refuses.
+    referrerPolicy: { policy: 'same-origin' },
+    // TLS ends at the load balancer, which owns this header.
+    strictTransportSecurity: false,
+    xFrameOptions: { action: 'deny' },
+  })
+}
+
+const require = createRequire(import.meta.url)
+
+/**
+ * Style, script and icon, served by ourselves: a console must work in a network
+ * without the outside. `folders`, and `files` by their name below /assets, are
+ * what one console has beyond both.
+ */
+export function pageAssets({
+  folders = [],
+  files = {},
+}: { folders?: readonly string[]; files?: Record<string, string> } = {}): Router {
+  const router = Router()
+  for (const [name, file] of Object.entries({
+    'htmx.min.js': require.resolve('htmx.org/dist/htmx.min.js'),
+    ...files,
+  })) {
+    router.get(`/assets/${name}`, (_req, res) =>
+      res.sendFile(path.basename(file), { root: path.dirname(file), maxAge: '1h' }),
+    )
+  }
+  for (const folder of [path.join(import.meta.dirname, 'assets'), ...folders]) {
+    router.use('/assets', express.static(folder, { maxAge: '1h', index: false, fallthrough: true }))
+  }
+  return router
+}

@@ -1,0 +1,65 @@
+import { z } from 'zod'
+import type { ZodOpenApiResponsesObject } from 'zod-openapi'
+import { errorEnvelopeSchema } from '../../wire/schemas.ts'
+import { errorBody, HttpError } from '../http/http.ts'
+
+/** An error that a call of an API can answer: when it does, and an example of its message. */
+export type ErrorAnswer = { status: number; when: string; message: string; type?: string }
+
+/** The errors that every call of every listener can answer, those before it is read included. */
+export const anyCallErrors = {
+  request_timeout: {
+    status: 408,
+    when: 'the request did not arrive within 30 seconds',
+    message: 'the request did not arrive in time',
+  },
+  headers_too_large: {
+    status: 431,
+    when: 'the headers have more than 16 KiB',
+    message: 'the request headers are too large',
+  },
+  internal_error: {
+    status: 500,
+    when: 'a fault of ours',
+    message: 'something failed on our side; the log has the details',
+  },
+} as const satisfies Record<string, ErrorAnswer>
+
+/** The errors of a call that reads a JSON body. */
+export const jsonBodyErrors = {
+  payload_too_large: {
+    status: 413,
+    when: 'the body has more than 1 MiB',
+    message: 'the body must have at most 1048576 bytes',
+  },
+  unsupported_media_type: {
+    status: 415,
+    when: 'the body is not application/json in UTF-8',
+    message: 'the body must be application/json in UTF-8, plain or compressed with gzip, deflate or br',
+  },
+} as const satisfies Record<string, ErrorAnswer>
+
+/** The error answers of one call in OpenAPI: each status with the codes that this call can give, and no others. */
+export function errorResponses<Code extends string>(
+  errors: Readonly<Record<Code, ErrorAnswer>>,
+  codes: readonly Code[],
+): ZodOpenApiResponsesObject {
+  const byStatus = Map.groupBy(new Set(codes), (code) => errors[code].status)
+  return Object.fromEntries(
+    [...byStatus]
+      .toSorted(([a], [b]) => a - b)
+      .map(([status, [first, ...others]]) => {
+        if (first === undefined) throw new Error('a status has a code')
+        const { message, type } = errors[first]
+        const example = errorBody(new HttpError(status, first, message, type === undefined ? {} : { type }))
+        const schema = z.object({
+          error: errorEnvelopeSchema.shape.error.extend({
+            type: z.literal(example.error.type),
+            code: z.enum([first, ...others]),
+          }),
+        })
+        const description = [first, ...others].map((code) => `${code}: ${errors[code].when}`).join('; ')
+        return [status, { description, content: { 'application/json': { schema, example } } }]
+      }),
+  )
+}

@@ -1,0 +1,27 @@
+import { urlencoded, type Request, type RequestHandler } from 'express'
+import { HttpError } from '../http/http.ts'
+
+/** The body of a form. What cannot be read is the sender's mistake; the parser's error would also carry the form into the log. */
+export const readForm = formReader('64kb')
+
+/** The same for forms that hold more than a few words. */
+export function formReader(limit: string): RequestHandler {
+  const parse = urlencoded({ extended: false, limit })
+  return (req, res, next) => {
+    parse(req, res, (error?: unknown) =>
+      next(
+        error === undefined
+          ? undefined
+          : new HttpError(400, 'invalid_form', 'the form cannot be read: go back, reload the page and try again'),
+      ),
+    )
+  }
+}
+
+/** The fields of a form, without those that were left empty. */
+export function fieldsOf(req: Request): Record<string, string> {
+  const body: object = typeof req.body === 'object' && req.body !== null ? req.body : {}
+  return Object.fromEntries(
+    Object.entries(body).flatMap(([name, value]) => (typeof value === 'string' && value !== '' ? [[name, value]] : [])),
+  )
+}

@@ -1,0 +1,151 @@
+import { createHmac, randomBytes } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { withDeadline } from '../deadline.ts'
+import { HttpError } from '../http/http.ts'
+import type { Logger } from '../logger.ts'
+import { columnsOf, list } from '../postgres/columns.ts'
+import { sql, type SQL, type Table } from '../postgres/drizzle.ts'
+import { answered } from '../postgres/errors.ts'
+import type { Database } from '../postgres/postgres.ts'
+import type { RowOf } from '../postgres/rows.ts'
+
+export const sessionSeconds = 12 * 3600
+
+/** What a session says of whoever opened it; the name is their own word for it. */
+export type Session = { name: string | undefined; expiresAt: Date }
+
+export type Sessions = {
+  /** Answers what the cookie holds; throws HttpError 503 where it cannot be kept. */
+  open: (name: string) => Promise<string>
+  find: (cookie: string) => Promise<Session | undefined>
+  end: (cookie: string) => Promise<void>
+}
+
+type Column<Name extends string, Type, Data> = { _: { name: Name; columnType: Type; data: Data; notNull: true } }
+
+type SessionColumns = {
+  _: {
+    columns: {
+      id: Column<'id', 'PgText', string>
+      name: Column<'name', 'PgText', string>
+      expiresAt: Column<'expires_at', 'PgTimestamp', Date>
+    }
+  }
+}
+
+/** Where sessions are kept: each program has such a table in a schema of its own. */
+export type SessionsTable = Table & SessionColumns
+
+export type SessionsDeps = {
+  db: Database
+  table: SessionsTable
+  token: string
+  clock: () => Date
+  logger: Logger
+}
+
+/** Where more are opened, the oldest end. */
+const maxSessions = 1000
+/** A sign-out is known to all replicas after this. */
+const freshMs = 2000
+/** However many cookies nobody knows: Postgres is read no more often. */
+const betweenLoadsMs = 200
+const deadlineMs = 1000
+
+const cookiePattern = /^[\w-]{43}$/
+
+/**
+ * Sessions as rows, so that a sign-out ends them everywhere. A row has no more
+ * than the cookie's HMAC under the token: it opens nothing by itself, and none
+ * outlives its token. All of them are read at once and kept for a moment; while
+ * Postgres is away, those that are known stay.
+ */
+export function createSessions({ db, table, token, clock, logger }: SessionsDeps): Sessions {
+  const columns = columnsOf<SessionColumns>(table)
+  let known = new Map<string, Session>()
+  let begunAt = -Infinity
+  let failed = false
+  let loading: Promise<void> | undefined
+  /** Moves with every change of our own: what was read before it is out of date. */
+  let changes = 0
+
+  const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
+  const run = <T extends Record<string, unknown>>(statement: SQL) =>
+    withDeadline(db.execute<T>(statement), deadlineMs, 'a statement about sessions')
+
+  const load = async () => {
+    await delay(Math.max(0, begunAt + betweenLoadsMs - performance.now()))
+    begunAt = performance.now()
+    const before = changes
+    try {
+      const rows = await run<RowOf<SessionColumns, 'id' | 'name' | 'expires_at'>>(sql`
+        select ${list(columns, 'id', 'name', 'expires_at')} from ${table}
+        where ${columns.expires_at} > ${clock().toISOString()}::timestamptz order by ${columns.expires_at} desc limit ${maxSessions}`)
+      failed = false
+      if (before === changes)
+        known = new Map(
+          answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [
+            id,
+            { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) },
+          ]),
+        )
+      else begunAt = -Infinity
+    } catch (error) {
+      failed = true
+      logger.warn({ err: error }, 'sessions cannot be read, those that are known stay')
+    }
+  }
+  const refresh = () => (loading ??= load().finally(() => (loading = undefined)))
+
+  return {
+    open: async (name) => {
+      const cookie = randomBytes(32).toString('base64url')
+      const expiresAt = new Date(clock().getTime() + sessionSeconds * 1000)
+      await run(sql`
+        with gone as (
+          delete from ${table} where ${columns.expires_at} <= ${clock().toISOString()}::timestamptz
+            or ${columns.id} in (select ${columns.id} from ${table} order by ${columns.expires_at} desc, ${columns.id} offset ${maxSessions - 1})
+        )
+        insert into ${table} (${list(columns, 'id', 'name', 'expires_at')}) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(
+        unavailable,
+      )
+      known.set(idOf(cookie), { name: name === '' ? undefined : name, expiresAt })
+      changes += 1
+      return cookie
+    },
+    find: async (cookie) => {
+      if (!cookiePattern.test(cookie)) return undefined
+      const id = idOf(cookie)
+      const calledAt = performance.now()
+      if (calledAt - begunAt > freshMs) await refresh()
+      // It may have been opened on another replica since.
+      if (!known.has(id) && begunAt < calledAt) await refresh()
+      const session = known.get(id)
+      if (!session && failed) throw unreachable()
+      return session !== undefined && session.expiresAt > clock() ? session : undefined
+    },
+    end: async (cookie) => {
+      const id = idOf(cookie)
+      known.delete(id)
+      changes += 1
+      await run(sql`delete from ${table} where ${columns.id} = ${id}`).catch(unavailable)
+    },
+  }
+}
+
+function unavailable(error: unknown): never {
+  throw unreachable(error)
+}
+
+function unreachable(cause?: unknown): HttpError {
+  const error = new HttpError(
+    503,
+    'unavailable',
+    'sessions cannot be kept while Postgres cannot be reached; the bearer token works',
+    {
+      headers: { 'retry-after': '5' },
+    },
+  )
+  error.cause = cause
+  return error
+}

@@ -1,0 +1,160 @@
+import type postgres from 'postgres'
+import { withDeadline } from '../deadline.ts'
+import { answered } from './errors.ts'
+
+/** One that a migration makes, as drizzle-kit writes it: what stands after the name of its table is `rest`. */
+type IndexStep = { name: string; schema: string; table: string; rest: string }
+
+/** Below this an index is made within a fraction of 200 ms, in the migration's own statement. */
+const largeBytes = 8 * 1024 * 1024
+const lookDeadlineMs = 10_000
+/** An index of a large table takes its time. */
+const buildDeadlineMs = 6 * 3_600_000
+/** For whoever has said that he begins, until his lock on the table says that he builds. */
+const leaseSeconds = 5
+const maxTries = 5
+
+/** A unique one is not among them: what the new version writes may need it at once. */
+function indexIn(step: string): IndexStep | undefined {
+  const found = /^\s*create index "(?<name>\w+)" on "(?<schema>\w+)"\."(?<table>\w+)" (?<rest>[^]*?);?\s*$/i.exec(
+    step,
+  )?.groups
+  if (!found) return undefined
+  const { name = '', schema = '', table = '', rest = '' } = found
+  return { name, schema, table, rest }
+}
+
+/** Those that all these steps leave behind, in the order in which they came. */
+export function indexesAfter(steps: readonly string[]): IndexStep[] {
+  const indexes = new Map<string, IndexStep>()
+  for (const step of steps) {
+    const index = indexIn(step)
+    if (index) indexes.set(index.name, index)
+    const dropped = /^\s*drop (?<what>index|table) "\w+"\."(?<name>\w+)"/i.exec(step)?.groups
+    for (const { name, table } of indexes.values()) {
+      if (dropped?.['name'] === (dropped?.['what']?.toLowerCase() === 'index' ? name : table)) indexes.delete(name)
+    }
+  }
+  return [...indexes.values()]
+}
+
+/** The steps of a migration without those that would keep writers of a large table waiting: they are made up for afterwards. */
+export async function withoutLargeIndexes(client: postgres.Sql, steps: readonly string[]): Promise<string[]> {
+  const tables = [...new Set(steps.flatMap((step) => tableOf(indexIn(step)) ?? []))]
+  if (tables.length === 0) return [...steps]
+  const rows = await looked<{ name: string }>(
+    client,
+    `select name from unnest($1::text[]) as given (name)
+     where pg_relation_size(to_regclass(name)) > ${largeBytes}
+       or (select sum(pg_relation_size(relid)) from pg_partition_tree(to_regclass(name))) > ${largeBytes}`,
+    [textArray(tables)],
+  )
+  const large = new Set(rows.map(({ name }) => name))
+  return steps.filter((step) => !large.has(tableOf(indexIn(step)) ?? ''))
+}
+
+function tableOf(index: IndexStep | undefined): string | undefined {
+  return index && `${index.schema}.${index.table}`
+}
+
+/** Of these the ones that are not there, or were begun and never finished, and whose making is ours: a role that runs only leaves them to the one that migrates. */
+export async function missingIndexes(client: postgres.Sql, indexes: readonly IndexStep[]): Promise<IndexStep[]> {
+  if (indexes.length === 0) return []
+  const rows = await looked<{ name: string }>(
+    client,
+    `select name from unnest($2::text[]) as given (name) join pg_namespace n on n.nspname = $1
+     where not pg_has_role(n.nspowner, 'usage')
+       or exists (select from pg_class c join pg_index i on i.indexrelid = c.oid and i.indisvalid where c.relnamespace = n.oid and c.relname = given.name)`,
+    [indexes[0]?.schema ?? '', textArray(indexes.map(({ name }) => name))],
+  )
+  const done = new Set(rows.map(({ name }) => name))
+  return indexes.filter(({ name }) => !done.has(name))
+}
+
+/**
+ * Makes an index while its table is written to, on each partition where it has some. It may be
+ * called again after any interruption, and by several at once: one builds, the others get
+ * `lock_not_available` and try later. What an interruption left is recognised by the catalog, and dropped.
+ */
+export async function buildIndex(client: postgres.Sql, index: IndexStep): Promise<void> {
+  const at = tableOf(index) ?? ''
+  const [table] = await looked<{ partitioned: boolean }>(
+    client,
+    `select relkind = 'p' as partitioned from pg_class where oid = to_regclass($1)`,
+    [at],
+  )
+  if (!table?.partitioned) return buildOn(client, index)
+  await run(
+    client,
+    shortly(`create index if not exists "${index.name}" on only "${index.schema}"."${index.table}" ${index.rest}`),
+  )
+  // A partition that is made from now on brings it along.
+  const parts = await looked<{ part: string }>(
+    client,
+    `select c.relname as part from pg_inherits p join pg_class c on c.oid = p.inhrelid where p.inhparent = to_regclass($1)
+       and not exists (select from pg_inherits i join pg_index x on x.indexrelid = i.inhrelid where i.inhparent = to_regclass($2) and x.indrelid = c.oid)`,
+    [at, `${index.schema}.${index.name}`],
+  )
+  for (const { part } of parts) {
+    const own = { ...index, table: part, name: `${part}_${index.name}`.slice(0, 63) }
+    await buildOn(client, own)
+    await run(
+      client,
+      shortly(`alter index "${index.schema}"."${index.name}" attach partition "${own.schema}"."${own.name}"`),
+    )
+  }
+}
+
+async function buildOn(client: postgres.Sql, index: IndexStep): Promise<void> {
+  for (let tries = 0; (await missingIndexes(client, [index])).length > 0; tries += 1) {
+    // Somebody takes it away again and again.
+    if (tries === maxTries) throw new Error(`the index ${index.name} was made ${maxTries} times, and is not there`)
+    await run(client, clear(index))
+    await run(
+      client,
+      `create index concurrently if not exists "${index.name}" on "${index.schema}"."${index.table}" ${index.rest}`,
+    )
+  }
+}
+
+/**
+ * Nobody who reads or writes waits behind the first lock, and an autovacuum gives way to it after a second; whoever
+ * builds holds it all the time: who gets it knows that nobody does, and that what is not
+ * valid is left over. Two that wait for each other's snapshots would be a deadlock, so the right to begin is one row's.
+ */
+function clear({ schema, table, name }: IndexStep): string {
+  return `do $clear$ begin
+    perform set_config('lock_timeout', '3s', true);
+    lock table "${schema}"."${table}" in share update exclusive mode;
+    create table if not exists ${schema}.index_builds (name text primary key, leased_until timestamptz not null);
+    insert into ${schema}.index_builds as b values ('${name}', clock_timestamp() + interval '${leaseSeconds} s')
+      on conflict (name) do update set leased_until = excluded.leased_until where b.leased_until < clock_timestamp();
+    if not found then raise exception using errcode = 'lock_not_available', message = 'another mediadock is about to make this index'; end if;
+    if exists (select from pg_index where indexrelid = to_regclass('${schema}.${name}') and not indisvalid) then
+      perform set_config('lock_timeout', '200ms', true);
+      drop index "${schema}"."${name}";
+    end if;
+  end $clear$`
+}
+
+/** What needs a lock for a moment only. */
+function shortly(statement: string): string {
+  return `do $shortly$ begin
+    perform set_config('lock_timeout', '200ms', true);
+    execute $statement$${statement}$statement$;
+  end $shortly$`
+}
+
+/** Names have nothing in them that would have to be escaped. */
+function textArray(names: readonly string[]): string {
+  return `{${names.join(',')}}`
+}
+
+async function run(client: postgres.Sql, statement: string): Promise<void> {
+  await withDeadline(client.unsafe(statement), buildDeadlineMs, 'making an index')
+}
+
+async function looked<Row extends object>(client: postgres.Sql, statement: string, values: string[]): Promise<Row[]> {
+  const rows = client.unsafe<Row[]>(statement, values)
+  return [...answered(await withDeadline(rows, lookDeadlineMs, 'looking for indexes'), 'looking for indexes')]
+}

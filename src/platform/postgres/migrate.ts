@@ -1,0 +1,149 @@
+import { setTimeout as delay } from 'node:timers/promises'
+import postgres from 'postgres'
+import { withDeadline } from '../deadline.ts'
+import { readMigrationFiles } from './drizzle.ts'
+import { hadToGiveWay, metALock } from './errors.ts'
+import { buildIndex, indexesAfter, missingIndexes, withoutLargeIndexes } from './large-indexes.ts'
+import { parsePostgresUrl } from './url.ts'
+
+export type Migrations = { url: string; schema: string; folder: string }
+
+export type LockWait = {
+  /** How long to try again for locks that others hold. */
+  lockWaitMs?: number
+  /** Called at each try that found a lock in the way, after the first second, with the reason. */
+  onWait?: (words: string) => void
+  /** Called when all migrations are in, before indexes of large tables are made: everything works from then on. */
+  onMigrated?: () => void
+  signal?: AbortSignal
+}
+
+type Migration = ReturnType<typeof readMigrationFiles>[number]
+
+const readDeadlineMs = 10_000
+/** Far beyond any migration: an index of a large table takes its time. */
+const migrationDeadlineMs = 3_600_000
+const defaultLockWaitMs = 60_000
+const maxPauseMs = 5000
+const quietMs = 1000
+
+/**
+ * Brings one schema up to date. Each migration is a single `DO` statement with its
+ * row in the history, under a lock of that table, which only roles that may write it can take: replicas that start
+ * together apply it once, a crash leaves nothing of it half done, and a transaction pooler in front is
+ * no obstacle. A lock is waited for 200 ms only, so that nobody queues behind us while a
+ * dump runs, and tried again; an autovacuum, which may take hours, is made to give way. Indexes of large tables are not part of that statement: they are made
+ * afterwards, while their tables are written to, and the catalog says whether they still have to be.
+ * Where nothing is new nothing is written: a role that may only read and write rows can start.
+ * Answers how many migrations were new.
+ */
+export async function migrate({ url, schema, folder }: Migrations, wait: LockWait = {}): Promise<number> {
+  const files = readMigrationFiles({ migrationsFolder: folder })
+  const client = connect(url)
+  try {
+    const known = await history(client, schema)
+    const missing = files.filter(({ hash }) => !known.has(hash))
+    const until = performance.now() + (wait.lockWaitMs ?? defaultLockWaitMs)
+    const patience = { schema, until, wait }
+    for (const migration of missing) {
+      const sql = await withoutLargeIndexes(client, migration.sql)
+      await untilUnlocked(patience, () =>
+        withDeadline(client.unsafe(statement(schema, { ...migration, sql })), migrationDeadlineMs, 'a migration'),
+      )
+    }
+    wait.onMigrated?.()
+    const indexes = indexesAfter(files.flatMap((file) => file.sql))
+    for (const index of await missingIndexes(client, indexes))
+      await untilUnlocked(patience, () => buildIndex(client, index))
+    return missing.length === 0 ? 0 : (await history(client, schema)).size - known.size
+  } finally {
+    await client.end({ timeout: 5 })
+  }
+}
+
+/** Whether every migration in the folder has been applied. */
+export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<Migrations, 'url'>): Promise<boolean> {
+  const known = await history(client, schema)
+  return readMigrationFiles({ migrationsFolder: folder }).every(({ hash }) => known.has(hash))
+}
+
+/** The same on a connection of its own. */
+export async function isUpToDate({ url, ...at }: Migrations): Promise<boolean> {
+  const client = connect(url)
+  try {
+    return await isMigrated(client, at)
+  } finally {
+    await client.end({ timeout: 5 })
+  }
+}
+
+function connect(url: string): postgres.Sql {
+  const { url: address, ssl } = parsePostgresUrl(url)
+  return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
+}
+
+async function history(client: postgres.Sql, schema: string): Promise<Set<string>> {
+  const read = async () => {
+    const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])
+    if (!table?.['known']) return new Set<string>()
+    return new Set((await client.unsafe(`select hash from ${schema}.migrations`)).map((row) => String(row['hash'])))
+  }
+  return withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
+}
+
+type Patience = { schema: string; until: number; wait: LockWait }
+
+async function untilUnlocked({ schema, until, wait }: Patience, work: () => Promise<unknown>): Promise<void> {
+  const began = performance.now()
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      await work()
+      return
+    } catch (error) {
+      if (!(metALock(error) || hadToGiveWay(error)) || performance.now() >= until || wait.signal?.aborted) throw error
+      // Programs that start together wait for each other for a moment: nothing to speak of.
+      if (performance.now() - began >= quietMs)
+        wait.onWait?.(`migrating ${schema} waits for a lock that somebody holds, a dump or another migration perhaps`)
+      const pauseMs = Math.min(100 * 1.5 ** attempt, maxPauseMs) * (0.5 + Math.random())
+      await delay(pauseMs, undefined, { signal: wait.signal }).catch(() => {})
+    }
+  }
+}
+
+function statement(schema: string, { sql, hash, folderMillis }: Migration): string {
+  // Even for a schema that is there this asks for the right to make one, which a migrating role need not have.
+  const steps = sql.filter((step) => !/^\s*create schema if not exists/i.test(step))
+  return `do $run$ begin
+    perform set_config('lock_timeout', '200ms', true);
+    begin
+      if to_regnamespace('${schema}') is null then create schema ${schema}; end if;
+      if to_regclass('${schema}.migrations') is null then
+        create table ${schema}.migrations (id serial primary key, hash text not null, created_at bigint);
+      end if;
+    exception when unique_violation or duplicate_schema or duplicate_table then
+      raise exception using errcode = 'lock_not_available', message = 'another mediadock is migrating';
+    end;
+    lock table ${schema}.migrations in share row exclusive mode;
+    if not exists (select from ${schema}.migrations where hash = '${hash}') then
+      ${steps.flatMap(withoutAutovacuum).join('\n      ')}
+      execute $migration$${steps.join(';\n')}$migration$;
+      insert into ${schema}.migrations (hash, created_at) values ('${hash}', ${folderMillis});
+    end if;
+  end $run$`
+}
+
+/**
+ * An autovacuum gives way to whoever has waited for it for a second (`deadlock_timeout`), and none is in the way of
+ * this migration from then on. Nobody who reads or writes waits behind this lock.
+ */
+function withoutAutovacuum(step: string): string[] {
+  const table = /^\s*alter table (?:if exists )?(?:only )?(?<name>"?\w+"?\."?\w+"?)/i.exec(step)?.groups?.['name']
+  if (table === undefined) return []
+  return [
+    `if to_regclass('${table}') is not null then
+        perform set_config('lock_timeout', '3s', true);
+        lock table ${table} in share update exclusive mode;
+        perform set_config('lock_timeout', '200ms', true);
+      end if;`,
+  ]
+}

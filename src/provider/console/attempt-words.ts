@@ -1,0 +1,54 @@
+import type { AttemptListing } from '../webhooks/delivery-history.ts'
+
+/** What the way to a receiver said, and what that means to whoever runs it. */
+const troubles: readonly [RegExp, string][] = [
+  [/^not sent/, ''],
+  [/^no complete answer within/, ''],
+  [/ECONNREFUSED/, 'nothing listens at this address and port'],
+  [/ENOTFOUND|does not resolve/, 'its name does not resolve'],
+  [/EAI_AGAIN|resolv/i, 'its name could not be looked up'],
+  [/not public/, 'its name leads to a private address, which is never dialled'],
+  [/ETIMEDOUT|Connect Timeout/, 'it could not be connected to in time'],
+  [/ECONNRESET|other side closed|socket hang up/, 'it hung up before it answered'],
+  [/EHOSTUNREACH|ENETUNREACH/, 'there is no way to its address'],
+  [/certificate|altnames|self.signed/i, 'its TLS certificate is not valid for this name'],
+  [/EPROTO|SSL|TLS/, 'TLS failed: is it https at this port?'],
+]
+
+/** Statuses whose cause is usually the same. */
+const refusals: Record<number, string> = {
+  400: 'the receiver did not take it',
+  401: 'the receiver takes it for not authentic: does it have the signing secret of this key, and the right time?',
+  403: 'the receiver refuses it: does it have the signing secret of this key?',
+  404: 'there is nothing at this path',
+  405: 'this path does not take a POST',
+  408: 'the receiver waited too long for it',
+  413: 'it is too large for the receiver',
+  415: 'the receiver does not take JSON',
+  429: 'the receiver takes no more at this moment',
+}
+
+/** What came back from one attempt, in words. */
+export function outcomeOf({
+  ok,
+  http_status: status,
+  detail,
+}: Pick<AttemptListing, 'ok' | 'http_status' | 'detail'>): string {
+  if (ok) return `Answered ${status}.`
+  if (status === null || (status >= 200 && status < 300)) {
+    const words = troubles.find(([pattern]) => pattern.test(detail))?.[1] ?? ''
+    const what = status === null ? (words === '' ? '' : 'Not delivered: ') : `It began to answer ${status}, but `
+    return words === '' ? sentence(`${what}${detail}`) : sentence(`${what}${words} (${detail})`)
+  }
+  return sentence(`Answered ${status}: ${meaningOfStatus(status)}`)
+}
+
+function meaningOfStatus(status: number): string {
+  if (status >= 300 && status < 400) return 'a redirect, which is not followed'
+  return refusals[status] ?? (status >= 500 ? 'the receiver failed' : 'only 2xx counts as delivered')
+}
+
+function sentence(text: string): string {
+  const begun = text.slice(0, 1).toUpperCase() + text.slice(1)
+  return /[.?!)]$/.test(begun) ? begun : `${begun}.`
+}

@@ -1,0 +1,54 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { AuditRow } from '../operating/audit.ts'
+import { listTable } from './list-table.ts'
+import { time } from './parts.ts'
+
+const actionWords: Readonly<Record<string, string>> = {
+  key_create: 'made a key',
+  key_revoke: 'revoked a key',
+  credits_grant: 'granted credits',
+  request_cancel: 'canceled a request',
+  model_enable: 'switched a model on',
+  model_disable: 'switched a model off',
+  faults_set: 'set faults',
+  faults_clear: 'cleared faults',
+  generate: 'ran a model',
+  test_webhook: 'sent a test webhook',
+  resend: 'sent a webhook again',
+}
+
+const channels = { console: 'console', cli: 'command line' } as const
+
+export type AuditView = { rows: readonly AuditRow[]; target: string | undefined; olderThan: string | undefined }
+
+/** Who changed what, newest first. */
+export function auditPage({ rows, target, olderThan }: AuditView): Markup {
+  const cells = rows.map(({ at, via, actor, action, target: on, detail }) => [
+    time(at),
+    html`<span title="${action}">${actionWords[action] ?? action}</span>`,
+    on === null ? '—' : html`<a class="mono" href="/audit?${new URLSearchParams({ target: on }).toString()}">${on}</a>`,
+    factsOf(detail),
+    actor,
+    channels[via],
+  ])
+  const columns = [{ head: 'Time (UTC)' }, { head: 'Action' }, { head: 'Target', kind: 'wide' as const }]
+  const others = ['Result', 'Actor', 'From'].map((head) => ({ head }))
+  const older = new URLSearchParams({
+    ...(target !== undefined && { target }),
+    ...(olderThan !== undefined && { before: olderThan }),
+  }).toString()
+  return html`<h1>Audit</h1>
+    <section class="card">
+      ${target === undefined ? html`<p class="soft">Every change made in this console and on the command line.</p>` : html`<p>Changes of <span class="mono">${target}</span>. <a href="/audit">Show all</a></p>`}
+      ${listTable({ label: 'Audit', columns: [...columns, ...others], rows: cells, empty: 'No change has been recorded.' })}
+      ${olderThan === undefined ? '' : html`<p><a href="/audit?${older}">Older entries</a></p>`}
+    </section>`
+}
+
+function factsOf(detail: AuditRow['detail']): string {
+  const facts = Object.entries(detail ?? {}).map(
+    ([name, fact]) => `${name} ${typeof fact === 'string' ? fact : JSON.stringify(fact)}`,
+  )
+  return facts.length === 0 ? 'done' : facts.join(', ')
+}

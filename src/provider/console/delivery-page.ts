@@ -1,0 +1,142 @@
+import type { Express } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
+import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import { type AttemptListing, type DeliveryDetail, resendDelivery, showDelivery } from '../webhooks/delivery-history.ts'
+import { auditedHere, type ConsoleDeps, idOf } from './actions.ts'
+import { attemptTimeline } from './attempt-chart.ts'
+import { outcomeOf } from './attempt-words.ts'
+import { standingBadge } from './delivery-table.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, requestLink, shownCharacters, type Show, time } from './parts.ts'
+
+/** A page that is left open ends by asking no more: half an hour of every two seconds, and at first more often, for who has sent a test. */
+const maxPolls = 900
+const hurriedPolls = 10
+
+/** One delivery, which is looked at again and again until it has ended. */
+export function showDeliveries(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db, clock } = deps
+  const view = async (id: string) => {
+    const detail = await showDelivery(db, id)
+    if (detail === undefined) throw new HttpError(404, 'not_found', 'there is no such delivery')
+    return detail
+  }
+  app.get('/deliveries/:id', async (req, res) => {
+    const detail = await view(idOf(req))
+    show(req, res, detail.delivery.request_id === null ? 'Test' : 'Delivery', deliveryPage(detail))
+  })
+  app.get('/deliveries/:id/now', async (req, res) => {
+    const polls = z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
+    sendPage(res, currentState(await view(idOf(req)), polls))
+  })
+  app.post('/deliveries/:id/resend', async (req, res) => {
+    const id = idOf(req)
+    const work = () => resendDelivery(db, id, clock())
+    if (
+      !(await auditedHere(deps, req, {
+        action: 'resend',
+        target: id,
+        detailOf: (isDue) => (isDue ? {} : undefined),
+        work,
+      }))
+    )
+      throw new HttpError(409, 'not_resendable', 'this delivery is unknown, a test, or on its way at this moment')
+    res.redirect(303, `/deliveries/${id}`)
+  })
+}
+
+function deliveryPage(detail: DeliveryDetail): Markup {
+  const { delivery, body } = detail
+  return html`<h1>${delivery.request_id === null ? 'Test' : 'Delivery'} <span class="mono">${delivery.id}</span></h1>
+    ${currentState(detail, 0)}
+    <section class="card"><h2>Body</h2><pre tabindex="0">${body.slice(0, shownCharacters)}</pre></section>`
+}
+
+/** All that changes until it has ended. `polls` is how often it was looked at by itself. */
+function currentState({ delivery, key, attempts }: DeliveryDetail, polls: number): Markup {
+  const { id, request_id, account, url, state, attempts: begun, max_attempts, created_at } = delivery
+  const again = state === 'pending' && polls < maxPolls
+  return html`<div id="state" ${again ? html`hx-get="/deliveries/${id}/now?polls=${polls + 1}" hx-trigger="every ${polls < hurriedPolls ? '400ms' : '2s'}" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+    <section class="card">
+      <dl class="facts">
+        <dt>State</dt>
+        <dd><div role="status" class="live-status">${standingBadge(delivery.standing)} ${standingWords({ delivery, attempts })}
+          ${state === 'pending' && !again ? html`<a href="/deliveries/${id}">Reload to see how it goes on</a>` : ''}
+        </div></dd>
+        <dt>Request</dt>
+        <dd>${request_id === null ? 'none: this is a test' : requestLink(request_id)}</dd>
+        <dt>Account</dt>
+        <dd>${accountLink(account)}, key ${key.name ?? key.id}</dd>
+        <dt>URL</dt>
+        <dd>${url}</dd>
+        <dt>Attempts</dt>
+        <dd>${begun} of ${max_attempts}</dd>
+        <dt>Made</dt>
+        <dd>${time(created_at)}</dd>
+        ${delivery.standing === 'waiting' || delivery.standing === 'retrying' ? html`<dt>Next attempt</dt><dd>${time(delivery.due_at)}</dd>` : ''}
+      </dl>
+      ${
+        request_id === null
+          ? html`<p><a class="button quiet" href="/deliveries/test?key=${key.id}">Send another test…</a></p>`
+          : action(`/deliveries/${id}/resend`, 'Send again')
+      }
+    </section>
+    <section class="card">
+      <h2>Attempts</h2>
+      ${attemptTimeline(delivery, attempts)} ${attemptTable(attempts)}
+    </section>
+  </div>`
+}
+
+function attemptTable(attempts: readonly AttemptListing[]): Markup {
+  const columns = [
+    { head: 'No.', kind: 'number' },
+    { head: 'Started (UTC)' },
+    { head: 'Took', kind: 'number' },
+    { head: 'Status' },
+    { head: 'Outcome', kind: 'wide' },
+    { head: 'Answer', kind: 'wide' },
+  ] as const
+  const rows = attempts.map((attempt) => {
+    const { number, started_at, duration_ms, ok, http_status: status, detail } = attempt
+    const badge = html`<span class="badge ${ok ? 'good' : 'bad'}">${status ?? 'no answer'}</span>`
+    return [
+      number,
+      time(started_at),
+      `${duration_ms} ms`,
+      badge,
+      outcomeOf(attempt),
+      status === null ? html`—` : answerText(detail),
+    ]
+  })
+  return listTable({ label: 'Attempts', columns, rows, empty: 'No attempt has ended yet.' })
+}
+
+/** What came back from whoever received it: it stays in its place, whatever characters it has. */
+export function answerText(detail: string): Markup {
+  const text = detail.replaceAll(/[^\P{C}\n\t]|[\u2028\u2029]/gu, '·')
+  return text === '' ? html`<span class="soft">empty</span>` : html`<bdi class="mono">${text}</bdi>`
+}
+
+/** Why it stands as it does. */
+function standingWords({ delivery, attempts }: Pick<DeliveryDetail, 'delivery' | 'attempts'>): string {
+  const last = attempts.at(-1)
+  const outcome = last === undefined ? '' : outcomeOf(last)
+  switch (delivery.standing) {
+    case 'waiting':
+      return 'It has not been sent yet.'
+    case 'sending':
+      return 'It is on its way at this moment.'
+    case 'retrying':
+    case 'delivered':
+      return outcome
+    case 'given up':
+      return last === undefined ? 'The process that sent it ended before there was an answer.' : outcome
+    case 'dropped':
+      return 'A fault of its key: it is never sent.'
+    default:
+      return delivery.standing satisfies never
+  }
+}

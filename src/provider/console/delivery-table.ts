@@ -1,0 +1,53 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { DeliveryListing, Standing } from '../webhooks/delivery-history.ts'
+import { attemptStrip } from './attempt-chart.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, requestLink } from './parts.ts'
+
+const standingTones: Record<Standing, string> = {
+  waiting: '',
+  sending: '',
+  retrying: 'warn',
+  delivered: 'good',
+  'given up': 'bad',
+  dropped: '',
+}
+
+export function standingBadge(standing: Standing): Markup {
+  return html`<span class="badge ${standingTones[standing]}">${standing}</span>`
+}
+
+const columns = ['Delivery', 'Request', 'Account', 'Host', 'State', 'Attempts', 'Last answer', 'Made (UTC)'].map(
+  (head) => ({ head }),
+)
+
+export function deliveryTable(deliveries: readonly DeliveryListing[], empty = 'No delivery.'): Markup {
+  const rows = deliveries.map((delivery) => {
+    const { id, request_id, account, url, host, created_at } = delivery
+    return [
+      html`<a class="mono" href="/deliveries/${id}" title="${id}">${id.slice(0, 8)}</a>`,
+      request_id === null ? html`<span class="soft">a test</span>` : requestLink(request_id),
+      html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
+      html`<span class="cut short" title="${url}">${host}</span>`,
+      html`${standingBadge(delivery.standing)} ${nextOf(delivery)}`,
+      attemptStrip(delivery),
+      lastAnswer(delivery),
+      html`<time datetime="${created_at}" title="${created_at}">${created_at.slice(5, 16).replace('T', ' ')}</time>`,
+    ]
+  })
+  return listTable({ label: 'Webhook deliveries', columns, rows, empty })
+}
+
+function nextOf({ standing, due_at }: DeliveryListing): Markup | '' {
+  if (standing !== 'retrying' && standing !== 'waiting') return ''
+  return html`<span class="soft">next <time datetime="${due_at}" title="${due_at}">${due_at.slice(11, 16)}</time></span>`
+}
+
+/** Its status and how it begins, or why there was none. */
+function lastAnswer({ ended }: DeliveryListing): Markup {
+  const last = ended.at(-1)
+  if (last === undefined) return html`—`
+  const text = last.detail.replaceAll(/\p{C}|[\u2028\u2029]/gu, '·')
+  return html`<span class="cut answer" title="${text}">${last.http_status ?? ''} <bdi class="soft">${text}</bdi></span>`
+}

@@ -1,0 +1,64 @@
+import type { Request } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+
+const longest = 100
+
+/** Any text, as a field of a form sends it: empty is none. */
+export const textSchema = z
+  .string('must be given once')
+  .trim()
+  .max(longest, `must have at most ${longest} characters`)
+  .default('')
+
+/** What is said of a choice that is none. */
+export function oneOfThese(choices: readonly string[]): string {
+  return `must be one of ${choices.join(', ')}, or empty`
+}
+
+const noInstant = 'must be a time like 2026-01-31T03:00, in UTC and since 1970'
+/** What a field of date and time sends, in UTC, or empty. */
+export const instantSchema = z
+  .string(noInstant)
+  .regex(/^(?:\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?)?$/, noInstant)
+  // Postgres has no year 0.
+  .refine((text) => text === '' || Date.parse(`${text}Z`) >= 0, noInstant)
+  .default('')
+
+/** Where a page of a list ended: microseconds since 1970 and an id. */
+export const cursorSchema = z
+  .string()
+  .regex(/^\d{1,16}_[0-9a-f-]{36}$/)
+  .transform((text) => ({ atUs: text.split('_')[0] ?? '', id: text.split('_')[1] ?? '' }))
+  .refine(({ id }) => requestIdSchema.safeParse(id).success)
+  .optional()
+  .catch((): never => {
+    throw new HttpError(400, 'invalid_filter', 'this page is gone: begin with the newest, and go on by Older')
+  })
+
+/** The filters of a page's address. One that cannot be applied is refused: left out unsaid, it would show what nobody wants. */
+export function filtersIn<T extends z.ZodType>(req: Request, schema: T): z.infer<T> {
+  const parsed = schema.safeParse(req.query)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new HttpError(
+    400,
+    'invalid_filter',
+    `the filter ${issue?.path.join('.') ?? ''} ${issue?.message ?? 'is not valid'}`,
+  )
+}
+
+/** One of several, or any; what is none of them stays to be seen. */
+export function choice(name: string, chosen: string, choices: readonly string[]): Markup {
+  return html`<label>
+    ${name.slice(0, 1).toUpperCase()}${name.slice(1)}
+    <select name="${name}">
+      <option value="">any</option>
+      ${chosen === '' || choices.includes(chosen) ? '' : html`<option selected>${chosen}</option>`}
+      ${choices.map((each) => html`<option ${each === chosen ? html`selected` : ''}>${each}</option>`)}
+    </select>
+  </label>`
+}

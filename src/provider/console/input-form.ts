@@ -1,0 +1,147 @@
+import { html } from 'hono/html'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { InputDescriptor, Model } from '../../wire/schemas.ts'
+import { validateInput } from '../catalog/input.ts'
+
+/** A form made of a model's input_schema: its fields, and what somebody has filled in as the input of a submit. */
+
+/** What stands in each field, by its key. */
+export type FieldTexts = Record<string, string>
+/** What is wrong with a field, by its key. */
+export type FieldProblems = Record<string, string>
+
+const prefix = 'input.'
+/** Longer texts are written in a box of several lines. */
+const lineLength = 2048
+
+export function defaultTexts({ input_schema: schema }: Model): FieldTexts {
+  return textsOf(
+    Object.fromEntries(
+      Object.entries(schema).flatMap(([key, { default: value }]) => (value === undefined ? [] : [[key, value]])),
+    ),
+  )
+}
+
+/** An input as it would stand in the fields. */
+export function textsOf(input: Record<string, unknown>): FieldTexts {
+  return Object.fromEntries(
+    Object.entries(input).map(([key, value]) => [key, Array.isArray(value) ? value.join('\n') : String(value)]),
+  )
+}
+
+/** What the form's fields hold of this model; what is not ticked is not sent by a browser. */
+export function textsIn({ input_schema: schema }: Model, fields: Record<string, string>): FieldTexts {
+  const keys = Object.keys(schema).filter((key) => Object.hasOwn(fields, prefix + key))
+  // Browsers write line ends their own way; the API takes a text as it is.
+  return Object.fromEntries(keys.map((key) => [key, (fields[prefix + key] ?? '').replaceAll('\r\n', '\n')]))
+}
+
+/** The input that the texts stand for. A field that is empty is left out, so that the model's default holds. */
+export function inputOf({ input_schema: schema }: Model, texts: FieldTexts): Record<string, unknown> {
+  const given = Object.entries(schema).flatMap(([key, descriptor]) => {
+    const value = valueOf(descriptor, texts[key] ?? '')
+    return value === undefined ? [] : [[key, value] as const]
+  })
+  return Object.fromEntries(given)
+}
+
+function valueOf({ type, items, default: unset }: InputDescriptor, text: string): unknown {
+  if (type === 'boolean') return text === 'true' ? true : unset === true ? false : undefined
+  if (text === '') return undefined
+  switch (type) {
+    case 'string':
+      return text
+    case 'number':
+      return numberOf(text)
+    case 'array': {
+      const lines = text.split('\n').filter((line) => line.trim() !== '')
+      if (lines.length === 0) return undefined
+      return items?.type === 'number' ? lines.map(numberOf) : lines
+    }
+    default:
+      return type satisfies never
+  }
+}
+
+/** What is no number stays as it is, to be refused as the API refuses it. */
+function numberOf(text: string): number | string {
+  const number = Number(text)
+  return text.trim() === '' || Number.isNaN(number) ? text : number
+}
+
+/** Every field that the API would refuse, and why: each key is held against its own part of the schema. */
+export function problemsOf(model: Model, input: Record<string, unknown>): FieldProblems {
+  const problems = Object.entries(model.input_schema).flatMap(([key, descriptor]) => {
+    try {
+      validateInput(
+        { input_schema: { [key]: descriptor }, pricing: model.pricing },
+        Object.hasOwn(input, key) ? { [key]: input[key] } : {},
+      )
+      return []
+    } catch (error) {
+      if (!(error instanceof HttpError)) throw error
+      return [[key, error.message.replace(`${prefix}${key}`, key)] as const]
+    }
+  })
+  return Object.fromEntries(problems)
+}
+
+export function inputFields({ input_schema: schema }: Model, texts: FieldTexts, problems: FieldProblems): Markup[] {
+  return Object.entries(schema).map(([key, descriptor]) =>
+    field({ name: prefix + key, key, descriptor, text: texts[key] ?? '', problem: problems[key] }),
+  )
+}
+
+type Field = { name: string; key: string; descriptor: InputDescriptor; text: string; problem: string | undefined }
+
+function field({ name, key, descriptor, text, problem }: Field): Markup {
+  const hint = hintOf(descriptor)
+  const described = [hint === '' ? '' : `${name}-hint`, problem === undefined ? '' : `${name}-problem`]
+    .filter((id) => id !== '')
+    .join(' ')
+  const attributes = html`id="${name}" name="${name}" ${described === '' ? '' : html`aria-describedby="${described}"`} ${problem === undefined ? '' : html`aria-invalid="true"`}`
+  const words = html`${hint === '' ? '' : html`<p class="hint" id="${name}-hint">${hint}</p>`}${problem === undefined ? '' : html`<p class="field-problem" id="${name}-problem">${problem}</p>`}`
+  if (descriptor.type === 'boolean')
+    return html`<div class="field"><label class="tick"><input type="checkbox" value="true" ${attributes} ${text === 'true' ? html`checked` : ''} /> ${key}</label>${words}</div>`
+  const label = html`<label for="${name}">${key} ${descriptor.required ? html`<span class="needed">required</span>` : ''}</label>`
+  return html`<div class="field">${label}${control(descriptor, attributes, text)}${words}</div>`
+}
+
+function control(descriptor: InputDescriptor, attributes: Markup, text: string): Markup {
+  const { type, required, enum: choices, min, max, max_length: maxLength = Infinity } = descriptor
+  const needed = required ? html`required` : ''
+  if (choices !== undefined) {
+    const isKnown = text === '' || choices.some((choice) => String(choice) === text)
+    return html`<select ${attributes} ${needed}>
+      ${descriptor.default === undefined ? html`<option value="">not set</option>` : ''}
+      ${isKnown ? '' : html`<option selected>${text}</option>`}
+      ${choices.map((choice) => html`<option ${String(choice) === text ? html`selected` : ''}>${choice}</option>`)}
+    </select>`
+  }
+  if (type === 'number')
+    return html`<input type="number" step="any" ${attributes} ${needed} ${min === undefined ? '' : html`min="${min}"`} ${max === undefined ? '' : html`max="${max}"`} value="${text}" />`
+  // A line end after the tag is no part of the text, so that one at its beginning is kept.
+  if (type === 'array' || maxLength > lineLength)
+    return html`<textarea rows="${type === 'array' ? 2 : 4}" ${attributes} ${needed}>\n${text}</textarea>`
+  return html`<input ${attributes} ${needed} value="${text}" />`
+}
+
+function hintOf({
+  type,
+  description,
+  enum: choices,
+  min,
+  max,
+  max_length: maxLength,
+  max_items: maxItems,
+}: InputDescriptor): string {
+  const bounds = [
+    type === 'array' ? `One a line${maxItems === undefined ? '' : `, at most ${maxItems}`}.` : '',
+    choices === undefined && min !== undefined && max !== undefined ? `From ${min} to ${max}.` : '',
+    choices === undefined && maxLength !== undefined && maxLength !== lineLength
+      ? `At most ${maxLength} characters.`
+      : '',
+  ]
+  return [description ?? '', ...bounds].filter((part) => part !== '').join(' ')
+}

@@ -1,0 +1,152 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { RunnableKey } from '../accounts/runnable-keys.ts'
+import type { CatalogModel } from '../catalog/catalog-model.ts'
+import { catalogEntry } from '../catalog/catalog.ts'
+import type { ModelListing } from '../operating/commands.ts'
+import { type FieldProblems, type FieldTexts, inputFields } from './input-form.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, badge } from './parts.ts'
+import type { Snippet } from './snippets.ts'
+
+/** What somebody has filled in, or would begin with. */
+export type Filled = {
+  texts: FieldTexts
+  keyId: string
+  webhookUrl: string
+  /** Sent along by the form: however often it is sent, it makes one request. */
+  idempotencyKey: string
+}
+
+export type ModelView = {
+  model: CatalogModel
+  switches: ModelListing
+  keys: readonly RunnableKey[]
+  /** There are older ones besides. */
+  keysLeftOut: boolean
+  filled: Filled
+  problems: FieldProblems
+  /** What is wrong with all of it. */
+  problem?: string | undefined
+  /** Credits, when they were asked for. */
+  estimate?: { credits: number; key: RunnableKey | undefined } | undefined
+  snippets: readonly Snippet[]
+}
+
+export function modelPage(view: ModelView): Markup {
+  const { model, switches, snippets } = view
+  const { credits } = catalogEntry(model).pricing
+  return html`<h1>${model.name}</h1>
+    <div class="model">
+      <section class="card">
+        <h2>Run</h2>
+        ${view.keys.length === 0 ? html`<p class="empty">No key may submit yet: <a href="/">make one</a> first.</p>` : runForm(view)}
+      </section>
+      <div>
+        <section class="card">
+          <h2>About</h2>
+          <dl class="facts">
+            <dt>Slug</dt>
+            <dd class="mono">${model.slug}</dd>
+            <dt>Makes</dt>
+            <dd>${model.type}: ${model.capabilities.join(', ')}</dd>
+            <dt>Price</dt>
+            <dd>${credits} credits ${model.note ?? 'at the defaults'}</dd>
+            ${(['live', 'sandbox'] as const).map((environment) => environmentSwitch(model.slug, environment, switches[environment]))}
+          </dl>
+          ${factors(model)}
+        </section>
+        <section class="card">
+          <h2>The same as code</h2>
+          <p class="soft">With the fields as they were sent last. Put the key into the environment as <code>API_KEY</code>.</p>
+          ${snippets.map(
+            ({ language, code }, at) => html`<details class="snippet" ${at === 0 ? html`open` : ''}>
+              <summary>${language}</summary>
+              <pre tabindex="0" aria-label="${language}" data-language="${language}">${code}</pre>
+            </details>`,
+          )}
+        </section>
+      </div>
+    </div>`
+}
+
+function environmentSwitch(slug: string, environment: 'live' | 'sandbox', enabled: boolean): Markup {
+  const off = new URLSearchParams({ slug, environment }).toString()
+  return html`<dt>In ${environment}</dt>
+    <dd><div class="inline">
+      ${badge(enabled ? 'on' : 'off')}
+      ${enabled ? html`<a href="/models/switch-off?${off}">Switch off in ${environment}…</a>` : action('/models', `Switch on in ${environment}`, 'quiet', { slug, environment, enabled: 'true' })}
+    </div></dd>`
+}
+
+/** What makes it dearer or cheaper, for whoever wants to reckon. */
+function factors({ pricing: { credits_base: base, multipliers = {} } }: CatalogModel): Markup | '' {
+  const names = Object.entries(multipliers)
+  if (names.length === 0) return ''
+  const rows = names.flatMap(([name, byValue]) =>
+    Object.entries(byValue).map(([value, factor]) => [name, value, `× ${factor}`]),
+  )
+  const columns = [{ head: 'Parameter' }, { head: 'Value' }, { head: 'Factor', kind: 'number' as const }]
+  return html`<details>
+    <summary>How the price is made: ${base} × ${names.map(([name]) => name).join(' × ')}</summary>
+    ${listTable({ label: 'Factors of the price', columns, rows, empty: '' })}
+  </details>`
+}
+
+function runForm({ model, keys, keysLeftOut, filled, problems, problem, estimate }: ModelView): Markup {
+  const here = `/models/${encodeURIComponent(model.slug)}`
+  const ofEnvironment = (environment: string) => keys.filter((key) => key.environment === environment)
+  const groups = [
+    ['Sandbox: a sample at once, nothing is charged', ofEnvironment('sandbox')],
+    ['Live: made and charged', ofEnvironment('live')],
+  ] as const
+  // No other is put in its place: it might be another account's, and charge.
+  const isGone = filled.keyId !== '' && !keys.some(({ id }) => id === filled.keyId)
+  const wrong = (key: string) =>
+    problems[key] === undefined ? '' : html`<p class="field-problem" id="${key}-problem">${problems[key]}</p>`
+  const marked = (key: string) =>
+    problems[key] === undefined ? '' : html`aria-invalid="true" aria-describedby="${key}-problem"`
+  return html`<form method="post" action="${here}/run" class="run">
+    ${problem === undefined ? '' : html`<p class="problem" role="alert">${problem}</p>`}
+    ${Object.keys(problems).length === 0 ? '' : html`<p class="problem" role="alert">Nothing was run: see ${Object.keys(problems).join(', ')}.</p>`}
+    <input type="hidden" name="idempotency_key" value="${filled.idempotencyKey}" autocomplete="off" />
+    <div class="field">
+      <label for="key">Account and key</label>
+      <select id="key" name="key" required ${marked('key')}>
+        ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
+        ${groups
+          .filter(([, members]) => members.length > 0)
+          .map(
+            ([label, members]) => html`<optgroup label="${label}">
+              ${members.map(({ id, account, name, environment, hint }) => html`<option value="${id}" ${id === filled.keyId ? html`selected` : ''}>${account} · ${name} · ${environment} (…${hint})</option>`)}
+            </optgroup>`,
+          )}
+      </select>
+      ${isGone && problems['key'] === undefined ? html`<p class="hint">The key that was asked for is not there, is revoked, or may not submit.</p>` : ''}
+      ${keysLeftOut ? html`<p class="hint">These are the newest keys: of an older one, begin at a request of its.</p>` : ''}
+      ${wrong('key')}
+    </div>
+    ${inputFields(model, filled.texts, problems)}
+    <div class="field">
+      <label for="webhook_url">webhook_url</label>
+      <input id="webhook_url" name="webhook_url" value="${filled.webhookUrl}" ${marked('webhook_url')} />
+      <p class="hint">Who is told when it has ended; https. May be empty.</p>
+      ${wrong('webhook_url')}
+    </div>
+    ${estimate === undefined ? '' : estimated(estimate)}
+    <div class="inline">
+      <button>Run</button>
+      <button class="quiet" formaction="${here}/estimate">Estimate the price</button>
+    </div>
+  </form>`
+}
+
+function estimated({ credits, key }: NonNullable<ModelView['estimate']>): Markup {
+  const whose =
+    key?.environment === 'live'
+      ? html`${accountLink(key.account)} has ${key.available} to spend.`
+      : key?.environment === 'sandbox'
+        ? html`With a sandbox key nothing is charged.`
+        : ''
+  return html`<p class="notice" role="status"><b id="estimate">${credits}</b> credits. ${whose}</p>`
+}

@@ -1,0 +1,172 @@
+import { randomUUID } from 'node:crypto'
+import type { Express, Request, Response } from 'express'
+import { HttpError } from '../../platform/http/http.ts'
+import { fieldsOf, formReader } from '../../platform/pages/form.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import type { Caller } from '../accounts/identify.ts'
+import { callerOfKey, listRunnableKeys } from '../accounts/runnable-keys.ts'
+import type { CatalogModel } from '../catalog/catalog-model.ts'
+import { findModel } from '../catalog/catalog.ts'
+import * as commands from '../operating/commands.ts'
+import { estimateCredits } from '../submit/estimate.ts'
+import { readIdempotencyKey } from '../submit/idempotency.ts'
+import { submit } from '../submit/submit.ts'
+import { auditedHere, type ConsoleDeps } from './actions.ts'
+import { defaultTexts, type FieldProblems, inputOf, problemsOf, textsIn, textsOf } from './input-form.ts'
+import { type Filled, modelPage, type ModelView } from './model-page.ts'
+import type { Show } from './parts.ts'
+import { readRequest } from './reads.ts'
+import { submitSnippets } from './snippets.ts'
+
+/** Of each environment. */
+const keysShown = 100
+/** The body of a submit may have as much. */
+const readFields = formReader('1mb')
+
+type Outcome = Pick<ModelView, 'problems' | 'problem'> & { credits?: number }
+
+/** A page for each model, and what its form does: the same functions as the API's submit and estimate. */
+export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db } = deps
+
+  const answer = async (
+    req: Request,
+    res: Response,
+    model: CatalogModel,
+    filled: Filled,
+    { problems, problem, credits }: Outcome,
+  ) => {
+    const wanted = requestIdSchema.safeParse(filled.keyId).data
+    const [models, { keys, isCut }] = await Promise.all([
+      commands.listModels(deps),
+      listRunnableKeys(db, keysShown, wanted),
+    ])
+    const switches = models.find(({ slug }) => slug === model.slug)
+    if (switches === undefined) throw unknown()
+    const estimate = credits === undefined ? undefined : { credits, key: keys.find(({ id }) => id === filled.keyId) }
+    const snippets = submitSnippets(callOf(deps, model, filled))
+    show(
+      req,
+      res,
+      model.name,
+      modelPage({ model, switches, keys, keysLeftOut: isCut, filled, problems, problem, estimate, snippets }),
+    )
+  }
+
+  app.get('/models/:slug', async (req, res) => {
+    const model = modelOf(req)
+    const key = requestIdSchema.safeParse(req.query['key'])
+    const texts = (await textsLike(deps, model, req.query['like'])) ?? defaultTexts(model)
+    const filled = { texts, keyId: key.data ?? '', webhookUrl: '', idempotencyKey: randomUUID() }
+    await answer(req, res, model, filled, { problems: {} })
+  })
+
+  app.post('/models/:slug/estimate', readFields, async (req, res) => {
+    const model = modelOf(req)
+    const filled = filledIn(req, model)
+    const outcome = await attempt(deps, model, filled, (caller) =>
+      estimateCredits(caller, model.slug, inputOf(model, filled.texts)),
+    )
+    if (outcome.kind === 'refused') return answer(req, res.status(outcome.status), model, filled, outcome)
+    return answer(req, res, model, filled, { problems: {}, credits: outcome.value })
+  })
+
+  app.post('/models/:slug/run', readFields, async (req, res) => {
+    const model = modelOf(req)
+    const filled = filledIn(req, model)
+    const outcome = await attempt(deps, model, filled, async (caller) => {
+      const body = {
+        input: inputOf(model, filled.texts),
+        ...(filled.webhookUrl !== '' && { webhook_url: filled.webhookUrl }),
+      }
+      const idempotencyKey = readIdempotencyKey(filled.idempotencyKey)
+      const { accountId: target, keyId: key_id } = caller
+      const { request_id: id } = await auditedHere(deps, req, {
+        action: 'generate',
+        target,
+        detailOf: ({ request_id, cost }) => ({ request_id, model: model.slug, key_id, cost }),
+        work: () => submit(deps, { caller, slug: model.slug, body, idempotencyKey }),
+      })
+      return id
+    })
+    if (outcome.kind === 'done') return res.redirect(303, `/requests/${outcome.value}`)
+    const next = outcome.isUsedUp ? { ...filled, idempotencyKey: randomUUID() } : filled
+    return answer(req, res.status(outcome.status), model, next, outcome)
+  })
+}
+
+type Attempted<T> =
+  | { kind: 'done'; value: T }
+  /** `isUsedUp`: this form has made a request of other values, and cannot be sent again as it is. */
+  | { kind: 'refused'; status: number; problems: FieldProblems; problem?: string; isUsedUp: boolean }
+
+/** As the caller whose key was chosen; what the API would refuse is told at its field. */
+async function attempt<T>(
+  { db }: ConsoleDeps,
+  model: CatalogModel,
+  filled: Filled,
+  work: (caller: Caller) => T | Promise<T>,
+): Promise<Attempted<T>> {
+  const refused = (status: number, more: { problems?: FieldProblems; problem?: string }) =>
+    ({ kind: 'refused', status, problems: {}, isUsedUp: false, ...more }) as const
+  const keyId = requestIdSchema.safeParse(filled.keyId)
+  const caller = keyId.success ? await callerOfKey(db, keyId.data) : undefined
+  if (caller === undefined)
+    return refused(422, { problems: { key: 'this key is not there, or is revoked: choose another' } })
+  if (!caller.scopes.includes('generate'))
+    return refused(403, { problems: { key: 'this key does not have the scope generate' } })
+  const problems = problemsOf(model, inputOf(model, filled.texts))
+  if (Object.keys(problems).length > 0) return refused(422, { problems })
+  try {
+    return { kind: 'done', value: await work(caller) }
+  } catch (error) {
+    if (!(error instanceof HttpError) || error.status >= 500) throw error
+    const { status, code, message } = error
+    if (code === 'webhook_url_invalid') return refused(status, { problems: { webhook_url: message } })
+    if (code !== 'idempotency_key_reuse') return refused(status, { problem: `${message}.` })
+    const problem = 'This form was run before, with other values. Run it again to make another request.'
+    return { ...refused(status, { problem }), isUsedUp: true }
+  }
+}
+
+function modelOf(req: Request): CatalogModel {
+  const model = findModel(String(req.params['slug']))
+  if (model === undefined) throw unknown()
+  return model
+}
+
+function unknown(): HttpError {
+  return new HttpError(404, 'not_found', 'there is no such model')
+}
+
+function filledIn(req: Request, model: CatalogModel): Filled {
+  const fields = fieldsOf(req)
+  const { key: keyId = '', webhook_url: webhookUrl = '', idempotency_key: idempotencyKey = randomUUID() } = fields
+  return { texts: textsIn(model, fields), keyId, webhookUrl: webhookUrl.trim(), idempotencyKey }
+}
+
+/** The fields as another request of this model had them. */
+async function textsLike(
+  { db }: ConsoleDeps,
+  model: CatalogModel,
+  like: unknown,
+): Promise<Filled['texts'] | undefined> {
+  const id = requestIdSchema.safeParse(like)
+  const request = id.success ? await readRequest(db, id.data) : undefined
+  return request === undefined || request.model !== model.slug ? undefined : textsOf(JSON.parse(request.input))
+}
+
+/** What is wrong in a field is left out; what is required and empty has something in its place. */
+function callOf({ settings: { baseUrl } }: ConsoleDeps, model: CatalogModel, { texts, webhookUrl }: Filled) {
+  const given = inputOf(model, texts)
+  const problems = problemsOf(model, given)
+  const kept = Object.entries(given).filter(([key]) => problems[key] === undefined)
+  const missing = Object.entries(model.input_schema).flatMap(([key, { type, required }]) => {
+    if (!required || kept.some(([name]) => name === key)) return []
+    const example =
+      key.endsWith('_url') || key.endsWith('_urls') ? 'https://example.com/picture.png' : 'a sunrise over snow'
+    return [[key, type === 'array' ? [example] : example] as const]
+  })
+  const input: Record<string, unknown> = Object.fromEntries([...missing, ...kept])
+  return { baseUrl, slug: model.slug, input, webhookUrl: webhookUrl === '' ? undefined : webhookUrl }
+}

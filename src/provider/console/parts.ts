@@ -1,0 +1,80 @@
+import type { Request, Response } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+
+/** Pieces that several pages of the developer console share. */
+
+/** Of anything long that stands on a page. */
+export const shownCharacters = 64 * 1024
+
+/** Answers with a page in the frame of this console. */
+export type Show = (req: Request, res: Response, title: string, body: Markup) => void
+
+const tones: Record<string, string> = {
+  COMPLETED: 'good',
+  delivered: 'good',
+  FAILED: 'bad',
+  failed: 'bad',
+  IN_PROGRESS: 'warn',
+  pending: 'warn',
+}
+
+export function badge(state: string): Markup {
+  return html`<span class="badge ${tones[state] ?? ''}">${state}</span>`
+}
+
+export function time(instant: string | null): Markup {
+  return instant === null ? html`—` : html`<time datetime="${instant}">${instant.slice(0, 19).replace('T', ' ')}</time>`
+}
+
+const spans = [
+  ['d', 86_400],
+  ['h', 3600],
+  ['min', 60],
+] as const
+
+/** How long ago; the moment itself is its title. */
+export function age(instant: string, now: Date): Markup {
+  const seconds = Math.max(0, Math.floor((now.getTime() - new Date(instant).getTime()) / 1000))
+  const [unit, length] = spans.find(([, span]) => seconds >= span) ?? ['s', 1]
+  return html`<time datetime="${instant}" title="${instant}">${Math.floor(seconds / length)} ${unit} ago</time>`
+}
+
+export const isUnfinished = (status: string) => status === 'IN_QUEUE' || status === 'IN_PROGRESS'
+
+/** A form of one button: every action is a POST. */
+export function action(
+  path: string,
+  label: string,
+  tone: 'quiet' | 'danger' = 'quiet',
+  fields: Record<string, string> = {},
+): Markup {
+  return html`<form method="post" action="${path}">
+    ${Object.entries(fields).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+    <button class="${tone}">${label}</button>
+  </form>`
+}
+
+export function accountLink(account: string): Markup {
+  return html`<a href="/accounts/${encodeURIComponent(account)}">${account}</a>`
+}
+
+export function requestLink(id: string): Markup {
+  return html`<a class="mono" href="/requests/${id}" title="${id}">${id.slice(0, 8)}</a>`
+}
+
+/** The last step before something ends: what that means, the button that does it, and a way back. */
+export function confirmation({
+  title,
+  what,
+  confirm,
+  back,
+}: {
+  title: string
+  what: Markup
+  confirm: Markup
+  back: string
+}): Markup {
+  return html`<h1>${title}</h1>
+    <section class="card">${what}<div class="inline">${confirm}<a class="button" href="${back}">Cancel</a></div></section>`
+}

@@ -1,0 +1,139 @@
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { answered } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import { iso } from '../accounts/keys.ts'
+import * as schema from '../domain/schema.ts'
+
+const accounts = columnsOf(schema.accounts)
+const a = columnsOf(schema.accounts, 'a')
+const apiKeys = columnsOf(schema.apiKeys)
+const k = columnsOf(schema.apiKeys, 'k')
+const ledgerEntries = columnsOf(schema.ledgerEntries)
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
+
+/** What the developer console's pages show; they change nothing. */
+
+export type AccountRow = RowOf<typeof schema.accounts, 'id' | 'available'> & {
+  reserved: string
+  unfinished: number
+  keys: number
+}
+
+/** The newest of them. */
+export const accountsShown = 500
+
+/** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
+export async function listAccounts(db: Database): Promise<AccountRow[]> {
+  return answered(
+    await db.execute<AccountRow>(sql`
+    with unfinished as (
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_QUEUE'
+      union all
+      select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_PROGRESS'
+    )
+    select ${a.id}, ${a.available}, coalesce(u.reserved, 0) as reserved, coalesce(u.requests, 0)::int as unfinished, coalesce(k.keys, 0)::int as keys
+    from provider.accounts a
+    left join (select ${apiKeys.account_id}, count(*) as keys from provider.api_keys where ${apiKeys.revoked_at} is null group by ${apiKeys.account_id}) k on ${k.account_id} = ${a.id}
+    left join (
+      select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
+    ) u on u.account_id = ${a.id}
+    order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`),
+    'listing accounts',
+  )
+}
+
+export async function readBalance(db: Database, account: string): Promise<string | undefined> {
+  const [row] = answered(
+    await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`select ${accounts.available} from provider.accounts
+    where ${accounts.id} = ${account}`),
+    'reading a balance',
+  )
+  return row?.available
+}
+
+export type EntryRow = RowOf<
+  typeof schema.ledgerEntries,
+  'id' | 'book' | 'kind' | 'amount' | 'request_id' | 'created_at'
+>
+
+/** The ledger of one account, newest first, as its index has it (nulls last, or it is not used); `before` is the last id of the page before. */
+export async function listEntries(
+  db: Database,
+  account: string,
+  before: number | undefined,
+  limit: number,
+): Promise<EntryRow[]> {
+  const rows = answered(
+    await db.execute<EntryRow>(sql`
+    select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
+    where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
+    order by ${ledgerEntries.id} desc nulls last limit ${limit}::int`),
+    'listing entries of the ledger',
+  )
+  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+}
+
+/** What a request reserved and what became of it, as the book of reserves has it: found by the two indexes that keep each of them single. */
+export async function listEntriesOf(db: Database, requestId: string): Promise<EntryRow[]> {
+  const columns = list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')
+  const mine = sql`${ledgerEntries.request_id} = ${requestId} and ${ledgerEntries.book} = 'reserved'`
+  const rows = answered(
+    await db.execute<EntryRow>(sql`
+    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} = 'reserve'
+    union all
+    select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} <> 'reserve'
+    order by id`),
+    'listing the entries of a request',
+  )
+  return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+}
+
+export type RequestRow = RowOf<
+  typeof schema.requests,
+  | 'id'
+  | 'api_key_id'
+  | 'environment'
+  | 'model'
+  | 'status'
+  | 'progress'
+  | 'cost'
+  | 'attempts'
+  | 'webhook_url'
+  | 'created_at'
+  | 'completed_at'
+> & { account: string; key_name: string }
+
+export const requestColumns = sql`
+  ${r.id}, ${r.account_id} as account, ${k.name} as key_name, ${list(
+    r,
+    'api_key_id',
+    'environment',
+    'model',
+    'status',
+    'progress',
+    'cost',
+    'attempts',
+    'webhook_url',
+    'created_at',
+    'completed_at',
+  )}`
+
+export type RequestDetail = RequestRow &
+  RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
+
+export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
+  const [row] = answered(
+    await db.execute<RequestDetail>(sql`
+    select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output, ${list(r, 'logs', 'error_code', 'error_message')}
+    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`),
+    'reading a request',
+  )
+  return row && withTimes(row)
+}
+
+export function withTimes<T extends { created_at: string; completed_at: string | null }>(row: T): T {
+  return { ...row, created_at: iso(row.created_at), completed_at: row.completed_at && iso(row.completed_at) }
+}

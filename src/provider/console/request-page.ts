@@ -1,0 +1,123 @@
+import type { Express } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
+import { formatOrCut } from '../../platform/json-text.ts'
+import { type Markup, sendPage } from '../../platform/pages/console-page.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { StatusReader } from '../queue/status-reader.ts'
+import { type DeliveryListing, listDeliveriesOf } from '../webhooks/delivery-history.ts'
+import { idOf } from './actions.ts'
+import { entryTable } from './activity-pages.ts'
+import { deliveryTable } from './delivery-table.ts'
+import { accountLink, action, badge, isUnfinished, shownCharacters, type Show, time } from './parts.ts'
+import { type EntryRow, listEntriesOf, readRequest, type RequestDetail } from './reads.ts'
+
+/** A page that is left open ends by asking no more: half an hour of every two seconds. */
+const maxPolls = 900
+
+type RequestView = {
+  request: RequestDetail
+  /** While it is queued; 0 is next. */
+  position: number | null
+  deliveries: readonly DeliveryListing[]
+  entries: readonly EntryRow[]
+  /** When all of it was so: a page that cannot reach us any more stands still. */
+  asOf: Date
+}
+
+type RequestDeps = { db: Database; statusReader: StatusReader; clock: () => Date }
+
+/** One request, which is looked at again and again until it has ended. */
+export function showRequest(app: Express, { db, statusReader, clock }: RequestDeps, show: Show): void {
+  const view = async (id: string): Promise<RequestView> => {
+    const asOf = clock()
+    const request = await readRequest(db, id)
+    if (request === undefined) throw new HttpError(404, 'not_found', 'there is no such request')
+    const { account: accountId, environment } = request
+    const [status, deliveries, entries] = await Promise.all([
+      request.status === 'IN_QUEUE' ? statusReader({ requestId: id, accountId, environment, withLogs: false }) : null,
+      listDeliveriesOf(db, id),
+      listEntriesOf(db, id),
+    ])
+    return { request, position: status?.queue_position ?? null, deliveries, entries, asOf }
+  }
+  app.get('/requests/:id', async (req, res) => show(req, res, 'Request', requestPage(await view(idOf(req)))))
+  app.get('/requests/:id/now', async (req, res) => {
+    const polls = z.coerce.number().int().min(1).max(maxPolls).catch(maxPolls).parse(req.query['polls'])
+    sendPage(res, currentState(await view(idOf(req)), polls))
+  })
+}
+
+function requestPage(view: RequestView): Markup {
+  const { id, model, input } = view.request
+  return html`<h1>Request <span class="mono">${id}</span></h1>
+    ${currentState(view, 0)}
+    <section class="card">
+      <h2>Input</h2>
+      <pre tabindex="0">${formatOrCut(input, shownCharacters)}</pre>
+      <p><a href="/models/${encodeURIComponent(model)}?like=${id}&key=${view.request.api_key_id}">Run ${model} with this input again…</a></p>
+    </section>`
+}
+
+/** All that changes until it has ended. `polls` is how often it was looked at by itself. */
+function currentState({ request, position, deliveries, entries, asOf }: RequestView, polls: number): Markup {
+  const { id, account, model, status, progress, cost, attempts, error_code, error_message, webhook_url, output, logs } =
+    request
+  const unfinished = isUnfinished(status)
+  const again = unfinished && polls < maxPolls
+  return html`<div id="state" ${again ? html`hx-get="/requests/${id}/now?polls=${polls + 1}" hx-trigger="every 2s" hx-swap="outerMorph" hx-sync="this:drop" hx-status:4xx="swap:none" hx-status:5xx="swap:none"` : ''}>
+    <section class="card">
+      <dl class="facts">
+        <dt>Status</dt>
+        <dd><div role="status" class="live-status">
+          ${badge(status)} ${error_code === null ? '' : `${error_code}: ${error_message}`}
+          ${position === null ? '' : position === 0 ? 'next in the queue' : `${position} before it in the queue`}
+          ${status === 'IN_PROGRESS' ? html`<progress max="100" value="${progress}" aria-label="Progress"></progress> ${progress} %` : ''}
+          ${unfinished && !again ? html`<a href="/requests/${id}">Reload to see how it goes on</a>` : ''}
+        </div>${unfinished ? html`<span class="soft">as of ${time(asOf.toISOString())} UTC</span>` : ''}</dd>
+        <dt>Account</dt>
+        <dd>${accountLink(account)}, key ${request.key_name}, ${request.environment}</dd>
+        <dt>Model</dt>
+        <dd><a href="/models/${encodeURIComponent(model)}">${model}</a></dd>
+        <dt>Price</dt>
+        <dd>${cost} credits${request.environment === 'sandbox' ? ', not charged' : ''}</dd>
+        <dt>Runs</dt>
+        <dd>${attempts}</dd>
+        <dt>Submitted, ended</dt>
+        <dd>${time(request.created_at)}, ${time(request.completed_at)}</dd>
+        <dt>Webhook</dt>
+        <dd>${webhook_url ?? 'none'}</dd>
+      </dl>
+      ${unfinished ? action(`/requests/${id}/cancel`, 'Cancel and refund', 'danger') : ''}
+    </section>
+    ${output === null ? '' : mediaCard(output)}
+    <section class="card"><h2>Webhook deliveries</h2>${deliveryTable(deliveries)}</section>
+    <section class="card"><h2>Ledger</h2>${entryTable(entries, 'Nothing was charged.')}</section>
+    ${output === null ? '' : html`<section class="card"><h2>Output</h2><pre tabindex="0">${formatOrCut(output, shownCharacters)}</pre></section>`}
+    ${logs.length === 0 ? '' : html`<section class="card"><h2>Logs</h2><pre tabindex="0">${logs.join('\n').slice(0, shownCharacters)}</pre></section>`}
+  </div>`
+}
+
+const linked = z.object({ url: z.url({ protocol: /^https?$/ }) })
+const outputSchema = z.object({
+  images: z.array(linked).optional(),
+  video: linked.optional(),
+  audio: linked.optional(),
+})
+const shownMedia = 12
+
+/** The pictures, video or sound that it made, to be seen and heard. */
+function mediaCard(output: string): Markup | '' {
+  const parsed = outputSchema.safeParse(JSON.parse(output))
+  if (!parsed.success) return ''
+  const { images = [], video, audio } = parsed.data
+  const more =
+    images.length > shownMedia ? html`<p class="soft">${images.length - shownMedia} more are not shown.</p>` : ''
+  return html`<section class="card"><h2>Media</h2>
+    <div class="live-media">
+      ${images.slice(0, shownMedia).map(({ url }, at) => html`<a href="${url}"><img src="${url}" alt="Picture ${at + 1} of this request" loading="lazy" /></a>`)}
+      ${video === undefined ? '' : html`<video src="${video.url}" controls preload="metadata" aria-label="Video of this request"></video>`}
+      ${audio === undefined ? '' : html`<audio src="${audio.url}" controls preload="metadata" aria-label="Sound of this request"></audio>`}
+    </div>${more}</section>`
+}

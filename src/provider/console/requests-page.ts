@@ -1,0 +1,119 @@
+import type { Express } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { requestIdSchema, requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
+import { catalog } from '../catalog/catalog-data.ts'
+import { findModel } from '../catalog/catalog.ts'
+import { environments } from '../domain/schema.ts'
+import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
+import { listTable } from './list-table.ts'
+import { accountLink, action, age, badge, isUnfinished, requestLink, type Show, time } from './parts.ts'
+import { findRequests, type ListedRequest, searchRequests } from './request-search.ts'
+
+const rowsShown = 50
+
+const filterSchema = z.object({
+  account: textSchema,
+  model: textSchema,
+  status: z.union([requestStatusSchema, z.literal('')], oneOfThese(requestStatuses)).default(''),
+  environment: z.enum([...environments, ''], oneOfThese(environments)).default(''),
+  q: textSchema,
+  before: cursorSchema,
+})
+type Wanted = z.infer<typeof filterSchema>
+
+export function showRequests(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
+  app.get('/requests', async (req, res) => {
+    const wanted = filtersIn(req, filterSchema)
+    const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
+    show(req, res, 'Requests', requestsPage(found, wanted, clock()))
+  })
+}
+
+/** `none` says why there is no row. */
+type Found = { rows: ListedRequest[]; older: string | undefined; none: string }
+
+async function searched(db: Database, { account, model, status, environment, before }: Wanted): Promise<Found> {
+  const page = await searchRequests(db, {
+    account: account || undefined,
+    model: model || undefined,
+    status: status || undefined,
+    environment: environment || undefined,
+    before,
+    limit: rowsShown,
+  })
+  const none = page.older
+    ? 'None among those that were looked at: go on to the older ones.'
+    : page.isAccountKnown
+      ? 'No request.'
+      : `There is no account ${account}.`
+  return { rows: page.rows, older: page.older && `${page.older.atUs}_${page.older.id}`, none }
+}
+
+async function foundBy(db: Database, q: string): Promise<Found> {
+  const id = requestIdSchema.safeParse(q)
+  if (!id.success)
+    return { rows: [], older: undefined, none: `${q} is no whole request id or Idempotency-Key: each is a UUID.` }
+  return { rows: await findRequests(db, id.data, rowsShown), older: undefined, none: 'No request.' }
+}
+
+function requestsPage({ rows, older, none }: Found, wanted: Wanted, now: Date): Markup {
+  const { account, model, status, environment, q } = wanted
+  const kept = Object.entries({ account, model, status, environment }).filter(([, value]) => value !== '')
+  const link = older === undefined ? '' : `/requests?${new URLSearchParams([...kept, ['before', older]]).toString()}`
+  return html`<h1>Requests</h1>
+    <form class="inline" method="get" action="/requests">
+      <label>Account <input name="account" value="${account}" /></label>
+      ${choice(
+        'model',
+        model,
+        catalog.map(({ slug }) => slug),
+      )}${choice('status', status, requestStatuses)}${choice('environment', environment, environments)}
+      <label><button>Show</button></label>
+    </form>
+    <form class="inline" method="get" action="/requests" role="search">
+      <label>Request id or Idempotency-Key <input class="uuid" name="q" value="${q}" spellcheck="false" autocomplete="off" /></label>
+      <label><button class="quiet">Find</button></label>
+    </form>
+    <section class="card">
+      ${requestTable(rows, now, none)}
+      ${link === '' ? '' : html`<p><a href="${link}" rel="next">Older</a></p>`}
+    </section>`
+}
+
+export function requestTable(requests: readonly ListedRequest[], now: Date, empty = 'No request.'): Markup {
+  const rows = requests.map((request) => {
+    const { id, account, status, progress } = request
+    return [
+      kindOf(request.model, request.thumbnail),
+      requestLink(id),
+      html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
+      html`<span class="cut short" title="${request.key_name}">${request.key_name}</span>`,
+      request.environment,
+      request.model,
+      html`${badge(status)}${status === 'IN_PROGRESS' ? html` ${progress} %` : ''}`,
+      request.cost,
+      age(request.created_at, now),
+      time(request.completed_at),
+      isUnfinished(status) ? action(`/requests/${id}/cancel`, 'Cancel', 'danger') : '',
+    ]
+  })
+  const ordinary = (head: string) => ({ head })
+  const columns = [
+    ...['Kind', 'Request', 'Account', 'Key', 'Environment', 'Model', 'Status'].map(ordinary),
+    { head: 'Cost', kind: 'number' as const },
+    ...['Submitted', 'Ended (UTC)', ''].map(ordinary),
+  ]
+  const asOf = rows.length === 0 ? '' : html`<p class="soft">As of ${time(now.toISOString())} UTC.</p>`
+  return html`${listTable({ label: 'Requests', columns, rows, empty })}${asOf}`
+}
+
+function kindOf(model: string, thumbnail: string | null): Markup {
+  const kind = findModel(model)?.type ?? 'unknown'
+  const isShown = thumbnail !== null && /^https?:/.test(thumbnail)
+  return isShown
+    ? html`<img class="thumbnail" src="${thumbnail}" alt="${kind}" width="40" height="40" loading="lazy" />`
+    : html`${kind}`
+}

@@ -1,0 +1,172 @@
+import path from 'node:path'
+import express, { type ErrorRequestHandler, type Express, type Request, type Response } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { errorHandler, HttpError, notFound } from '../../platform/http/http.ts'
+import { requestLogger } from '../../platform/http/request-log.ts'
+import { guardAccess } from '../../platform/pages/access.ts'
+import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import { environments } from '../domain/schema.ts'
+import { sessions } from '../domain/sessions-schema.ts'
+import { listAudit } from '../operating/audit.ts'
+import * as commands from '../operating/commands.ts'
+import { searchDeliveries } from '../webhooks/delivery-search.ts'
+import { accountPage, accountsPage, createdKeyPage, faultsPage, revokePage } from './account-pages.ts'
+import { accountActions, type ConsoleDeps, refuseNul } from './actions.ts'
+import { ledgerPage, modelsPage, switchOffPage } from './activity-pages.ts'
+import { auditPage } from './audit-page.ts'
+import { showDeliveryList } from './deliveries-page.ts'
+import { showDeliveries } from './delivery-page.ts'
+import { showModels } from './model-routes.ts'
+import type { Show } from './parts.ts'
+import { listAccounts, listEntries, readBalance } from './reads.ts'
+import { showRequest } from './request-page.ts'
+import { searchRequests } from './request-search.ts'
+import { showRequests } from './requests-page.ts'
+import { showTests } from './test-page.ts'
+import { showUsage } from './usage-page.ts'
+import { verifyingPage } from './verifying-page.ts'
+
+const rowsShown = 100
+const product = 'Provider'
+const pages = {
+  '/': 'Accounts',
+  '/requests': 'Requests',
+  '/deliveries': 'Deliveries',
+  '/usage': 'Usage',
+  '/models': 'Models',
+  '/ledger': 'Ledger',
+  '/audit': 'Audit',
+}
+
+/** The developer console, on a listener of its own (spec, API key; CONTRACT, sign-in of both consoles). */
+export function createConsole(deps: ConsoleDeps): Express {
+  const { settings, clock, logger } = deps
+  const app = express()
+  app
+    .disable('x-powered-by')
+    .disable('etag')
+    .set('trust proxy', settings.internalTrustProxy)
+    .set('query parser', 'simple')
+  app.use(requestLogger(logger))
+  app.use(pageHeaders({ mediaSources: [new URL(settings.mediaUrl).origin] }))
+  app.use(pageAssets({ folders: [path.join(import.meta.dirname, 'assets')] }))
+  app.use(
+    guardAccess({
+      token: settings.consoleToken,
+      name: 'mediadock_provider',
+      title: product,
+      db: deps.db,
+      sessionsTable: sessions,
+      clock,
+      logger,
+    }),
+  )
+  const show = (req: Request, res: Response, title: string, body: Markup) => {
+    const nav = Object.entries(pages).map(([href, label]) => ({
+      href,
+      label,
+      current: href === req.path || (href !== '/' && req.path.startsWith(`${href}/`)),
+    }))
+    const below = html`<footer class="foot"><a href="${new URL('/docs', settings.baseUrl).href}">API documentation</a></footer>`
+    const styles = ['/assets/developer-console.css']
+    sendPage(res, page({ title, product, nav, body, below, styles, signOut: settings.consoleToken !== undefined }))
+  }
+  app.use(refuseNul)
+  showAccounts(app, deps, show)
+  showModels(app, deps, show)
+  showRequests(app, deps, show)
+  showRequest(app, deps, show)
+  app.get('/deliveries/verifying', (req, res) => show(req, res, 'Verifying a webhook', verifyingPage()))
+  showDeliveryList(app, deps, show)
+  showTests(app, deps, show)
+  showDeliveries(app, deps, show)
+  showUsage(app, deps, show)
+  app.use(accountActions(deps, (req, res, key) => show(req, res, 'New key', createdKeyPage(key))))
+  app.use(notFound)
+  app.use(failurePage(show))
+  app.use(errorHandler(logger))
+  return app
+}
+
+function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db } = deps
+  app.get('/', async (req, res) => show(req, res, 'Accounts', accountsPage(await listAccounts(db))))
+  app.get('/accounts/:account', async (req, res) => {
+    const { account } = req.params
+    const available = await readBalance(db, account)
+    if (available === undefined) throw new HttpError(404, 'not_found', 'there is no such account')
+    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const keysBefore = requestIdSchema.safeParse(req.query['keys_before']).data
+    const entries = await listEntries(db, account, before, rowsShown)
+    const [keys, requests, deliveries] = await Promise.all([
+      commands.listKeys(deps, { account, before: keysBefore, limit: rowsShown }),
+      searchRequests(db, { account, limit: 20 }),
+      searchDeliveries(db, { account, limit: 20 }),
+    ])
+    const keysOlderThan = keys.length === rowsShown ? keys.at(-1)?.id : undefined
+    const olderThan = entries.length === rowsShown ? entries.at(-1)?.id : undefined
+    show(
+      req,
+      res,
+      account,
+      accountPage({
+        account,
+        available,
+        keys,
+        keysOlderThan,
+        entries,
+        olderThan,
+        requests: requests.rows,
+        deliveries: deliveries.rows,
+        now: deps.clock(),
+      }),
+    )
+  })
+  app.get('/keys/:id/faults', async (req, res) => {
+    const key = await commands.readKey(deps, req.params.id)
+    if (key === undefined) throw new HttpError(404, 'not_found', 'there is no such key')
+    show(req, res, 'Faults', faultsPage(key))
+  })
+  app.get('/keys/:id/revoke', async (req, res) => {
+    const key = await commands.readKey(deps, req.params.id)
+    if (key === undefined || key.revoked_at !== null)
+      throw new HttpError(404, 'not_found', 'there is no such key, or it is revoked already')
+    show(req, res, 'Revoke', revokePage(key))
+  })
+  app.get('/models/switch-off', async (req, res) => {
+    const wanted = z.object({ slug: z.string(), environment: z.enum(environments) }).safeParse(req.query)
+    const model = (await commands.listModels(deps)).find(({ slug }) => slug === wanted.data?.slug)
+    if (!wanted.success || model === undefined) throw new HttpError(404, 'not_found', 'there is no such model')
+    show(req, res, 'Switch off', switchOffPage(model, wanted.data.environment))
+  })
+  app.get('/audit', async (req, res) => {
+    const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
+    const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
+    const rows = await listAudit(db, { target, before, limit: rowsShown })
+    show(
+      req,
+      res,
+      'Audit',
+      auditPage({ rows, target, olderThan: rows.length === rowsShown ? rows.at(-1)?.id : undefined }),
+    )
+  })
+  app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
+  app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))
+}
+
+/** A person gets a page, a program the envelope. */
+function failurePage(show: Show): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    const known = error instanceof commands.CommandError ? new HttpError(400, 'not_possible', error.message) : error
+    if (!(known instanceof HttpError) || req.accepts(['json', 'html']) !== 'html') return next(known)
+    res.status(known.status).set(known.headers)
+    return show(
+      req,
+      res,
+      'Not possible',
+      html`<h1>Not possible</h1><p class="problem" role="alert">${known.message}</p><p><a href="/">Accounts</a></p>`,
+    )
+  }
+}

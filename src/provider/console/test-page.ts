@@ -1,0 +1,143 @@
+import { randomUUID } from 'node:crypto'
+import type { Express, Request, Response } from 'express'
+import { html } from 'hono/html'
+import { HttpError } from '../../platform/http/http.ts'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { fieldsOf, readForm } from '../../platform/pages/form.ts'
+import { requestIdSchema } from '../../wire/schemas.ts'
+import {
+  insertTest,
+  lastWebhookUrl,
+  listSigningKeys,
+  type SigningKey,
+  testBody,
+  testsPerMinute,
+} from '../webhooks/test-webhook.ts'
+import { checkWebhookUrl } from '../webhooks/webhook-url.ts'
+import { auditedHere, type ConsoleDeps, refuseNulIn } from './actions.ts'
+import type { Show } from './parts.ts'
+
+const keysShown = 200
+const exampleId = '3f0c5a52-9d7e-4c1b-8a46-2f1e0c9b7d10'
+
+type TestForm = { id: string; key: string; url: string }
+type TestProblem = { field: 'key' | 'url' | undefined; text: string }
+
+/** "Send a test": one webhook from this form, signed like any other, and the page that shows what came back. */
+export function showTests(app: Express, deps: ConsoleDeps, show: Show): void {
+  const { db, clock, settings, resolve, onDue } = deps
+
+  const answer = async (
+    req: Request,
+    res: Response,
+    { id, key: wanted, url: given }: TestForm,
+    problem?: TestProblem,
+  ) => {
+    const account = typeof req.query['account'] === 'string' ? req.query['account'] : undefined
+    const keys = await listSigningKeys(db, {
+      account,
+      wanted: requestIdSchema.safeParse(wanted).data,
+      limit: keysShown,
+    })
+    const chosen = wanted === '' ? keys[0] : keys.find((each) => each.id === wanted)
+    const url =
+      given !== '' || problem !== undefined || chosen === undefined
+        ? given
+        : ((await lastWebhookUrl(db, chosen.account)) ?? '')
+    show(req, res, 'Send a test', testPage({ id, key: chosen?.id ?? wanted, url }, keys, problem))
+  }
+
+  app.get('/deliveries/test', async (req, res) => {
+    const key = typeof req.query['key'] === 'string' ? req.query['key'] : ''
+    await answer(req, res, { id: randomUUID(), key, url: '' })
+  })
+
+  app.post('/deliveries/test', readForm, async (req, res) => {
+    refuseNulIn(req)
+    const { id = randomUUID(), key = '', url = '' } = fieldsOf(req)
+    const form = { id, key, url: url.trim() }
+    const [testId, keyId] = [requestIdSchema.safeParse(id), requestIdSchema.safeParse(key)]
+    if (!testId.success)
+      throw new HttpError(400, 'invalid_form', 'the form is not one of ours: go back, reload the page and try again')
+    const unknown: TestProblem = { field: 'key', text: 'this key is not there, or is revoked: choose another' }
+    if (!keyId.success) return answer(req, res.status(422), form, unknown)
+    let checked: string
+    try {
+      checked = await checkWebhookUrl(form.url, { allow: settings.webhookAllow, resolve })
+    } catch (error) {
+      if (!(error instanceof HttpError) || error.status >= 500) throw error
+      return answer(req, res.status(error.status), form, { field: 'url', text: error.message })
+    }
+    const outcome = await auditedHere(deps, req, {
+      action: 'test_webhook',
+      target: keyId.data,
+      detailOf: (end) => (end === 'there' ? { delivery_id: testId.data, host: new URL(checked).host } : undefined),
+      work: () => insertTest(db, { id: testId.data, keyId: keyId.data, url: checked }, clock()),
+    })
+    switch (outcome) {
+      case 'unknown key':
+        return answer(req, res.status(422), form, unknown)
+      case 'used':
+        return answer(
+          req,
+          res.status(409),
+          { ...form, id: randomUUID() },
+          {
+            field: undefined,
+            text: 'Nothing was sent: this form has sent a test before, to another URL or with another key. Send it again to send another.',
+          },
+        )
+      case 'too many':
+        return answer(req, res.status(429), form, {
+          field: undefined,
+          text: `Nothing was sent: an account may send ${testsPerMinute} tests in a minute. Try again in a minute.`,
+        })
+      case 'there':
+        onDue()
+        return res.redirect(303, `/deliveries/${testId.data}`)
+      default:
+        return outcome satisfies never
+    }
+  })
+}
+
+function testPage({ id, key, url }: TestForm, keys: readonly SigningKey[], problem: TestProblem | undefined): Markup {
+  const wrong = (field: 'key' | 'url') =>
+    problem?.field === field
+      ? html`<p class="field-problem" id="${field}-problem" role="alert">${problem.text}</p>`
+      : ''
+  const marked = (field: 'key' | 'url') =>
+    problem?.field === field ? html`aria-invalid="true" aria-describedby="${field}-problem"` : ''
+  // No other is put in its place: it might be another account's.
+  const isGone = !keys.some((each) => each.id === key)
+  const form = html`<form method="post" action="/deliveries/test">
+    ${problem !== undefined && problem.field === undefined ? html`<p class="problem" role="alert">${problem.text}</p>` : ''}
+    <input type="hidden" name="id" value="${id}" autocomplete="off" />
+    <div class="field">
+      <label for="key">Account and key</label>
+      <select id="key" name="key" required ${marked('key')}>
+        ${isGone ? html`<option value="" selected>choose a key</option>` : ''}
+        ${keys.map((each) => html`<option value="${each.id}" ${each.id === key ? html`selected` : ''}>${each.account} · ${each.name} · ${each.environment} (…${each.hint})</option>`)}
+      </select>
+      <p class="hint">The test is signed with the secret of this key.${keys.length < keysShown ? '' : ` The newest ${keysShown} are listed: an older one has a link to here at its account.`}</p>
+      ${wrong('key')}
+    </div>
+    <div class="field">
+      <label for="url">URL</label>
+      <input id="url" name="url" type="url" value="${url}" required spellcheck="false" autocomplete="off" ${marked('url')} />
+      <p class="hint">Where webhooks are received; https, and not in a private network.</p>
+      ${wrong('url')}
+    </div>
+    <button>Send a test</button>
+  </form>`
+  return html`<h1>Send a test</h1>
+    <div class="columns">
+      <section class="card">${keys.length === 0 ? html`<p class="empty">No key yet: <a href="/">make one</a> first.</p>` : form}</section>
+      <section class="card">
+        <h2>What is sent</h2>
+        <p>One POST at once, signed and checked like any webhook, and never tried again. Its status is <code>TEST</code>, so that nobody takes it for the end of a generation:</p>
+        <pre tabindex="0" aria-label="Body of a test">${JSON.stringify(JSON.parse(testBody(exampleId)), null, 2)}</pre>
+        <p class="soft">A webhook as after a generation comes from <a href="/models">running a model</a> with a sandbox key and a webhook_url, free of charge.</p>
+      </section>
+    </div>`
+}

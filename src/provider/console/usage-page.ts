@@ -1,0 +1,178 @@
+import type { Express } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import { catalog } from '../catalog/catalog-data.ts'
+import { environments } from '../domain/schema.ts'
+import { barChart } from './bar-chart.ts'
+import { choice, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
+import { listTable } from './list-table.ts'
+import type { Show } from './parts.ts'
+import {
+  accountsInUsage,
+  lookedAtForUsage,
+  readUsage,
+  readUsageLines,
+  type Span,
+  spans,
+  type Usage,
+  type UsageAt,
+  type UsageCounts,
+  type UsageLine,
+  type UsageOf,
+} from './usage-reads.ts'
+
+const usageSchema = z.object({
+  account: textSchema,
+  model: textSchema,
+  environment: z.enum([...environments, ''], oneOfThese(environments)).default(''),
+  per: z.enum(['day', 'hour'], 'must be day or hour').default('day'),
+})
+type WantedUsage = z.infer<typeof usageSchema>
+
+export function showUsage(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
+  const filterOf = ({ account, model, environment, per }: WantedUsage) => ({
+    span: per,
+    account: account || undefined,
+    model: model || undefined,
+    environment: environment || undefined,
+    now: clock(),
+  })
+  app.get('/usage', async (req, res) => {
+    const wanted = filtersIn(req, usageSchema)
+    show(req, res, 'Usage', usagePage(await readUsage(db, filterOf(wanted)), wanted))
+  })
+  app.get('/usage.csv', async (req, res) => {
+    const wanted = filtersIn(req, usageSchema)
+    const { lines, isWhole } = await readUsageLines(db, filterOf(wanted))
+    // Whoever adds up its lines sees no more of the page than the name of the file.
+    const name = `usage-by-${wanted.per}${isWhole ? '' : '-incomplete'}.csv`
+    res.set('cache-control', 'no-store').attachment(name).type('text/csv').send(csvOf(lines))
+  })
+}
+
+function usagePage(usage: Usage, wanted: WantedUsage): Markup {
+  const { account, per } = wanted
+  const { steps, completeFrom } = usage
+  const { steps: number } = spans[per]
+  return html`<h1>Usage</h1>
+    <form class="inline" method="get" action="/usage">
+      <label>Account <input name="account" value="${account}" /></label>
+      ${choice(
+        'model',
+        wanted.model,
+        catalog.map(({ slug }) => slug),
+      )}${choice('environment', wanted.environment, environments)}
+      <label>
+        Range
+        <select name="per">
+          ${(['day', 'hour'] as const).map((each) => html`<option value="${each}" ${each === per ? html`selected` : ''}>${spans[each].steps} ${each}s</option>`)}
+        </select>
+      </label>
+      <label><button>Show</button></label>
+    </form>
+    ${
+      completeFrom === undefined
+        ? ''
+        : html`<p class="notice" role="status">There are more requests than the ${count(lookedAtForUsage)} that this page looks at: it begins at ${shownAt(completeFrom, per)} UTC. Choose an account to see further back.</p>`
+    }
+    <section class="card">
+      <p class="soft">Requests that were submitted in the last ${number} ${per}s (UTC) and what became of them; credits are those spent on completed ones of live keys. <a href="/usage.csv?${queryOf(wanted)}">Download as CSV</a></p>
+      ${steps.length === 0 ? html`<p class="empty">This ${per} alone has more requests than are looked at.</p>` : charts(steps, per)}
+    </section>
+    <section class="card">
+      <h2>By model</h2>
+      ${ofTable('By model', 'Model', usage.models, (model) => `/usage?${queryOf({ ...wanted, model })}`)}
+    </section>
+    <section class="card">
+      <h2>By account</h2>
+      ${usage.accounts.length < accountsInUsage ? '' : html`<p class="soft">The ${accountsInUsage} with the most requests.</p>`}
+      ${ofTable('By account', 'Account', usage.accounts, (name) => `/usage?${queryOf({ ...wanted, account: name })}`)}
+    </section>`
+}
+
+function charts(steps: readonly UsageAt[], per: Span): Markup {
+  const ends = { from: shownAt(steps[0]?.from ?? '', per), until: shownAt(steps.at(-1)?.from ?? '', per) }
+  const [all, failed] = [sum(steps.map(({ requests }) => requests)), sum(steps.map((step) => step.failed))]
+  const columns = [{ head: `${per === 'day' ? 'Day' : 'Hour'} (UTC)` }, ...countColumns]
+  const rows = steps.toReversed().map((step) => [shownAt(step.from, per), ...countCells(step)])
+  return html`<div class="usage">
+    ${barChart({
+      label: `Requests: ${count(all)}, of which ${count(failed)} failed`,
+      most: `${count(Math.max(...steps.map(({ requests }) => requests)))} in ${per === 'day' ? 'a day' : 'an hour'}`,
+      bars: steps.map((step) => ({
+        words: `${shownAt(step.from, per)}: ${count(step.requests)} requests, ${count(step.failed)} failed`,
+        value: step.requests,
+        bad: step.failed,
+      })),
+      ...ends,
+    })}
+    ${barChart({
+      label: 'Credits spent',
+      most: `${count(Math.max(...steps.map(({ credits }) => Number(credits))))} in ${per === 'day' ? 'a day' : 'an hour'}`,
+      bars: steps.map(({ from, credits }) => ({
+        words: `${shownAt(from, per)}: ${count(Number(credits))} credits`,
+        value: Number(credits),
+      })),
+      ...ends,
+    })}
+    </div>
+    <details><summary>As a table</summary>${listTable({ label: 'Usage, as a table', columns, rows, empty: '' })}</details>`
+}
+
+const countColumns = (['Requests', 'Completed', 'Failed', 'Canceled', 'Credits'] as const).map((head) => ({
+  head,
+  kind: 'number' as const,
+}))
+
+function countCells({ requests, completed, failed, canceled, credits }: UsageCounts): (string | Markup)[] {
+  const wrong = failed === 0 ? '0' : html`<span class="failed">${count(failed)}</span>`
+  return [count(requests), count(completed), wrong, count(canceled), count(Number(credits))]
+}
+
+function ofTable(label: string, head: string, rows: readonly UsageOf[], linkTo: (name: string) => string): Markup {
+  const listed = rows.map((row) => [html`<a href="${linkTo(row.name)}">${row.name}</a>`, ...countCells(row)])
+  return listTable({ label, columns: [{ head }, ...countColumns], rows: listed, empty: 'No request in this time.' })
+}
+
+function queryOf({ account, model, environment, per }: WantedUsage): string {
+  return new URLSearchParams(
+    Object.entries({ account, model, environment, per }).filter(([, value]) => value !== ''),
+  ).toString()
+}
+
+function shownAt(instant: string, per: Span): string {
+  return per === 'day' ? instant.slice(0, 10) : `${instant.slice(5, 10)} ${instant.slice(11, 16)}`
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0)
+}
+
+function count(value: number): string {
+  return value.toLocaleString('en-US', { maximumFractionDigits: 6 }).replaceAll(',', '\u202f')
+}
+
+const csvHeads = [
+  'from',
+  'account',
+  'model',
+  'environment',
+  'requests',
+  'completed',
+  'failed',
+  'canceled',
+  'credits',
+] as const
+
+function csvOf(lines: readonly UsageLine[]): string {
+  const rows = lines.map((line) => csvHeads.map((head) => csvField(String(line[head]))).join(','))
+  return `${[csvHeads.join(','), ...rows].join('\r\n')}\r\n`
+}
+
+/** A name that a spreadsheet would take for a formula is made text. */
+function csvField(text: string): string {
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe
+}

@@ -1,0 +1,75 @@
+// Parts of a page that fetch themselves again ([data-live]): only while somebody
+// looks, and without taking what a person has opened, marked or paused.
+import { say } from './console.js'
+
+const toggle = document.querySelector('[data-live-toggle]')
+const parts = () => document.querySelectorAll('[data-live]')
+const paused = () => toggle?.getAttribute('aria-pressed') === 'false'
+let lost = false
+
+document.addEventListener('htmx:before:request', (event) => {
+  if (event.target.matches('[data-live]') && (document.hidden || paused())) event.preventDefault()
+})
+
+function refresh() {
+  for (const part of parts()) part.dispatchEvent(new CustomEvent('refresh'))
+}
+
+document.addEventListener('visibilitychange', () => {
+  if (!document.hidden) refresh()
+})
+
+toggle?.addEventListener('click', () => {
+  const on = paused()
+  toggle.setAttribute('aria-pressed', String(on))
+  const url = new URL(location.href)
+  if (on) url.searchParams.delete('live')
+  else url.searchParams.set('live', 'off')
+  history.replaceState(history.state, '', url)
+  say(on ? 'The page keeps itself fresh.' : 'The page stands still.')
+  if (on) refresh()
+})
+
+document.addEventListener('htmx:before:response', (event) => {
+  const { status } = event.detail.ctx.response
+  if (!event.target.matches('[data-live]')) return
+  // The session has ended: the page itself asks to sign in.
+  if (status === 401) {
+    event.preventDefault()
+    location.reload()
+  }
+  if (lost) say('The connection is there again.')
+  lost = false
+})
+
+document.addEventListener('htmx:error', (event) => {
+  if (!event.target.matches?.('[data-live]') || lost) return
+  lost = true
+  say('mediadock does not answer: what you see may be old. It is tried again by itself.')
+})
+
+// What stands beside the pages in the navigation says the same as this one.
+function count() {
+  if (!document.querySelector('#live')) return
+  const known = document.querySelector('[data-counts]')?.dataset.counts
+  // Figures that cannot be read: no counter is better than a wrong one.
+  const counts = known === undefined ? {} : JSON.parse(known)
+  for (const place of document.querySelectorAll('[data-count]')) {
+    const shown = counts[place.dataset.count] ?? '0'
+    place.hidden = shown === '0'
+    place.querySelector('b').textContent = shown
+  }
+}
+document.addEventListener('htmx:after:swap', count)
+count()
+
+// The server does not know which row is marked and which details are open.
+globalThis.htmx.registerExtension('keep-open', {
+  htmx_before_morph_attr: (element, { attrName, newValue }) => {
+    if (newValue !== null) return true
+    return !(
+      (attrName === 'open' && element.matches('details')) ||
+      (attrName === 'class' && element.matches('[data-row], img.broken'))
+    )
+  },
+})

@@ -1,0 +1,222 @@
+import { Router, type Request } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { exportedFiles, sendExport } from '../../api/export.ts'
+import { listArrivals } from '../../queries/arrivals.ts'
+import { listDeliveries } from '../../queries/deliveries.ts'
+import {
+  arrivalFiltersSchema,
+  arrivalListSchema,
+  arrivalOutcomes,
+  deliveryFlags,
+  deliveryListSchema,
+  deliveryOutcomes,
+  deliveryStates,
+  parseFilters,
+} from '../../queries/filters.ts'
+import { keptFrom } from '../../upkeep/retention.ts'
+import { asOfNote } from '../parts/as-of.ts'
+import { columnChooser, pick, rememberColumns, shownColumns, type ColumnList } from '../parts/columns.ts'
+import { tryRead } from '../parts/failures.ts'
+import { filterBar, type Field } from '../parts/filter-bar.ts'
+import { pager, table, tabs, type Row } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { parkReasons, refusalReasons } from '../parts/words.ts'
+import { arrivalColumns, arrivalRow, deliveryColumns, deliveryRow } from './delivery-rows.ts'
+
+const path = '/deliveries'
+
+/** What the address has besides the filters and the page of the list. */
+const looks = ['view', 'open', 'tail', 'columns']
+const paging = ['cursor', 'limit']
+
+const deliveryList: ColumnList = { name: 'deliveries', path, columns: deliveryColumns }
+const arrivalList: ColumnList = { name: 'arrivals', path, columns: arrivalColumns }
+
+export function deliveriesRoutes(console: ConsoleDeps): Router {
+  const router = Router()
+  router.get(path, async (req, res) => {
+    const isLog = queryOf(req)['view'] === 'arrivals'
+    if (rememberColumns(isLog ? arrivalList : deliveryList, req, res)) return
+    const { status, body } = isLog ? await arrivalsView(console, req) : await deliveriesView(console, req)
+    sendConsolePage(console, res, { title: 'Deliveries', status, body })
+  })
+  for (const exported of exportedFiles) {
+    router.get(`/${exported.what}.${exported.format}`, (req, res) =>
+      sendExport(console, exported, { req, res, query: without(queryOf(req), ...looks) }),
+    )
+  }
+  return router
+}
+
+type View = { status: number; body: Markup }
+
+const search: Field = {
+  name: 'q',
+  label: 'Search',
+  search: true,
+  placeholder: 'delivery, request or webhook id, or how it begins',
+}
+const ids: readonly Field[] = [
+  { name: 'request_id', label: 'Request id', more: true },
+  { name: 'webhook_id', label: 'Webhook id', more: true },
+]
+const measures: readonly Field[] = [
+  { name: 'min_ack_ms', label: 'Answered in (ms) or more', more: true },
+  { name: 'min_skew_seconds', label: 'Skew (s) of … or more', more: true },
+]
+const keyField = ({ keys }: ConsoleDeps): Field => ({
+  name: 'key_name',
+  label: 'Key',
+  options: keys().all.map(({ name }) => name),
+})
+
+async function deliveriesView(console: ConsoleDeps, req: Request): Promise<View> {
+  const query = queryOf(req)
+  const filters = without(query, ...looks, ...paging)
+  const read = await tryRead(console.logger, async () => {
+    const wanted = parseFilters(deliveryListSchema, without(query, ...looks))
+    const shown = shownColumns(deliveryList, req)
+    return { shown, ...(await console.lists((db) => listDeliveries(db, wanted))) }
+  })
+  const fields: Field[] = [
+    search,
+    { name: 'state', label: 'State', options: deliveryStates },
+    { name: 'outcome', label: 'Outcome', options: deliveryOutcomes },
+    keyField(console),
+    { name: 'reason', label: 'Parked because', suggestions: parkReasons, more: true },
+    { name: 'flag', label: 'Flag', options: deliveryFlags, more: true },
+    { name: 'model', label: 'Model', more: true },
+    { name: 'min_arrivals', label: 'Came … times or more', more: true },
+    ...measures,
+    ...ids,
+    ...(filters['ids'] === undefined ? [] : [{ name: 'ids', label: 'Delivery ids', more: true }]),
+  ]
+  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
+    ${
+      read.ok
+        ? html`<div class="above-table">${bulkBar(filters, read.value.listed.data.length)} ${columnChooser(deliveryList, query, read.value.shown)}</div>
+          <div class="card table-card">
+            ${table({
+              label: 'Deliveries',
+              columns: [
+                {
+                  head: html`<input type="checkbox" data-select-all aria-label="Select all on this page" />`,
+                  kind: 'select',
+                },
+                ...pick(deliveryColumns, read.value.shown),
+              ],
+              rows: read.value.listed.data.map((delivery) => {
+                const { id, cells } = deliveryRow(delivery)
+                return {
+                  id: delivery.id,
+                  cells: [
+                    html`<input type="checkbox" name="id" value="${delivery.id}" form="bulk" aria-label="Select delivery ${id?.slice(0, 8)}" />`,
+                    ...pick(cells, read.value.shown),
+                  ],
+                }
+              }),
+              empty: emptyDeliveries(filters, console),
+            })}
+          </div>
+          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
+        : ''
+    }`
+  return { status: read.status, body }
+}
+
+async function arrivalsView(console: ConsoleDeps, req: Request): Promise<View> {
+  const query = queryOf(req)
+  const filters = without(query, ...looks, ...paging)
+  const read = await tryRead(console.logger, async () => {
+    const wanted = parseFilters(arrivalListSchema, without(query, ...looks))
+    const shown = shownColumns(arrivalList, req)
+    return { shown, ...(await console.lists((db) => listArrivals(db, wanted))) }
+  })
+  const fields: Field[] = [
+    search,
+    { name: 'outcome', label: 'Outcome', options: arrivalOutcomes },
+    { name: 'reason', label: 'Cause', suggestions: [...refusalReasons, ...parkReasons] },
+    keyField(console),
+    { name: 'state', label: "Delivery's state", options: deliveryStates, more: true },
+    ...measures,
+    ...ids,
+  ]
+  const body = html`${head(query)} ${filterBar({ path, query, fields, keep: ['view', 'columns'], now: console.clock(), problem: read.ok ? undefined : read.problem })}
+    ${
+      read.ok
+        ? html`<div class="above-table"><div class="bulk">
+            <button type="button" class="quiet" aria-pressed="false" data-tail="${linkTo('/api/arrivals', filters)}" data-key-action="tail">Tail <kbd>t</kbd></button>
+            <span class="spacer"></span>${downloads('arrivals', filters)}
+          </div> ${columnChooser(arrivalList, query, read.value.shown)}</div>
+          <div class="card table-card">
+            ${table({ label: 'Arrivals', columns: pick(arrivalColumns, read.value.shown), rows: read.value.listed.data.map((arrival) => chosenCells(arrivalRow(arrival), read.value.shown)), rowsId: 'arrivals', empty: emptyArrivals(filters, console) })}
+          </div>
+          ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, console.clock())}`
+        : ''
+    }`
+  return { status: read.status, body }
+}
+
+function chosenCells({ cells, ...row }: Row, shown: readonly number[]): Row {
+  return { ...row, cells: pick(cells, shown) }
+}
+
+/** Going to the other tab takes along what both can filter by. */
+function head(query: Query): Markup {
+  const arrivals = query['view'] === 'arrivals'
+  const common = Object.keys(arrivalFiltersSchema.shape).filter((name) => name !== 'outcome' && name !== 'reason')
+  const shared = Object.fromEntries(common.map((name) => [name, query[name]]))
+  return html`<div class="head">
+      <h1>Deliveries</h1>
+      <span class="soft">${arrivals ? 'Every webhook as it arrived and how it was answered, refused ones included.' : 'Every accepted delivery, once, and what became of it.'}</span>
+    </div>
+    ${tabs('View', [
+      { label: 'Deliveries', href: arrivals ? linkTo(path, shared) : linkTo(path, query), current: !arrivals },
+      {
+        label: 'Arrivals',
+        href: arrivals ? linkTo(path, query) : linkTo(path, { ...shared, view: 'arrivals' }),
+        current: arrivals,
+      },
+    ])}`
+}
+
+/** What can be done with the rows that are selected, or with all that the filters match. */
+function bulkBar(filters: Query, shown: number): Markup {
+  const filtered = Object.keys(filters).length > 0
+  return html`<form class="bulk" id="bulk" method="get" action="/deliveries/replay">
+    ${
+      shown === 0
+        ? ''
+        : html`<button class="quiet" data-needs-selection data-key-action="replay">Replay selected (<span data-selected-count>0</span>)… <kbd>r</kbd></button>
+          ${
+            filtered
+              ? html`<a class="button quiet" href="${linkTo('/deliveries/replay', filters)}">Replay all that match…</a>`
+              : html`<span class="soft">To replay many, filter them first.</span>`
+          }`
+    }
+    <span class="spacer"></span><a href="/deliveries/replays">Replays</a> ${downloads('deliveries', filters)}
+    <a class="button quiet" href="${linkTo(path, { view: 'arrivals', tail: 'on', q: filters['q'], key_name: filters['key_name'] })}" data-key-action="tail">Tail arrivals <kbd>t</kbd></a>
+  </form>`
+}
+
+function downloads(what: 'deliveries' | 'arrivals', filters: Query): Markup {
+  return html`<span class="export"><span class="soft">Export</span> <a href="${linkTo(`/${what}.csv`, filters)}" download>CSV</a> <a href="${linkTo(`/${what}.ndjson`, filters)}" download>NDJSON</a></span>`
+}
+
+function emptyDeliveries(filters: Query, { settings: { retentionDays }, clock }: ConsoleDeps): Markup {
+  if (Object.keys(filters).length === 0)
+    return html`No webhook has been accepted in the ${retentionDays} days for which deliveries are kept. If some should have come, look whether <a href="${path}?view=arrivals">any arrived</a> and were refused.`
+  const isForgotten =
+    filters['until'] !== undefined && Date.parse(filters['until']) <= keptFrom(clock(), retentionDays).getTime()
+  if (isForgotten)
+    return html`Nothing of that time is kept: after RETENTION_DAYS (${retentionDays}) deliveries are forgotten. The <a href="/requests">requests</a> and their results stay.`
+  return html`No delivery matches these filters. What was refused is no delivery: look for it among the <a href="${linkTo(path, { view: 'arrivals', q: filters['q'], since: filters['since'], until: filters['until'] })}">arrivals</a>.`
+}
+
+function emptyArrivals(filters: Query, { settings: { retentionDays } }: ConsoleDeps): Markup {
+  if (Object.keys(filters).length === 0)
+    return html`No webhook has arrived in the ${retentionDays} days for which arrivals are kept. The provider posts to WEBHOOK_PUBLIC_URL: look whether it reaches this receiver.`
+  return html`No arrival matches these filters. The log goes back as far as RETENTION_DAYS.`
+}

@@ -1,0 +1,190 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { unknown, uuidParam } from '../../api/operation.ts'
+import { findDelivery, type DeliveryDetail } from '../../queries/delivery-detail.ts'
+import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
+import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
+import type { LinkPolicy } from '../parts/media-links.ts'
+import { link } from '../parts/media.ts'
+import { badge, card, code, facts, foreign, number, shortId, size, table, tabs, time } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf } from '../parts/url.ts'
+import { arrivalColumns, arrivalRow } from './delivery-rows.ts'
+import { nextStep, verificationSteps } from './delivery-words.ts'
+
+export function deliveryRoutes(console: ConsoleDeps): Router {
+  const { db, clock, settings, keys, links } = console
+  const router = Router()
+  router.get('/deliveries/:id', async (req, res) => {
+    const delivery = await findDelivery(db, uuidParam(req, 'id'))
+    if (!delivery) throw unknown(req)
+    const request =
+      delivery.request_id === null
+        ? undefined
+        : await readRequest(db, delivery.request_id, { now: clock(), ...settings })
+    const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
+    const steps = verificationSteps(delivery, keys())
+    sendConsolePage(console, res, {
+      title: `Delivery ${delivery.id.slice(0, 8)}`,
+      body: deliveryPage({ delivery, request, steps, view, links }),
+    })
+  })
+  router.get('/deliveries/:id/body', async (req, res) => {
+    const delivery = await findDelivery(db, uuidParam(req, 'id'))
+    if (!delivery) throw unknown(req)
+    // Never a type that a browser would show: whatever the bytes are, they are only kept.
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="${delivery.id}.bin"`,
+      'cache-control': 'no-store',
+    })
+    res.end(Buffer.from(delivery.body_base64, 'base64'))
+  })
+  return router
+}
+
+type Shown = {
+  delivery: DeliveryDetail
+  request: RequestDetail | undefined
+  steps: readonly Markup[]
+  view: BodyView
+  links: LinkPolicy
+}
+
+function deliveryPage({ delivery, request, steps, view, links }: Shown): Markup {
+  const { id, state, outcome } = delivery
+  return html`<div class="head">
+      <h1>Delivery <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
+      ${badge(state)} ${outcome === state ? '' : badge(outcome)}
+      <span class="spacer"></span>
+      <a class="button ${state === 'parked' ? '' : 'quiet'}" href="${linkTo('/deliveries/replay', { ids: id })}" data-key-action="replay">Replay… <kbd>r</kbd></a>
+    </div>
+    <p class="lead">${nextStep(delivery)}</p>
+    <div class="columns">
+      <div>${card('What it is', factsOf(delivery))} ${card('How it was verified', html`<ol class="steps">${steps.map((step) => html`<li>${step}</li>`)}</ol>`)} ${card('Attempts', attemptsTable(delivery))}</div>
+      <div>${card('Its request now', requestNow(delivery, request, links))} ${card('Headers', headersOf(delivery))}</div>
+    </div>
+    ${card('Arrivals', arrivalsTable(delivery))} ${card('Body', bodyOf(delivery, view))}`
+}
+
+function factsOf({
+  id,
+  webhook_id,
+  request_id,
+  status,
+  model,
+  key_name,
+  flags,
+  received_at,
+  bytes,
+  body_sha256,
+  reason,
+  ack_ms,
+  arrivals,
+}: DeliveryDetail): Markup {
+  return facts([
+    ['Received', time(received_at, 'precise')],
+    ['Delivery id', html`<span class="mono" data-copy="${id}">${id}</span>`],
+    ['Webhook id', html`<span class="mono" data-copy="${webhook_id}">${foreign(webhook_id, 255)}</span>`],
+    [
+      'Request',
+      request_id === null
+        ? html`<span class="soft">it names none</span>`
+        : html`<a class="mono" href="/requests/${request_id}" data-copy="${request_id}">${request_id}</a>`,
+    ],
+    [
+      'Says',
+      status === null
+        ? html`<span class="soft">nothing recognizable</span>`
+        : badge(status, status === 'OK' ? 'good' : 'bad'),
+    ],
+    ...(reason === null ? [] : [['Parked because', code(reason)] as const]),
+    ...(flags.length === 0 ? [] : [['Flags', html`${flags.map((flag) => html`${badge(flag, 'warn')} `)}`] as const]),
+    ['Model', foreign(model)],
+    ['Key', foreign(key_name)],
+    ['Body', html`${size(bytes)} <span class="soft">SHA-256</span> <span class="mono">${body_sha256}</span>`],
+    [
+      'Came',
+      html`${number(arrivals)} ${arrivals === 1 ? 'time' : 'times'}${ack_ms === null ? '' : html`, <span class="soft">first answered in ${number(ack_ms, { decimals: 1, unit: 'ms' })}</span>`}`,
+    ],
+  ])
+}
+
+function attemptsTable({ attempts, state, claims }: DeliveryDetail): Markup {
+  return table({
+    label: 'Attempts',
+    columns: [{ head: 'At' }, { head: 'Outcome' }, { head: 'Error' }],
+    rows: attempts.map(({ attempted_at, outcome, detail }) => ({
+      cells: [time(attempted_at, 'precise'), badge(outcome), html`<div class="detail">${foreign(detail, 500)}</div>`],
+    })),
+    empty:
+      state === 'parked'
+        ? 'It was parked on arrival and never processed.'
+        : claims > 1
+          ? `None has come to an end yet: it was tried ${claims} times, as is said above.`
+          : 'It has not been processed yet.',
+  })
+}
+
+function arrivalsTable({ arrival_log }: DeliveryDetail): Markup {
+  return html`<div data-exact>${table({
+    label: 'Arrivals',
+    columns: arrivalColumns,
+    rows: arrival_log.map((arrival) => ({ cells: arrivalRow(arrival).cells })),
+    empty:
+      'The log has none of its arrivals: it is written a moment after the answer, and pruned after RETENTION_DAYS.',
+  })}</div>`
+}
+
+function requestNow({ request_id }: DeliveryDetail, request: RequestDetail | undefined, links: LinkPolicy): Markup {
+  if (request_id === null) return html`<p class="soft">It names no request, so it changed none.</p>`
+  if (!request) return html`<p class="soft">No row of requests has this id: the delivery has not landed.</p>`
+  const {
+    status,
+    source,
+    landed_at,
+    confirmed_at,
+    media,
+    media_complete,
+    cost,
+    error_code,
+    error_message,
+    next_poll_at,
+  } = request
+  return html`${facts([
+    ['Request', shortId('request', request_id)],
+    ['Status', badge(status)],
+    ['Landed', html`${time(landed_at)} ${source === null ? '' : html`<span class="soft">by ${source}</span>`}`],
+    [
+      'Confirmed',
+      confirmed_at === null ? html`<span class="soft">not yet by the provider's own result</span>` : time(confirmed_at),
+    ],
+    ['Cost', number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })],
+    ...(error_code === null
+      ? []
+      : [['Error', html`${foreign(error_code)} <span class="soft">${foreign(error_message, 300)}</span>`] as const]),
+    ...(next_poll_at === null ? [] : [['Next poll', time(next_poll_at)] as const]),
+    ['Media', html`${number(media.length)}${media_complete ? '' : html` <span class="soft">partly known yet</span>`}`],
+  ])}
+    ${media.length === 0 ? '' : html`<ul class="media-list">${media.map(({ kind, position, url }) => html`<li><span class="soft">${kind} ${position}</span> <span class="link">${link(url, links)}</span></li>`)}</ul>`}`
+}
+
+function headersOf({ headers }: DeliveryDetail): Markup {
+  return html`${facts(Object.entries(headers).map(([name, value]) => [name, html`<span class="mono">${foreign(value, 300)}</span>`] as const))}
+    <p class="soft">The signature and credentials are never shown.</p>`
+}
+
+function bodyOf({ id, bytes, body_base64 }: DeliveryDetail, view: BodyView): Markup {
+  const cut = bytes > shownBytes ? html`The first ${size(shownBytes)} of ${size(bytes)} are shown. ` : ''
+  return html`${tabs(
+    'Body as',
+    bodyViews.map((name) => ({
+      label: name.slice(0, 1).toUpperCase() + name.slice(1),
+      href: `${linkTo(`/deliveries/${id}`, { body: name })}#body`,
+      current: name === view,
+    })),
+  )}
+    ${bytes === 0 ? html`<p class="soft">The body is empty.</p>` : bodyView(Buffer.from(body_base64, 'base64'), view)}
+    <p class="soft">${cut}<a href="/deliveries/${id}/body" download>Download the bytes as they were signed</a></p>`
+}

@@ -1,0 +1,99 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { ArrivalEntry } from '../../queries/arrivals.ts'
+import type { DeliveryEntry } from '../../queries/deliveries.ts'
+import type { ListColumn } from '../parts/columns.ts'
+import { badge, code, foreign, moment, number, shortId, type Row } from '../parts/parts.ts'
+import { linkTo } from '../parts/url.ts'
+
+// How deliveries and arrivals stand in a table, wherever one is shown.
+
+export const deliveryColumns: readonly ListColumn[] = [
+  { name: 'received', head: 'Received', usual: true },
+  { name: 'outcome', head: 'Outcome', usual: true },
+  { name: 'cause', head: 'Cause', usual: true },
+  { name: 'webhook_id', head: 'Webhook id', usual: true },
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'model', head: 'Model', kind: 'minor' },
+  { name: 'key', head: 'Key', kind: 'minor', usual: true },
+  { name: 'skew', head: 'Skew', kind: 'minor number' },
+  { name: 'arrivals', head: 'Arrivals', kind: 'number' },
+  { name: 'state', head: 'State' },
+  { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
+]
+
+export function deliveryRow(delivery: DeliveryEntry): Row {
+  const { id, webhook_id, request_id, received_at, outcome, model, key_name, skew_seconds, arrivals, state, ack_ms } =
+    delivery
+  return {
+    id,
+    cells: [
+      html`<a href="/deliveries/${id}">${moment(received_at)}</a>`,
+      badge(outcome),
+      causeOf(delivery),
+      html`<span class="mono" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</span>`,
+      shortId('request', request_id),
+      foreign(model, 28),
+      foreign(key_name, 20),
+      number(skew_seconds, { unit: 's' }),
+      number(arrivals),
+      badge(state),
+      number(ack_ms, { decimals: 1, unit: 'ms' }),
+    ],
+  }
+}
+
+function causeOf({ reason, flags }: DeliveryEntry): Markup {
+  if (reason === null && flags.length === 0) return html`<span class="soft">—</span>`
+  // A reason that is a flag too is shown once.
+  return html`${reason === null ? '' : code(reason)} ${flags.filter((flag) => flag !== reason).map((flag) => html`${badge(flag, 'warn')} `)}`
+}
+
+export const arrivalColumns: readonly ListColumn[] = [
+  { name: 'received', head: 'Received', usual: true },
+  { name: 'outcome', head: 'Outcome', usual: true },
+  { name: 'cause', head: 'Cause', usual: true },
+  { name: 'webhook_id', head: 'Webhook id', usual: true },
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'key', head: 'Key', kind: 'minor' },
+  { name: 'skew', head: 'Skew', kind: 'minor number' },
+  { name: 'status', head: 'Status', kind: 'number' },
+  { name: 'from', head: 'From', kind: 'minor', usual: true },
+  { name: 'answered_in', head: 'Answered in', kind: 'minor number' },
+]
+
+/** Nothing of a refused arrival is trusted: what it claims leads to the other arrivals that claim the same. */
+export function arrivalRow({
+  id,
+  arrived_at,
+  outcome,
+  reason,
+  status,
+  webhook_id,
+  delivery_id,
+  request_id,
+  key_name,
+  remote,
+  skew_seconds,
+  ack_ms,
+  folded,
+}: ArrivalEntry): Row {
+  const stored = outcome === 'accepted' || outcome === 'duplicate' || outcome === 'parked'
+  return {
+    id: String(id),
+    cells: [
+      html`${stored ? html`<a href="/deliveries/${delivery_id}">${moment(arrived_at, 'precise')}</a>` : moment(arrived_at, 'precise')}${folded > 0 ? html` <span class="soft" title="So many like it are counted in this row: the log is bounded under a flood.">+${number(folded)}</span>` : ''}`,
+      badge(outcome),
+      reason === null ? html`<span class="soft">—</span>` : code(reason),
+      webhook_id === null
+        ? html`<span class="soft">—</span>`
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id })}" data-copy="${webhook_id}">${foreign(webhook_id, 18)}</a>`,
+      shortId('request', request_id),
+      foreign(key_name, 20),
+      number(skew_seconds, { unit: 's' }),
+      status === 0 ? html`<span class="soft">—</span>` : String(status),
+      foreign(remote, 40),
+      number(ack_ms, { decimals: 1, unit: 'ms' }),
+    ],
+  }
+}

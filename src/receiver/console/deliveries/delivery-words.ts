@@ -1,0 +1,90 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Keys } from '../../domain/keys.ts'
+import { wordsOf, type CauseWords } from '../../on-call/cause-words.ts'
+import type { DeliveryDetail } from '../../queries/delivery-detail.ts'
+import { badge, foreign, number, time } from '../parts/parts.ts'
+import { meaningOf } from '../parts/words.ts'
+
+/** What became of a delivery, and what to do about it, in a sentence or two. */
+export function nextStep({ state, outcome, reason, due_at, failures, claims, trouble }: DeliveryDetail): Markup {
+  switch (state) {
+    case 'pending':
+      return html`Stored and acknowledged; it waits to be processed${due_at === null ? '' : html`, next at ${time(due_at, 'clock')}`}.
+        ${whyWaiting({ failures, claims, trouble })}`
+    case 'processed':
+      return html`Processed: ${meaningOf(outcome) ?? outcome}. ${afterwards[outcome] ?? 'Nothing to do.'}`
+    case 'parked':
+      return parked(wordsOf('parked', reason ?? ''))
+    default:
+      return state satisfies never
+  }
+}
+
+/** One that was claimed more than once has come to nothing before: that is never "Nothing to do". */
+function whyWaiting({
+  failures,
+  claims,
+  trouble,
+}: Pick<DeliveryDetail, 'failures' | 'claims' | 'trouble'>): Markup | string {
+  if (failures > 0) return `It failed ${failures} of 5 times for a reason of its own: its attempts below tell which.`
+  if (trouble !== null)
+    return html`<b>It was tried ${claims === 1 ? 'once' : `${number(claims)} times`} and could not be landed:</b> ${foreign(trouble, 500)}. It is tried again by itself for as long as that lasts: mend that, nothing else is to be done.`
+  if (claims > 1)
+    return `It was taken ${claims} times and came to no end: whoever had it was stopped, or is slow. It is tried again by itself; if the number grows, look in the log for its id.`
+  return 'Nothing to do.'
+}
+
+function parked({ title, means, todo }: CauseWords): Markup {
+  return html`<b>Parked: ${title}.</b> ${means} ${todo}`
+}
+
+const afterwards: Record<string, string> = {
+  contradiction: "The stored result stays until the provider's own result decides; the reconciler polls for it.",
+  key_mismatch: 'Look at Keys: which environment signs it, and with which its request was submitted.',
+}
+
+/** The checks of wire/signature.ts as they went for this delivery; the signature itself is not kept. */
+export function verificationSteps(
+  { verification, body_sha256, bytes, id, received_at, arrival_log }: DeliveryDetail,
+  keys: Keys,
+): Markup[] {
+  const { key_name, t, skew_seconds, window_seconds } = verification
+  const late = skew_seconds >= 0
+  // What comes out of the quarantine is received when it was refused.
+  const verifiedAgain = arrival_log.some(
+    ({ outcome, arrived_at }) => outcome === 'refused' && arrived_at <= received_at,
+  )
+  const refusedLater = arrival_log.some(({ outcome, arrived_at }) => outcome === 'refused' && arrived_at > received_at)
+  return [
+    html`X-Service-Signature was sent once, with one timestamp, <span class="mono">t=${t}</span>, which is ${time(new Date(t * 1000))}, and between one and eight signatures.`,
+    html`HMAC-SHA256 over <span class="mono">${t}.</span> and the ${number(bytes)} raw bytes was made with each secret and compared in constant time. ${triedKeys(key_name, keys)}`,
+    html`${matched(key_name, keys)}`,
+    html`Our clock minus <span class="mono">t</span> was <b>${number(skew_seconds, { unit: 's' })}</b> at ${time(received_at, 'clock')}: the sender signed ${late ? `${number(skew_seconds)} s before` : `${number(-skew_seconds)} s after`} it came here,
+      within the window of ±${window_seconds} s with ${number(window_seconds - Math.abs(skew_seconds))} s to spare.`,
+    html`Webhook id and body (SHA-256 <span class="mono">${body_sha256.slice(0, 12)}…</span>) make it delivery <span class="mono">${id.slice(0, 8)}</span>; another copy of it is a duplicate.`,
+    ...(verifiedAgain
+      ? [
+          html`It was refused as it came, and accepted when the quarantine was verified again; the window is judged by when it came.`,
+        ]
+      : []),
+    ...(refusedLater
+      ? [html`It came again and was refused then, as its arrivals below tell: that changes nothing of this one.`]
+      : []),
+  ]
+}
+
+function triedKeys(matching: string, { all }: Keys): Markup {
+  return html`Configured today: ${all.map(({ name, retired }) => html`${badge(name, name === matching ? 'good' : '')}${retired ? html` <span class="soft">retired</span>` : ''} `)}`
+}
+
+function matched(name: string, { byName }: Keys): Markup {
+  const key = byName.get(name)
+  const today =
+    key === undefined
+      ? html`It is no longer configured: the same bytes would be refused today.`
+      : key.retired
+        ? html`It is retired: it verifies, and is not used for calls.`
+        : html`It is the ${key.environment ?? 'unknown'} environment's.`
+  return html`The secret of key <b>${foreign(name)}</b> matched. ${today}`
+}

@@ -1,0 +1,146 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { actorOf } from '../../platform/pages/access.ts'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { fieldsOf, readForm } from '../../platform/pages/form.ts'
+import { unknown } from '../api/operation.ts'
+import { muteIssue } from '../on-call/issues.ts'
+import { parseFilters } from '../queries/filters.ts'
+import { issueListSchema, listIssues, type Issue } from '../queries/issues.ts'
+import { audited } from '../upkeep/audit.ts'
+import { tryRead } from './parts/failures.ts'
+import { filterBar } from './parts/filter-bar.ts'
+import {
+  badge,
+  duration,
+  foreign,
+  moment,
+  number,
+  pager,
+  table,
+  tabs,
+  time,
+  type Row,
+  type Tone,
+} from './parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import { sparkline } from './parts/sparkline.ts'
+import { linkWith, queryOf, without, type Query } from './parts/url.ts'
+
+const path = '/issues'
+const muteHours = [1, 4, 12] as const
+const idSchema = z.string().regex(/^\d{1,15}$/, 'must be the number of an issue')
+const hoursSchema = z.object({ hours: z.enum(['0', '1', '4', '12'], 'must be 0, 1, 4 or 12') })
+
+/** What is wrong as issues: since when, how many, for how long; and what was, last night above all. */
+export function issuesRoutes(console: ConsoleDeps): Router {
+  const { db, clock, logger } = console
+  return Router()
+    .get(path, async (req, res) => {
+      const query = queryOf(req)
+      const now = clock()
+      const read = await tryRead(logger, () =>
+        listIssues(db, parseFilters(issueListSchema, without(query, 'open')), now),
+      )
+      const fields = [
+        { name: 'state', label: 'State', options: ['open', 'muted', 'closed'] },
+        { name: 'severity', label: 'Severity', options: ['critical', 'warning', 'notice'] },
+        { name: 'cause', label: 'Cause', search: true, placeholder: 'as it is named here' },
+      ]
+      const body = html`<div class="head"><h1>Issues</h1><span class="soft">What is wrong now and what was wrong before, each with its start and end. An issue closes by itself a minute after its cause is gone.</span></div>
+        ${views(query)} ${filterBar({ path, query, fields, now, problem: read.ok ? undefined : read.problem })}
+        ${read.ok ? html`<div class="card table-card">${issuesTable(read.value.data, query, now)}</div> ${pager(path, query, read.value.next_cursor)}` : ''}`
+      sendConsolePage(console, res, { title: 'Issues', status: read.status, body })
+    })
+    .post('/issues/:id/mute', readForm, async (req, res) => {
+      const id = idSchema.safeParse(req.params['id'])
+      if (!id.success) throw unknown(req)
+      const hours = Number(parseFilters(hoursSchema, fieldsOf(req)).hours)
+      const until = hours === 0 ? undefined : new Date(clock().getTime() + hours * 3_600_000)
+      const by = actorOf(req)
+      const action = { via: 'console', actor: by, action: 'mute_issue', target: id.data } as const
+      const muted = await audited(console, { ...action, detailOf: (done) => done && { ...done, hours } }, () =>
+        muteIssue(db, { id: Number(id.data), until, by }),
+      )
+      if (!muted) throw unknown(req)
+      res.redirect(303, path)
+    })
+}
+
+function views(query: Query): Markup {
+  const usual: { label: string; state?: string }[] = [
+    { label: 'All' },
+    { label: 'Open', state: 'open' },
+    { label: 'Muted', state: 'muted' },
+    { label: 'Closed', state: 'closed' },
+  ]
+  return tabs(
+    'Usual filters',
+    usual.map(({ label, state }) => ({
+      label,
+      href: linkWith(path, query, { state }),
+      current: query['state'] === state,
+    })),
+  )
+}
+
+function issuesTable(issues: readonly Issue[], query: Query, now: Date): Markup {
+  return table({
+    label: 'Issues',
+    columns: [
+      { head: 'Severity' },
+      { head: 'What' },
+      { head: 'Since' },
+      { head: 'For', kind: 'number' },
+      { head: 'How many', kind: 'number' },
+      { head: '' },
+    ],
+    rows: issues.map((issue) => issueRow(issue, now)),
+    empty:
+      Object.keys(without(query, 'open', 'cursor')).length > 0
+        ? 'No issue matches these filters.'
+        : 'No issue has been recorded in the time that is kept (RETENTION_DAYS). Whatever goes wrong opens an issue by itself, and closes it when it is over.',
+  })
+}
+
+const tones: Record<Issue['severity'], Tone> = { critical: 'bad', warning: 'warn', notice: '' }
+
+function issueRow(issue: Issue, now: Date): Row {
+  const {
+    id,
+    state,
+    severity,
+    text,
+    href,
+    cause,
+    affected,
+    count,
+    peak,
+    opened_at,
+    closed_at,
+    worsened_at,
+    muted_until,
+    muted_by,
+  } = issue
+  const until = closed_at === null ? now : new Date(closed_at)
+  return {
+    id: String(id),
+    cells: [
+      html`${badge(severity, state === 'open' ? tones[severity] : '')} ${state === 'open' ? '' : badge(state, state === 'closed' ? 'good' : '')}`,
+      html`<div class="detail issue-text"><a href="${href}"><bdi>${text}</bdi></a>
+        <div class="soft"><span class="mono">${foreign(cause, 80)}</span>${affected.length === 0 ? '' : html` · ${affected.map((one, at) => html`${at === 0 ? '' : ', '}${foreign(one, 40)}`)}`}${muted_until === null ? '' : html` · muted until ${time(muted_until)} by ${foreign(muted_by, 40)}`}</div></div>`,
+      html`${moment(opened_at)}${worsened_at === null ? '' : html`<div class="soft">worse ${time(worsened_at, 'clock')}</div>`}${closed_at === null ? '' : html`<div class="soft">until ${time(closed_at)}</div>`}`,
+      duration(Math.max(0, until.getTime() - Date.parse(opened_at))),
+      html`${number(count)}${peak === null || peak === count ? '' : html` <span class="soft">at most ${number(peak)}</span>`} ${sparkline(issue)}`,
+      state === 'closed' ? '' : muteForm(issue),
+    ],
+  }
+}
+
+function muteForm({ id, state }: Issue): Markup {
+  const path = `/issues/${id}/mute`
+  if (state === 'muted')
+    return html`<form method="post" action="${path}"><button class="quiet" name="hours" value="0">Unmute</button></form>`
+  return html`<form method="post" action="${path}" class="inline mute">${muteHours.map((hours) => html`<button class="quiet" name="hours" value="${hours}" title="Nobody is told until then, unless it becomes worse">Mute ${hours} h</button>`)}</form>`
+}

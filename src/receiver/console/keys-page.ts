@@ -1,0 +1,133 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { reloadKeys, type KeysPlace } from '../on-call/cause-words.ts'
+import { readingOptions } from '../on-call/reading.ts'
+import { readKeys, type KeyState } from '../queries/keys.ts'
+import { checkQuarantine } from '../queries/quarantined.ts'
+import { addedSecretHint } from './parked/verify-pages.ts'
+import { badge, card, duration, foreign, moment, number, problem, table, time, type Row } from './parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from './parts/shell.ts'
+import { linkTo } from './parts/url.ts'
+
+export function keysRoutes(console: ConsoleDeps): Router {
+  const { db, keys, settings } = console
+  return Router().get('/keys', async (_req, res) => {
+    const { now, ...options } = readingOptions(console)
+    const states = await readKeys(db, { ...options, now })
+    const check = await checkQuarantine(db, keys(), { reason: 'no_matching_secret' })
+    const body = html`<div class="head"><h1>Keys</h1><span class="soft">Their secrets verify webhooks, and those that are not retired call the provider.</span></div>
+      ${addedSecretHint(check)} ${states.map((state) => warning(state, now))}
+      <div class="card table-card">${keysTable(states, { limit: settings.fetchRatePerMinute, now })}</div>
+      ${card('How to change keys', howTo(settings))}`
+    sendConsolePage(console, res, { title: 'Keys', body })
+  })
+}
+
+/** What must be known before anybody touches this key. */
+function warning(
+  { name, configured, still_matches, last_match_at, blocked_until, blocked_reason }: KeyState,
+  now: Date,
+): Markup {
+  const ago =
+    last_match_at === null
+      ? ''
+      : html`, last ${duration(Math.max(1000, now.getTime() - Date.parse(last_match_at)))} ago, at ${time(last_match_at)}`
+  return html`${
+    still_matches && configured
+      ? problem(
+          html`<b>${foreign(name)}</b> is retired and still used: the provider signs with it${ago}. Do not remove it yet; look at the provider for what was submitted with it.`,
+        )
+      : ''
+  }
+  ${
+    still_matches && !configured
+      ? problem(
+          html`<b>${foreign(name)}</b> is no longer configured, and the provider signed with it${ago}. If it does so again, its webhooks are refused: put its secret back, retired. <a href="/parked?reason=no_matching_secret">What no secret matches</a>`,
+        )
+      : ''
+  }
+  ${blocked_until !== null ? problem(html`<b>${foreign(name)}</b> makes no calls until ${time(blocked_until)}: ${whyBlocked(blocked_reason)}`) : ''}`
+}
+
+const blocks: Readonly<Record<string, string>> = {
+  unauthorized:
+    'the provider answered 401 or 403, it does not accept this API key. One call finds out then whether it does, from 5 s to 5 minutes apart. Nothing is marked failed for it; if it lasts, give a valid key: see below how keys change here.',
+  rate_limited: 'the provider answered 429 and demands a pause. Calls go on by themselves then.',
+  rate_limit_spent: "the provider's own limit is used up until then. Calls go on by themselves.",
+}
+
+function whyBlocked(reason: string | null): Markup {
+  return html`${blocks[reason ?? ''] ?? foreign(reason)}`
+}
+
+type Shown = { limit: number; now: Date }
+
+function keysTable(states: readonly KeyState[], shown: Shown): Markup {
+  return table({
+    label: 'Keys',
+    columns: [
+      { head: 'Key' },
+      { head: 'Environment' },
+      { head: 'Secret' },
+      { head: 'Last match' },
+      { head: 'Matches', kind: 'minor number' },
+      { head: 'Calls in this minute', kind: 'number' },
+      { head: 'Quota left', kind: 'number' },
+      { head: 'Blocked until' },
+    ],
+    rows: states.map((state) => keyRow(state, shown)),
+    empty: 'No key is configured. GENERATION_KEYS names them.',
+  })
+}
+
+function keyRow(
+  {
+    name,
+    configured,
+    environment,
+    retired,
+    fingerprint,
+    first_match_at,
+    last_match_at,
+    matches,
+    still_matches,
+    calls,
+    quota_left,
+    blocked_until,
+    blocked_reason,
+  }: KeyState,
+  { limit }: Shown,
+): Row {
+  const callable = configured && !retired
+  const unused = html`<span class="soft">—</span>`
+  return {
+    id: name,
+    cells: [
+      html`<a href="${linkTo('/deliveries', { key_name: name })}">${foreign(name, 40)}</a> ${configured ? '' : badge('not configured', 'bad')} ${retired ? badge('retired', '') : ''} ${still_matches ? badge('still used', 'warn') : ''}`,
+      environment === null
+        ? html`<span class="soft" title="Without api_key nothing tells it.">unknown</span>`
+        : environment,
+      fingerprint === null
+        ? unused
+        : html`<span class="mono" title="The first 8 hex digits of SHA-256 of the signing secret">${fingerprint}</span>`,
+      last_match_at === null
+        ? html`<span class="soft">never</span>`
+        : html`<span title="First match ${first_match_at ?? ''}">${moment(last_match_at)}</span>`,
+      number(matches),
+      callable ? html`${number(calls)} <span class="soft">of ${number(limit)}</span>` : unused,
+      !callable ? unused : quota_left === 0 ? badge('0', 'bad') : number(quota_left),
+      blocked_until === null ? unused : html`${time(blocked_until, 'clock')} ${badge(blocked_reason ?? 'blocked')}`,
+    ],
+  }
+}
+
+function howTo(keys: KeysPlace): Markup {
+  return html`<ol class="plain">
+      <li>Add the new key beside the old one. Both are valid at once, so no webhook is refused. ${reloadKeys(keys)}</li>
+      <li>Set <code>"retired": true</code> on the old one, in the same way. It verifies, and calls nothing.</li>
+      <li>Remove it when it has not matched for longer than your longest request takes: its row here tells. Webhooks that are signed with a removed key are refused.</li>
+      <li>If webhooks were refused meanwhile, <a href="/parked/verify?reason=no_matching_secret">verify the quarantine again</a>.</li>
+    </ol>
+    <p class="soft">To see whether the secret here is the one of the provider, compare fingerprints: <code>printf %s "$SECRET" | sha256sum | cut -c1-8</code>. The secret itself is never shown.</p>`
+}

@@ -1,0 +1,140 @@
+import { html } from 'hono/html'
+import { z } from 'zod'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { arrivalOutcomes } from '../../queries/filters.ts'
+import { minutesFiltersSchema, type MinutePoint, type Minutes, type MinutesFilters } from '../../queries/minutes.ts'
+import { chart, type Chart } from '../parts/chart.ts'
+import { emptyState, time } from '../parts/parts.ts'
+import { linkTo, type Query } from '../parts/url.ts'
+
+const rangeMinutes = { '1h': 60, '3h': 180, '24h': 1440 } as const
+const ranges = [
+  ['1 h', '1h'],
+  ['3 h', '3h'],
+  ['24 h', '24h'],
+] as const
+const usual = '3h'
+/** Enough for the width of a chart; each is a row of its table too. */
+const maxPoints = 300
+const shownStarts = 5
+
+/** A range goes along with the clock; `since` and `until` stay where they are. */
+export const chartTimesSchema = minutesFiltersSchema
+  .extend({ range: z.enum(['1h', '3h', '24h'], 'must be one of 1h, 3h, 24h').optional() })
+  .refine(({ range, since, until }) => range === undefined || (since ?? until) === undefined, {
+    path: ['range'],
+    message: 'cannot stand beside since or until',
+  })
+export type ChartTimes = z.infer<typeof chartTimesSchema>
+
+export function minutesWanted({ range, since, until }: ChartTimes, now: Date): MinutesFilters & { maxPoints: number } {
+  if ((since ?? until) !== undefined) return { since, until, maxPoints }
+  return { since: new Date(now.getTime() - rangeMinutes[range ?? usual] * 60_000).toISOString(), maxPoints }
+}
+
+/** What was and will be no other: it need not be fetched again. */
+export function isPast({ until }: ChartTimes, now: Date): boolean {
+  return until !== undefined && Date.parse(until) < now.getTime() - 120_000
+}
+
+/** Which time the charts show, as links and as a form; all of it is in the address. */
+export function timeChoice(query: Query, shown: Minutes | undefined): Markup {
+  const fixed = (query['since'] ?? query['until']) !== undefined
+  const current = fixed ? undefined : (query['range'] ?? usual)
+  return html`<div class="chart-times">
+    <span class="presets" role="group" aria-label="Time range of the charts">
+      ${ranges.map(([label, range]) => html`<a href="${linkTo('/', { live: query['live'], range })}" ${range === current ? html`aria-current="true"` : ''}>${label}</a>`)}
+      ${shown === undefined ? '' : html`<a href="${linkTo('/', { live: query['live'], since: shown.since, until: shown.until })}" ${fixed ? html`aria-current="true"` : ''} title="Puts these very times into the address: a pasted link shows the same">Fix this range</a>`}
+    </span>
+    <form class="filters" method="get" action="/" data-filters>
+      ${query['live'] === undefined ? '' : html`<input type="hidden" name="live" value="${query['live']}" />`}
+      ${bound('since', 'Since (UTC)', query)} ${bound('until', 'Until (UTC)', query)}
+      <button class="quiet">Show</button>
+    </form>
+  </div>`
+}
+
+function bound(name: string, label: string, query: Query): Markup {
+  return html`<label><span>${label}</span><input type="text" name="${name}" value="${query[name] ?? ''}" placeholder="2026-01-31 03:00" autocomplete="off" spellcheck="false" /></label>`
+}
+
+/** The charts of one time, with the starts of processes on each: what came, and behind a line how it was dealt with. */
+export function charts({ since, until, step_minutes, minutes, process_starts }: Minutes): Markup {
+  if (minutes.length === 0)
+    return emptyState(html`No figures of ${time(since)} to ${time(until)}: no receiver ran then, or they were pruned.`)
+  const points = gridOf({ since, until, step_minutes, minutes })
+  const at = points.map(([second]) => second)
+  const marks = process_starts.map(({ started_at, host }) => ({
+    at: Date.parse(started_at) / 1000,
+    label: `started on ${host}`,
+  }))
+  const of = (pick: (point: MinutePoint) => number | null, decimals = 0) =>
+    points.map(([, point]) => (point === undefined ? null : rounded(pick(point), decimals)))
+  const per = step_minutes === 1 ? 'a minute' : `in ${step_minutes} min`
+  const worst = step_minutes === 1 ? '' : `, the worst minute of ${step_minutes}`
+  const step = step_minutes * 60
+  const figures = linkTo('/api/minutes', { since, until })
+  const line = (label: string, unit: string, path: string, series: Chart['series']) =>
+    chart({ label, unit: `${unit}${worst}`, kind: 'line', at, marks, series, figures, leads: { path, step } })
+  return html`${chart({ label: 'Arrivals by outcome', unit: per, kind: 'bars', at, marks, series: byOutcome(points), figures, leads: { path: '/deliveries?view=arrivals', by: 'outcome', step } })}
+    <details class="more-charts"><summary>Charts of landing, the inbox and the acknowledgement</summary><div class="charts">
+      ${line('Landing, from arrival to result', 's', '/deliveries', [
+        { label: 'half within', tone: 'accent', values: of((point) => point.landing_p50_seconds, 2) },
+        { label: '95 % within', tone: 'warn', values: of((point) => point.landing_p95_seconds, 2) },
+      ])}
+      ${line('Inbox: accepted, not yet processed', 'deliveries', '/deliveries', [{ label: 'waiting', tone: 'accent', values: of((point) => point.inbox_pending) }])}
+      ${line('Acknowledgement', 'ms', '/deliveries?view=arrivals', [
+        { label: 'half within', tone: 'accent', values: of((point) => point.ack_p50_ms, 1) },
+        { label: '95 % within', tone: 'warn', values: of((point) => point.ack_p95_ms, 1) },
+      ])}
+    </div></details>
+    <p class="soft chart-note">${time(since)} to ${time(until)}. ${startsNote(process_starts)}</p>`
+}
+
+const tones = { accepted: 'good', duplicate: 'idle', parked: 'warn', refused: 'bad', unavailable: 'strong' } as const
+
+/** What did not occur is left out, but for what should. */
+function byOutcome(points: readonly Place[]): Chart['series'] {
+  const all = arrivalOutcomes.map((outcome) => ({
+    label: outcome,
+    tone: tones[outcome],
+    values: points.map(([, point]) => (point === undefined ? null : countOf(point, outcome))),
+  }))
+  return all.filter(({ label, values }) => label === 'accepted' || values.some((value) => value !== null && value > 0))
+}
+
+/** Arrivals of an outcome in a minute, whatever the cause. */
+export function countOf({ arrivals }: MinutePoint, outcome: string): number {
+  return Object.entries(arrivals).reduce(
+    (sum, [what, n]) => sum + (what === outcome || what.startsWith(`${outcome}/`) ? n : 0),
+    0,
+  )
+}
+
+function startsNote(starts: Minutes['process_starts']): Markup | string {
+  const [last] = starts.slice(-1)
+  if (last === undefined) return 'No process started in this time.'
+  const newest = starts.slice(-shownStarts).toReversed()
+  return html`Dashed lines: a receiver started, ${newest.map(({ started_at, host, version }, at) => html`${at === 0 ? '' : ', '}at ${time(started_at, 'seconds')} on <bdi>${host}</bdi> (${version})`)}${starts.length > newest.length ? `, and ${starts.length - newest.length} before` : ''}.`
+}
+
+type Place = readonly [second: number, point: MinutePoint | undefined]
+
+/** A place for every step, so that a time without figures is a gap and the axis shows the whole range. */
+export function gridOf({
+  since,
+  until,
+  step_minutes,
+  minutes,
+}: Pick<Minutes, 'since' | 'until' | 'step_minutes' | 'minutes'>): Place[] {
+  const step = step_minutes * 60
+  const known = new Map(minutes.map((point) => [Date.parse(point.minute) / 1000, point]))
+  const first = Math.ceil(Date.parse(since) / 1000 / step) * step
+  const begin = Math.min(first, ...known.keys())
+  const count = Math.max(1, Math.ceil((Date.parse(until) / 1000 - begin) / step))
+  return Array.from({ length: count }, (_, at) => [begin + at * step, known.get(begin + at * step)] as const)
+}
+
+function rounded(value: number | null, decimals: number): number | null {
+  return value === null ? null : Number(value.toFixed(decimals))
+}

@@ -1,0 +1,127 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { withDeadline } from '../../../platform/deadline.ts'
+import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
+import { readNow, type Now } from '../../on-call/now.ts'
+import { readingOptions } from '../../on-call/reading.ts'
+import { parseFilters } from '../../queries/filters.ts'
+import { readMinutes, type Minutes } from '../../queries/minutes.ts'
+import { giveUpCard } from '../parked/give-up-card.ts'
+import { tryRead, type ReadAttempt } from '../parts/failures.ts'
+import { problem, time } from '../parts/parts.ts'
+import { sharedReads } from '../parts/shared-read.ts'
+import { countsShown, sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+import { charts, chartTimesSchema, isPast, minutesWanted, timeChoice } from './now-charts.ts'
+import { latest, problemList } from './now-parts.ts'
+import { stages } from './stages.ts'
+
+/** All open tabs together ask Postgres no more often than this. */
+const freshMs = 1000
+const chartsFreshMs = 5000
+/** Of whole minutes. */
+const hourFreshMs = 20_000
+const hourMs = 3_600_000
+/** The figures wait no longer for the lines beside them. */
+const hourPatienceMs = 200
+
+/** What the live part shows. */
+type Live = { now: Now; hour: Minutes | undefined }
+
+/** The first page: what is wrong, what comes in and what became of it. It fetches itself again while somebody looks. */
+export function nowRoutes(console: ConsoleDeps): Router {
+  const { db, clock, logger } = console
+  const reads = sharedReads<Live>(freshMs)
+  const hourReads = sharedReads<Minutes>(hourFreshMs)
+  const chartReads = sharedReads<Minutes>(chartsFreshMs)
+  const live = once((read: Live) => livePart(read, console))
+  const drawn = once(charts)
+  const readHour = () => readMinutes(db, { since: new Date(clock().getTime() - hourMs).toISOString() }, clock())
+  const read = async (): Promise<Live> => {
+    // Whatever keeps it from us is said by the charts, which read the same.
+    const line = withDeadline(hourReads('hour', readHour), hourPatienceMs, 'reading the last hour').catch(
+      () => undefined,
+    )
+    const now = await readNow(db, readingOptions(console))
+    return { now, hour: await line }
+  }
+  const readLive = () => tryRead(logger, () => reads('now', read))
+  const readCharts = (query: Query) =>
+    tryRead(logger, () => {
+      const times = parseFilters(chartTimesSchema, without(query, 'live', 'open'))
+      return chartReads(linkTo('', times), () => readMinutes(db, minutesWanted(times, clock()), clock()))
+    })
+
+  return Router()
+    .get('/', async (req, res) => {
+      const query = queryOf(req)
+      const [now, minutes] = await Promise.all([readLive(), readCharts(query)])
+      const body = nowPage({ now, minutes, query, console })
+      sendConsolePage(console, res, {
+        title: 'Now',
+        body,
+        status: Math.max(now.status, minutes.status),
+        charts: true,
+        live: true,
+      })
+    })
+    .get('/now', async (_req, res) => {
+      const now = await readLive()
+      sendPage(res.status(now.status), now.ok ? live(now.value) : failedPart(now))
+    })
+    .get('/now/charts', async (req, res) => {
+      const minutes = await readCharts(queryOf(req))
+      sendPage(res.status(minutes.status), minutes.ok ? drawn(minutes.value) : problem(minutes.problem))
+    })
+}
+
+type View = { now: ReadAttempt<Live>; minutes: ReadAttempt<Minutes>; query: Query; console: ConsoleDeps }
+
+function nowPage({ now, minutes, query, console }: View): Markup {
+  const live = query['live'] !== 'off'
+  const times = { range: query['range'], since: query['since'], until: query['until'] }
+  const still = minutes.status === 400 || (minutes.ok && isPast(minutes.value, console.clock()))
+  const card = chartsCard({ minutes, query, times, still })
+  return html`<div class="head"><h1>Now</h1><span class="spacer"></span>
+      <button type="button" class="quiet live" data-live-toggle data-key-action="tail" aria-pressed="${live ? 'true' : 'false'}">Live <kbd>t</kbd></button></div>
+    <div id="live" data-live hx-get="/now" hx-trigger="every 2s, refresh" hx-swap="innerMorph" hx-sync="this:drop">
+      ${now.ok ? livePart(now.value, console, card) : failedPart(now, card)}
+    </div>`
+}
+
+const unreadable =
+  'The figures cannot be read: Postgres does not answer, or too slowly. What cannot be stored is answered 503 meanwhile and comes again; look at the database first. This page tries again by itself.'
+
+/** The charts among the live part have a pace of their own: they are left as they stand. */
+const chartsAsTheyStand = html`<div id="charts" hx-morph-skip></div>`
+
+/** The part that is fetched again. */
+function livePart({ now, hour }: Live, { links }: ConsoleDeps, middle: Markup = chartsAsTheyStand): Markup {
+  return html`<p class="as-of soft" data-counts="${JSON.stringify(countsShown(now.counters))}">As of ${time(now.at, 'seconds')} UTC</p>
+    ${problemList(now)} ${stages(now, hour)} ${now.give_ups.length === 0 ? '' : giveUpCard(now.give_ups, now.at, { staysRows: true })} ${middle} ${latest(now, links)}`
+}
+
+function failedPart(now: Extract<ReadAttempt<Live>, { ok: false }>, middle: Markup = chartsAsTheyStand): Markup {
+  return html`<section class="wrong" aria-label="What is wrong">${problem(now.status === 503 ? unreadable : now.problem)}</section> ${middle}`
+}
+
+/** Many tabs are sent the same: it is written once for each read. */
+function once<T extends object>(write: (read: T) => Markup): (read: T) => Markup {
+  const written = new WeakMap<T, Markup>()
+  return (read) => {
+    const markup = written.get(read) ?? write(read)
+    written.set(read, markup)
+    return markup
+  }
+}
+
+type ChartsCard = { minutes: ReadAttempt<Minutes>; query: Query; times: Query; still: boolean }
+
+function chartsCard({ minutes, query, times, still }: ChartsCard): Markup {
+  return html`<div id="charts" hx-morph-skip>
+    <section class="card" aria-labelledby="charts-title">
+      <div class="head"><h2 id="charts-title">Over time</h2>${timeChoice(query, minutes.ok ? minutes.value : undefined)}</div>
+      <div ${still ? '' : html`data-live hx-get="${linkTo('/now/charts', times)}" hx-trigger="every 20s, refresh" hx-swap="innerMorph" hx-sync="this:drop"`}>${minutes.ok ? charts(minutes.value) : problem(minutes.problem)}</div>
+    </section>
+  </div>`
+}

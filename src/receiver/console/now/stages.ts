@@ -1,0 +1,177 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { causeWords } from '../../on-call/cause-words.ts'
+import type { Now } from '../../on-call/now.ts'
+import { slowAckMs } from '../../on-call/problems.ts'
+import type { MinutePoint, Minutes } from '../../queries/minutes.ts'
+import { oldSeconds } from '../../upkeep/minutes.ts'
+import { duration, foreign, number, time, type Tone } from '../parts/parts.ts'
+import { sparkline } from '../parts/sparkline.ts'
+import { countOf, gridOf } from './now-charts.ts'
+
+// The way of a webhook through the receiver, in four stages: what each has to show now, and how its last hour went.
+
+type Tile = { label: string; value: Markup | string; href: string; note?: Markup | string; tone?: Tone }
+type Stage = { name: string; tiles: readonly Tile[]; line: string; count: (point: MinutePoint) => number | null }
+
+export function stages(now: Now, hour: Minutes | undefined): Markup {
+  return html`<div class="stages">${stagesOf(now).map((stage) => html`<section class="stage" aria-labelledby="stage-${stage.name}"><h2 id="stage-${stage.name}">${stage.name}</h2>${lineOf(stage, hour)}<div class="tiles now">${stage.tiles.map(tile)}</div></section>`)}</div>`
+}
+
+function tile({ label, value, href, note = '', tone = '' }: Tile): Markup {
+  return html`<a class="tile ${tone}" href="${href}"><span class="label">${label}</span><b>${value}</b><span class="note">${note}</span></a>`
+}
+
+/** Of whole minutes only: the one that runs would always look like a fall. */
+function lineOf({ line, count }: Stage, hour: Minutes | undefined): Markup | '' {
+  if (hour === undefined) return ''
+  const until = new Date(Math.floor(Date.parse(hour.until) / 60_000) * 60_000).toISOString()
+  const samples = gridOf({ ...hour, until }).map(([, point]) => (point === undefined ? null : count(point)))
+  return sparkline({ samples, sample_seconds: hour.step_minutes * 60 }, line)
+}
+
+function stagesOf(now: Now): Stage[] {
+  const { received, verified, landed, complete } = tilesOf(now)
+  const of =
+    (...outcomes: string[]) =>
+    (point: MinutePoint) =>
+      outcomes.reduce((sum, outcome) => sum + countOf(point, outcome), 0)
+  return [
+    {
+      name: 'Received',
+      tiles: received,
+      line: 'Arrivals a minute',
+      count: ({ arrivals }) => Object.values(arrivals).reduce((sum, n) => sum + n, 0),
+    },
+    {
+      name: 'Verified',
+      tiles: verified,
+      line: 'Authentic arrivals a minute',
+      count: of('accepted', 'duplicate', 'parked'),
+    },
+    { name: 'Landed', tiles: landed, line: 'Results landed a minute', count: ({ landed }) => landed },
+    { name: 'Complete', tiles: complete, line: 'Overdue requests', count: ({ overdue }) => overdue },
+  ]
+}
+
+function tilesOf({
+  problems,
+  recent,
+  pending,
+  oldest_seconds,
+  parked,
+  overdue,
+  backlog,
+  keys,
+}: Now): Record<'received' | 'verified' | 'landed' | 'complete', Tile[]> {
+  const of = (...outcomes: string[]) => recent.by_outcome.filter(({ outcome }) => outcomes.includes(outcome))
+  const sum = (rows: Now['recent']['by_outcome']) => rows.reduce((all, { arrivals }) => all + arrivals, 0)
+  const [refused, unavailable] = [of('refused'), of('unavailable')]
+  const log = '/deliveries?view=arrivals'
+  return {
+    received: [
+      {
+        label: `Arrivals in ${recent.minutes} min`,
+        value: number(recent.arrivals),
+        href: log,
+        note: `${number(sum(of('accepted')))} accepted, ${number(sum(of('duplicate')))} again`,
+      },
+      ...(unavailable.length === 0
+        ? []
+        : [
+            {
+              label: `Not acknowledged in ${recent.minutes} min`,
+              value: number(sum(unavailable)),
+              href: `${log}&outcome=unavailable`,
+              note: html`${causesOf(unavailable)}<span class="line">answered 503: they come again</span>`,
+              tone: 'bad' as const,
+            },
+          ]),
+      {
+        label: 'Acknowledged, 95 % within',
+        value: number(recent.ack_p95_ms, { decimals: (recent.ack_p95_ms ?? 0) < 100 ? 1 : 0, unit: 'ms' }),
+        href: log,
+        note: recent.ack_p95_ms === null ? 'none in this time' : 'the provider waits 10 s',
+        tone: (recent.ack_p95_ms ?? 0) >= slowAckMs ? 'warn' : '',
+      },
+    ],
+    verified: [
+      {
+        label: `Refused in ${recent.minutes} min`,
+        value: number(sum(refused)),
+        href: '/parked',
+        note: causesOf(refused),
+        // Strangers are refused all day long: what is wrong says whether these are.
+        tone: problems.some(({ cause, severity }) => cause.startsWith('refused:') && severity !== 'notice')
+          ? 'bad'
+          : '',
+      },
+    ],
+    landed: [
+      {
+        label: 'Oldest unprocessed',
+        value: pending === 0 ? 'none' : duration(oldest_seconds * 1000),
+        href: '/deliveries?state=pending',
+        note: pending === 0 ? 'everything is processed' : `${number(pending)} waiting`,
+        tone: pending > 0 && oldest_seconds > oldSeconds ? 'bad' : '',
+      },
+      {
+        label: 'Parked',
+        value: number(parked),
+        href: '/parked',
+        note: parked === 0 ? 'every body was usable' : 'need you',
+        tone: parked > 0 ? 'warn' : '',
+      },
+    ],
+    complete: [
+      {
+        label: 'Overdue requests',
+        value: number(overdue),
+        href: '/requests?overdue=true',
+        note:
+          backlog.due === 0
+            ? 'nothing to poll'
+            : `${number(backlog.due)}${backlog.due_capped ? '+' : ''} to poll, ${backlog.due_capped ? 'at least' : 'about'} ${number(backlog.minutes)} min`,
+        tone: overdue > 0 ? 'warn' : '',
+      },
+      {
+        label: 'Not complete yet',
+        value: `${number(backlog.incomplete)}${backlog.incomplete_capped ? '+' : ''}`,
+        href: '/reconciler',
+        note:
+          backlog.complete_by === null
+            ? 'no result lacks a part'
+            : html`complete ${backlog.incomplete_capped ? 'not before' : 'by about'} ${time(backlog.complete_by)}`,
+      },
+      quotaTile(keys),
+    ],
+  }
+}
+
+const shownKeys = 3
+
+/** The keys with the least left first. */
+function quotaTile(keys: Now['keys']): Tile {
+  const calling = keys
+    .filter(({ configured, retired }) => configured && !retired)
+    .toSorted((a, b) => a.quota_left - b.quota_left)
+  const [least, ...others] = calling
+  if (least === undefined) return { label: 'Quota left', value: '—', href: '/keys', note: 'no key makes calls' }
+  const name = (key: string) => foreign(key, 18)
+  return {
+    label: 'Quota left this minute',
+    value: number(least.quota_left),
+    href: '/keys',
+    note: html`<span class="line">${name(least.name)}</span>${others.slice(0, shownKeys - 1).map((key) => html`<span class="line">${number(key.quota_left)} ${name(key.name)}</span>`)}${calling.length > shownKeys ? html`<span class="line">and ${calling.length - shownKeys} keys more</span>` : ''}`,
+    tone: least.quota_left === 0 ? 'warn' : '',
+  }
+}
+
+function causesOf(some: Now['recent']['by_outcome']): Markup | string {
+  if (some.length === 0) return 'none'
+  return html`${some.slice(0, 3).map(({ outcome, reason, arrivals }) => html`<span class="line">${number(arrivals)} ${causeText(reason ?? outcome)}</span>`)}`
+}
+
+function causeText(reason: string): string {
+  return causeWords(reason)?.title.toLowerCase() ?? reason.replaceAll('_', ' ')
+}

@@ -1,0 +1,101 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
+import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { listGiveUps } from '../../queries/give-ups.ts'
+import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
+import { card, emptyState, moment, number } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf, without } from '../parts/url.ts'
+import { giveUpCard } from './give-up-card.ts'
+import { causeView } from './parked-rows.ts'
+import { quarantinedRoutes } from './quarantined-page.ts'
+import { addedSecretHint, verifyRoutes } from './verify-pages.ts'
+
+const title = 'Parked & quarantine'
+
+export function parkedRoutes(console: ConsoleDeps): Router {
+  const router = Router()
+  router.get('/parked', async (req, res) => {
+    const query = queryOf(req)
+    const overall = Object.keys(without(query, 'open')).length === 0
+    const { body, status } = overall ? { body: await overview(console), status: 200 } : await causeView(console, query)
+    sendConsolePage(console, res, { title, status, body })
+  })
+  return router.use(verifyRoutes(console)).use(quarantinedRoutes(console))
+}
+
+async function overview({ db, keys, clock, settings }: ConsoleDeps): Promise<Markup> {
+  const now = clock()
+  const [quarantined, parked, giveUps, check] = await Promise.all([
+    readQuarantineCauses(db),
+    readParkedCauses(db),
+    listGiveUps(db, now),
+    checkQuarantine(db, keys(), { reason: 'no_matching_secret' }),
+  ])
+  return html`<div class="head"><h1>${title}</h1><span class="soft">What needs you: deliveries that did not land and arrivals that were refused, by cause, with what to do.</span></div>
+    ${addedSecretHint(check)}
+    ${card(`Quarantine: ${counted('quarantine', sum(quarantined))}`, quarantineBody({ causes: quarantined, check, keys: settings }))}
+    ${giveUpCard(giveUps, now)}
+    ${card(`Parked: ${counted('parked', sum(parked))}`, parkedBody(parked, settings))}`
+}
+
+type Listed = { causes: readonly Cause[]; check?: Check | undefined; keys: KeysPlace }
+
+function quarantineBody({ causes, check, keys }: Listed): Markup {
+  if (causes.length === 0)
+    return emptyState(
+      'Nothing is in the quarantine: no webhook was refused, or what was refused has been accepted since, or was too old or too much to be kept.',
+    )
+  return html`<p class="soft">Refused with 4xx, because nothing proved that the provider sent them. They are kept whole for a while, so that they can be verified again once a missing secret has been added; when space runs out, old ones go first.</p>
+    ${causeList('quarantine', { causes, check, keys })}
+    <div class="inline actions"><a class="button quiet" href="/parked/verify">Verify all ${number(sum(causes))} again…</a><a class="button quiet" href="/parked?view=quarantine">List all</a></div>`
+}
+
+function parkedBody(causes: readonly Cause[], keys: KeysPlace): Markup {
+  if (causes.length === 0)
+    return emptyState(
+      'Nothing is parked: every authentic webhook of the time that is kept (RETENTION_DAYS) could be used.',
+    )
+  return html`<p class="soft">Authentic and acknowledged, but not usable as they came. Nothing is lost; they wait here for you.</p>
+    ${causeList('parked', { causes, keys })}
+    <div class="inline actions"><a class="button quiet" href="/parked?view=parked">List all</a></div>`
+}
+
+function causeList(place: CausePlace, { causes, check, keys }: Listed): Markup {
+  return html`<ul class="causes" data-rows>${causes.map((cause) => causeItem(place, cause, { check: cause.reason === 'no_matching_secret' ? check : undefined, keys }))}</ul>`
+}
+
+function causeItem(
+  place: CausePlace,
+  { reason, count, first_seen, last_seen }: Cause,
+  { check, keys }: Omit<Listed, 'causes'>,
+): Markup {
+  const words = wordsOf(place, reason)
+  return html`<li class="cause" data-row="${place}.${reason}">
+    <div class="what">
+      <h3><a href="${linkTo('/parked', { view: place, reason })}">${words.title}</a> <span class="mono soft">${reason}</span></h3>
+      <p>${words.means}</p>
+      <p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+    </div>
+    <div class="how-many"><b>${number(count)}</b><span class="soft">first seen</span> ${moment(first_seen)} <span class="soft">last seen</span> ${moment(last_seen)}</div>
+    <div class="inline">${causeAction(place, reason, check)}</div>
+  </li>`
+}
+
+function causeAction(place: CausePlace, reason: string, check: Check | undefined): Markup {
+  if (place === 'parked')
+    return html`<a class="button quiet" href="${linkTo('/deliveries/replay', { state: 'parked', reason })}">Replay all…</a>`
+  const tone = (check?.acceptable ?? 0) > 0 ? '' : 'quiet'
+  return html`<a class="button ${tone}" href="${linkTo('/parked/verify', { reason })}">Verify again…</a>`
+}
+
+function counted(place: CausePlace, count: number): string {
+  if (place === 'parked') return count === 1 ? '1 delivery' : `${number(count)} deliveries`
+  return count === 1 ? '1 refused arrival' : `${number(count)} refused arrivals`
+}
+
+function sum(causes: readonly Cause[]): number {
+  return causes.reduce((all, { count }) => all + count, 0)
+}

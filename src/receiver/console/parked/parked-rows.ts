@@ -1,0 +1,163 @@
+import { html } from 'hono/html'
+import { z } from 'zod'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { placeOf, todoOf, wordsOf, type CausePlace, type KeysPlace } from '../../on-call/cause-words.ts'
+import { readParkedCauses, readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
+import { deliveryListSchema, parseFilters, quarantineListSchema } from '../../queries/filters.ts'
+import type { Page } from '../../queries/page.ts'
+import { listQuarantine, type QuarantinedEntry } from '../../queries/quarantine.ts'
+import { checkQuarantine } from '../../queries/quarantined.ts'
+import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { usualOnly } from '../parts/columns.ts'
+import { tryRead } from '../parts/failures.ts'
+import { filterBar } from '../parts/filter-bar.ts'
+import { card, code, facts, foreign, moment, number, pager, size, table, time } from '../parts/parts.ts'
+import type { ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, without, type Query } from '../parts/url.ts'
+import { meaningOf } from '../parts/words.ts'
+import { addedSecretHint } from './verify-pages.ts'
+
+const path = '/parked'
+const looks = ['view', 'open']
+const viewSchema = z.enum(['quarantine', 'parked'], 'must be quarantine or parked').optional()
+
+type View = { body: Markup; status: number }
+
+/** What lies in one place, of one cause or of all. */
+export async function causeView(console: ConsoleDeps, query: Query): Promise<View> {
+  const { view } = parseFilters(z.object({ view: viewSchema }), { view: query['view'] })
+  const place = view ?? (query['reason'] === undefined ? 'quarantine' : placeOf(query['reason']))
+  // So that the form and every link of the page stay where they are.
+  const here = { ...query, view: place }
+  return place === 'quarantine' ? quarantineView(console, here) : parkedView(console, here)
+}
+
+async function quarantineView(console: ConsoleDeps, query: Query): Promise<View> {
+  const { db, keys, logger, settings } = console
+  const { reason } = query
+  const read = await tryRead(logger, async () => {
+    const page = await listQuarantine(db, parseFilters(quarantineListSchema, without(query, ...looks)))
+    const check = await checkQuarantine(db, keys(), { reason: reason ?? 'no_matching_secret' })
+    return { page, causes: await readQuarantineCauses(db), check }
+  })
+  const causes = read.ok ? read.value.causes : []
+  const body = html`${head('quarantine', reason)}
+    ${read.ok ? html`${addedSecretHint(read.value.check)} ${about({ place: 'quarantine', reason, causes, keys: settings })}` : ''}
+    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'webhook_id', label: 'Webhook id', search: true, placeholder: 'as it was claimed' }, reasonField(causes)] })}
+    ${
+      read.ok
+        ? html`${count(causes, reason) > 0 ? html`<div class="bulk"><a class="button quiet" href="${linkTo('/parked/verify', { reason })}">Verify ${reason === undefined ? 'all' : 'these'} ${number(count(causes, reason))} again…</a></div>` : ''}
+          <div class="card table-card">${quarantineTable(read.value.page, query)}</div> ${pager(path, query, read.value.page.next_cursor)}`
+        : ''
+    }`
+  return { body, status: read.status }
+}
+
+function quarantineTable({ data }: Page<QuarantinedEntry>, query: Query): Markup {
+  return table({
+    label: 'Refused arrivals',
+    columns: [
+      { head: 'Arrived' },
+      { head: 'Webhook id' },
+      ...(query['reason'] === undefined ? [{ head: 'Cause' }] : []),
+      { head: 'Size', kind: 'number' },
+      { head: 'Body begins', kind: 'minor' },
+    ],
+    rows: data.map(({ id, arrived_at, reason, webhook_id, bytes, body_preview }) => ({
+      id: String(id),
+      cells: [
+        html`<a href="/parked/quarantine/${id}">${moment(arrived_at, 'precise')}</a>`,
+        html`<span class="mono">${foreign(webhook_id, 24)}</span>`,
+        ...(query['reason'] === undefined ? [code(reason)] : []),
+        size(bytes),
+        html`<span class="mono soft">${foreign(body_preview, 64)}</span>`,
+      ],
+    })),
+    empty: emptyQuarantine(query),
+  })
+}
+
+function emptyQuarantine({ reason, webhook_id }: Query): Markup {
+  const arrivals = linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', reason, webhook_id })
+  return html`Nothing like this is in the quarantine: it has been accepted since, was pushed out by newer ones, or is of a kind that is not kept. The <a href="${arrivals}">log of arrivals</a> has it still.`
+}
+
+async function parkedView(console: ConsoleDeps, query: Query): Promise<View> {
+  const { db, logger, settings } = console
+  const { reason } = query
+  const filters = { ...without(query, ...looks, 'cursor'), state: 'parked' }
+  const read = await tryRead(logger, async () => {
+    const page = await listDeliveries(
+      db,
+      parseFilters(deliveryListSchema, { ...without(query, ...looks), state: 'parked' }),
+    )
+    return { page, causes: await readParkedCauses(db) }
+  })
+  const causes = read.ok ? read.value.causes : []
+  const body = html`${head('parked', reason)} ${about({ place: 'parked', reason, causes, keys: settings })}
+    ${bar(console, { query, problem: read.ok ? undefined : read.problem, fields: [{ name: 'q', label: 'Search', search: true, placeholder: 'delivery, request or webhook id, or how it begins' }, reasonField(causes)] })}
+    ${
+      read.ok
+        ? html`${read.value.page.data.length > 0 ? html`<div class="bulk"><a class="button quiet" data-key-action="replay" href="${linkTo('/deliveries/replay', filters)}">Replay all of these… <kbd>r</kbd></a></div>` : ''}
+          <div class="card table-card">${parkedTable(read.value.page)}</div> ${pager(path, query, read.value.page.next_cursor)}`
+        : ''
+    }`
+  return { body, status: read.status }
+}
+
+function parkedTable({ data }: Page<DeliveryEntry>): Markup {
+  return table({
+    label: 'Parked deliveries',
+    ...usualOnly(deliveryColumns, data.map(deliveryRow)),
+    empty: html`Nothing like this is parked: it has been replayed since, or pruned. The <a href="/deliveries">deliveries</a> have everything that was accepted.`,
+  })
+}
+
+function head(place: CausePlace, reason: string | undefined): Markup {
+  const name = place === 'quarantine' ? 'Quarantine' : 'Parked'
+  return html`<p><a href="${path}">← All causes</a></p>
+    <div class="head"><h1>${name}${reason === undefined ? '' : `: ${wordsOf(place, reason).title}`}</h1>${reason === undefined ? '' : html`<span class="mono soft">${reason}</span>`}</div>`
+}
+
+type About = { place: CausePlace; reason: string | undefined; causes: readonly Cause[]; keys: KeysPlace }
+
+function about({ place, reason, causes, keys }: About): Markup {
+  if (reason === undefined) return html``
+  const words = wordsOf(place, reason)
+  const cause = causes.find((one) => one.reason === reason)
+  return card(
+    'What it means, and what to do',
+    html`<p>${sentence(meaningOf(reason)) ?? words.means}</p><p><b>What to do:</b> ${todoOf(place, reason, keys)}</p>
+      ${
+        cause
+          ? facts([
+              ['Count', number(cause.count)],
+              ['First seen', time(cause.first_seen)],
+              ['Last seen', time(cause.last_seen)],
+            ])
+          : ''
+      }`,
+    { id: 'about' },
+  )
+}
+
+function sentence(text: string | undefined): string | undefined {
+  return text === undefined
+    ? undefined
+    : `${text.slice(0, 1).toUpperCase()}${text.slice(1)}${text.endsWith('.') ? '' : '.'}`
+}
+
+function count(causes: readonly Cause[], reason: string | undefined): number {
+  return causes.reduce((sum, cause) => (reason === undefined || cause.reason === reason ? sum + cause.count : sum), 0)
+}
+
+function reasonField(causes: readonly Cause[]) {
+  return { name: 'reason', label: 'Cause', options: causes.map(({ reason }) => reason) }
+}
+
+type Bar = { query: Query; problem: string | undefined; fields: Parameters<typeof filterBar>[0]['fields'] }
+
+function bar({ clock }: ConsoleDeps, { query, problem, fields }: Bar): Markup {
+  return html`<div class="below-card">${filterBar({ path, query, fields, keep: ['view'], now: clock(), problem })}</div>`
+}

@@ -1,0 +1,112 @@
+import { Router, type Request } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { unknown } from '../../api/operation.ts'
+import { parseNotification, sha256Hex } from '../../domain/delivery.ts'
+import { todoOf, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
+import { findQuarantined, type QuarantinedDetail } from '../../queries/quarantined.ts'
+import { bodyView, bodyViews, shownBytes, type BodyView } from '../parts/body-view.ts'
+import { card, facts, foreign, notice, shortId, size, table, tabs, time } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf } from '../parts/url.ts'
+
+/** One refused arrival, whole but for its signature. */
+export function quarantinedRoutes(console: ConsoleDeps): Router {
+  const { db, keys, settings } = console
+  const find = async (req: Request) => {
+    const id = /^\d{1,15}$/.test(String(req.params['id'])) ? Number(req.params['id']) : undefined
+    const kept = id === undefined ? undefined : await findQuarantined(db, id, keys())
+    if (!kept) throw unknown(req)
+    return kept
+  }
+  const router = Router()
+  router.get('/parked/quarantine/:id', async (req, res) => {
+    const view = bodyViews.find((name) => name === queryOf(req)['body']) ?? 'text'
+    sendConsolePage(console, res, { title: 'Refused arrival', body: quarantinedPage(await find(req), view, settings) })
+  })
+  router.get('/parked/quarantine/:id/body', async (req, res) => {
+    const { id, body } = await find(req)
+    // Never a type that a browser would show: whatever the bytes are, nobody vouches for them.
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="refused-${id}.bin"`,
+      'cache-control': 'no-store',
+    })
+    res.end(body)
+  })
+  return router
+}
+
+function quarantinedPage(kept: QuarantinedDetail, view: BodyView, keys: KeysPlace): Markup {
+  const { reason } = kept
+  const words = wordsOf('quarantine', reason)
+  return html`<p><a href="${linkTo('/parked', { view: 'quarantine', reason })}">← ${words.title}</a></p>
+    <div class="head"><h1>Refused arrival</h1><span class="mono soft">${reason}</span></div>
+    ${standing(kept)}
+    <div class="columns">
+      <div>${card('What it is', factsOf(kept))} ${card('Why it was refused', html`<p>${words.means}</p><p><b>What to do:</b> ${todoOf('quarantine', reason, keys)}</p>`)}</div>
+      ${card('Headers', headersOf(kept))}
+    </div>
+    ${card('Body', bodyOf(kept, view))}`
+}
+
+/** What verifying again would do with it now. */
+function standing({ matchingKey, reason }: QuarantinedDetail): Markup {
+  if (matchingKey === undefined)
+    return html`<p class="lead">With today's secrets it is still refused. Nothing that it says is trusted.</p>`
+  return notice(
+    html`With today's secrets it is authentic: the secret of the key <b>${foreign(matchingKey)}</b> matches. <a href="${linkTo('/parked/verify', { reason })}">Verify again…</a> accepts it.`,
+  )
+}
+
+function factsOf({ id, arrivedAt, webhookId, body }: QuarantinedDetail): Markup {
+  const parsed = parseNotification(body)
+  const claimed = parsed.ok ? parsed.notification.request_id : parsed.requestId
+  return facts([
+    ['Arrived', time(arrivedAt, 'precise')],
+    [
+      'Webhook id',
+      webhookId === undefined
+        ? html`<span class="soft">none</span>`
+        : html`<a class="mono" href="${linkTo('/deliveries', { view: 'arrivals', webhook_id: webhookId })}">${foreign(webhookId, 255)}</a> <span class="soft">as claimed</span>`,
+    ],
+    [
+      'Request',
+      claimed === undefined
+        ? html`<span class="soft">it names none</span>`
+        : html`${shortId('request', claimed)} <span class="soft">as claimed</span>`,
+    ],
+    ['Size', size(body.length)],
+    ['SHA-256', html`<span class="mono">${sha256Hex(body)}</span>`],
+    ['Number', html`<span class="mono">${id}</span> <span class="soft">in the quarantine</span>`],
+  ])
+}
+
+function headersOf({ headers }: QuarantinedDetail): Markup {
+  return html`${table({
+    label: 'Headers',
+    columns: [{ head: 'Name' }, { head: 'Value' }],
+    rows: Object.entries(headers).map(([name, value]) => ({
+      cells: [
+        html`<span class="mono">${foreign(name, 60)}</span>`,
+        html`<div class="detail mono">${foreign(value, 1000)}</div>`,
+      ],
+    })),
+    empty: 'It came without headers.',
+  })}
+    <p class="soft">The signature is kept to verify it again, and never shown.</p>`
+}
+
+function bodyOf({ id, body }: QuarantinedDetail, view: BodyView): Markup {
+  const here = `/parked/quarantine/${id}`
+  return html`${tabs(
+    'Body as',
+    bodyViews.map((name) => ({
+      label: name,
+      href: linkTo(here, { body: name === 'text' ? undefined : name }),
+      current: name === view,
+    })),
+  )}
+    ${body.length === 0 ? html`<p class="soft">It had no body.</p>` : bodyView(body, view)}
+    <p class="soft">${body.length > shownBytes ? `The first ${size(shownBytes)} of ${size(body.length)} are shown. ` : ''}<a href="${here}/body" download>Download the bytes</a></p>`
+}

@@ -1,0 +1,209 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { actorOf } from '../../../platform/pages/access.ts'
+import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
+import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
+import { verifyQuarantine, type Verified } from '../../intake/quarantine.ts'
+import { reloadKeys, wordsOf, type KeysPlace } from '../../on-call/cause-words.ts'
+import { readQuarantineCauses, type Cause } from '../../queries/causes.ts'
+import { listDeliveries, type DeliveryEntry } from '../../queries/deliveries.ts'
+import { maxLimit, parseFilters, textFilter } from '../../queries/filters.ts'
+import { checkQuarantine, type Check } from '../../queries/quarantined.ts'
+import { audited } from '../../upkeep/audit.ts'
+import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { usualOnly } from '../parts/columns.ts'
+import { badge, confirmation, foreign, notice, number, problem, table } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
+
+const chosenSchema = z.strictObject({ reason: textFilter.optional() })
+const countSchema = z
+  .string()
+  .regex(/^\d{1,9}$/, 'must be a whole number')
+  .transform(Number)
+const resultSchema = z.strictObject({
+  reason: textFilter.optional(),
+  checked: countSchema,
+  accepted: countSchema,
+  refused: countSchema,
+  deliveries: countSchema,
+  known: countSchema.optional(),
+  ids: z.string().optional(),
+})
+type Result = z.infer<typeof resultSchema>
+
+/** So many of the accepted are listed: their ids stand in the address. */
+const shownIds = 100
+
+/** Verifying refused arrivals again: first what would be checked, then what came of it. */
+export function verifyRoutes(console: ConsoleDeps): Router {
+  const { db, keys, onStored, settings } = console
+  const router = Router()
+  router.get('/parked/verify', async (req, res) => {
+    const { reason } = parseFilters(chosenSchema, queryOf(req))
+    const causes = (await readQuarantineCauses(db)).filter((cause) => reason === undefined || cause.reason === reason)
+    // Of all causes, the one that a secret can mend is worth a try.
+    const tried = reason ?? 'no_matching_secret'
+    const check = await checkQuarantine(db, keys(), { reason: tried })
+    const secrets = keys().all.map(({ name }) => name)
+    sendConsolePage(console, res, {
+      title: 'Verify again',
+      body: previewPage({ reason, causes, tried, check, secrets, settings }),
+    })
+  })
+  router.post('/parked/verify', readForm, async (req, res) => {
+    const { reason } = parseFilters(chosenSchema, fieldsOf(req))
+    const ids: string[] = []
+    let before = 0
+    const onAccepted = (accepted: readonly string[], known: number) => {
+      ids.push(...accepted)
+      before += known
+    }
+    const action = {
+      via: 'console',
+      actor: actorOf(req),
+      action: 'verify_quarantine',
+      target: reason === undefined ? undefined : `reason=${reason}`,
+    } as const
+    const verified = await audited(console, { ...action, detailOf: (verified: Verified) => verified }, () =>
+      verifyQuarantine({ db, keys, onStored }, { reason, onAccepted }),
+    )
+    const { checked, accepted, refused } = verified
+    res.redirect(
+      303,
+      linkTo('/parked/verified', {
+        reason,
+        checked: `${checked}`,
+        accepted: `${accepted}`,
+        refused: `${refused}`,
+        deliveries: `${ids.length}`,
+        known: `${before}`,
+        ids: ids.slice(0, shownIds).join(','),
+      }),
+    )
+  })
+  router.get('/parked/verified', async (req, res) => {
+    const query = queryOf(req)
+    const result = parseFilters(resultSchema, without(query, 'part', 'open'))
+    const deliveries =
+      result.ids === undefined
+        ? []
+        : (
+            await listDeliveries(db, {
+              ids: result.ids.split(',').filter((id) => z.guid().safeParse(id).success),
+              limit: maxLimit,
+            })
+          ).data
+    if (query['part'] !== undefined) return sendPage(res, outcome(deliveries, query))
+    return sendConsolePage(console, res, { title: 'Verified again', body: resultPage(result, deliveries, query) })
+  })
+  return router
+}
+
+/** Where a secret was added since: what it would accept now. */
+export function addedSecretHint(check: Check | undefined): Markup {
+  if (check === undefined || check.acceptable === 0) return html``
+  const { tried, acceptable, keyNames } = check
+  const many =
+    acceptable === tried
+      ? tried === 1
+        ? 'the newest'
+        : `all of the newest ${tried}`
+      : `${acceptable} of the newest ${tried}`
+  return notice(
+    html`A secret was added since: ${many} that no secret matched ${acceptable === 1 ? 'is' : 'are'} authentic now, by the key ${names(keyNames)}. <a href="/parked/verify?reason=no_matching_secret">Verify again…</a>`,
+  )
+}
+
+type Preview = {
+  reason: string | undefined
+  causes: readonly Cause[]
+  tried: string
+  check: Check | undefined
+  secrets: readonly string[]
+  settings: KeysPlace
+}
+
+function previewPage({ reason, causes, tried, check, secrets, settings }: Preview): Markup {
+  const all = causes.reduce((sum, { count }) => sum + count, 0)
+  const back = reason === undefined ? '/parked' : linkTo('/parked', { view: 'quarantine', reason })
+  if (all === 0)
+    return html`<h1>Verify again</h1>${confirmation({ title: 'There is nothing to verify', what: html`<p>Nothing like this is in the quarantine any more: it has been accepted, or was pushed out by newer ones.</p>`, confirm: undefined, back })}`
+  const what = html`<p>Each is verified with the secrets that are configured now (${names(secrets)}), the time window judged against its arrival. What is authentic is accepted and lands; the rest stays as it is. It is safe to repeat.</p>
+    ${table({
+      label: 'What would be checked',
+      columns: [{ head: 'Cause, with a trial of the newest' }, { head: 'To verify', kind: 'number' }],
+      rows: causes.map(({ reason, count }) => ({
+        cells: [
+          html`<div class="detail">${wordsOf('quarantine', reason).title} <span class="mono soft">${reason}</span><br />${tryOf(reason === tried ? check : undefined)}</div>`,
+          number(count),
+        ],
+      })),
+      empty: '',
+    })}
+    ${isOfTime(reason) || (check !== undefined && check.acceptable > 0) ? '' : html`<p>None of those that were tried would be accepted. If a secret is missing, add it to the keys first: the <a href="/keys">keys</a> show what is configured. ${reloadKeys(settings)}</p>`}`
+  const title = all === 1 ? 'Verify one refused arrival again?' : `Verify ${number(all)} refused arrivals again?`
+  return html`<h1>Verify again</h1>
+    ${confirmation({ title, what, confirm: { path: '/parked/verify', label: all === 1 ? 'Verify it' : `Verify ${number(all)}`, fields: { reason } }, back })}`
+}
+
+function tryOf(check: Check | undefined): Markup {
+  if (check === undefined) return html`<span class="soft">Not tried: no secret changes this cause.</span>`
+  const { tried, acceptable, keyNames } = check
+  if (acceptable === 0) return html`${badge('stays refused', '')} <span class="soft">${tried} of ${tried}</span>`
+  return html`${badge('accepted', 'good')} ${acceptable} of ${tried} <span class="soft">by the key ${names(keyNames)}</span>`
+}
+
+function resultPage(
+  { reason, checked, accepted, refused, deliveries: distinct, known = 0 }: Result,
+  deliveries: readonly DeliveryEntry[],
+  query: Query,
+): Markup {
+  const of = reason === undefined ? '' : html` of the cause “${wordsOf('quarantine', reason).title}”`
+  const summary =
+    accepted === 0
+      ? problem(
+          html`${number(checked)} ${arrivals(checked)}${of} checked, none accepted: ${isOfTime(reason) ? 'their time is judged against their arrival, and stays wrong. What they told of is found by polling.' : html`with today's secrets none is authentic. If a secret is missing, add it first; the <a href="/keys">keys</a> show what is configured.`}`,
+        )
+      : notice(
+          html`${number(checked)} ${arrivals(checked)}${of} checked: ${number(accepted)} accepted${refused === 0 ? '' : html`, ${number(refused)} still refused`}.`,
+        )
+  return html`<h1>Verified again</h1> ${summary}
+    ${accepted === 0 ? '' : html`<p>${accepted === distinct ? '' : `The ${number(accepted)} that were accepted are ${number(distinct)} ${distinct === 1 ? 'delivery' : 'deliveries'}: the provider had sent some more than once. `}${known === 0 ? '' : `${known === distinct ? (distinct === 1 ? 'It was' : 'All of them were') : `${number(known)} of them ${known === 1 ? 'was' : 'were'}`} here already: sent again since, and accepted then. `}${distinct > shownIds ? `The first ${shownIds} are shown.` : ''}</p>${outcome(deliveries, query)}`}
+    <p class="inline actions">
+      <a class="button quiet" href="/parked">To the causes</a>
+      ${refused === 0 ? '' : html`<a class="button quiet" href="${linkTo('/parked', { view: 'quarantine', reason })}">Those still refused</a>`}
+      <a class="button quiet" href="/audit?action=verify_quarantine">In the audit</a>
+    </p>`
+}
+
+/** What became of the accepted ones; fetched again while some still wait. */
+function outcome(deliveries: readonly DeliveryEntry[], query: Query): Markup {
+  const waiting = deliveries.filter(({ state }) => state === 'pending').length
+  const again = linkTo('/parked/verified', { ...without(query, 'open'), part: '1' })
+  return html`<section class="card" aria-label="What was accepted" ${waiting > 0 ? html`hx-get="${again}" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
+    <p>${waiting > 0 ? `${number(waiting)} of ${number(deliveries.length)} still wait to land…` : `Nothing waits any more: ${ends(deliveries)}.`}</p>
+    ${table({ label: 'What was accepted', ...usualOnly(deliveryColumns, deliveries.map(deliveryRow)), empty: 'They have been pruned since.' })}
+  </section>`
+}
+
+function ends(deliveries: readonly DeliveryEntry[]): string {
+  const groups = [...Map.groupBy(deliveries, ({ state }) => state)].map(
+    ([state, some]) => `${number(some.length)} ${state}`,
+  )
+  return groups.join(', ') || 'they have been pruned since'
+}
+
+/** A secret of ours matches; no other would change anything. */
+function isOfTime(reason: string | undefined): boolean {
+  return reason === 'timestamp_too_old' || reason === 'timestamp_in_future'
+}
+
+function arrivals(count: number): string {
+  return count === 1 ? 'refused arrival' : 'refused arrivals'
+}
+
+function names(keys: readonly string[]): Markup {
+  return html`${keys.map((name, at) => html`${at === 0 ? '' : ', '}<b>${foreign(name)}</b>`)}`
+}

@@ -1,0 +1,47 @@
+import { html } from 'hono/html'
+import { formatJson, maxFormattedBytes, maxFormattedDepth } from '../../../platform/json-text.ts'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { size } from './parts.ts'
+import { visible } from './visible.ts'
+
+/** So much of a body is shown; the whole of it can be downloaded. */
+export const shownBytes = 64 * 1024
+
+export const bodyViews = ['text', 'formatted', 'hex'] as const
+export type BodyView = (typeof bodyViews)[number]
+
+/** The bytes as they came, with what cannot be seen made visible: nothing in them turns a line around or hides. */
+export function bodyView(body: Buffer, view: BodyView): Markup {
+  const shown = body.subarray(0, shownBytes)
+  if (view === 'hex') return box(html`${hexLines(shown)}`, 'lines')
+  if (view === 'text') return box(visible(shown.toString('utf8')))
+  const formatted =
+    body.length > maxFormattedBytes ? { refused: 'too_long' as const } : formatJson(body.toString('utf8'), shownBytes)
+  if ('refused' in formatted)
+    return html`<p class="soft">It is ${whyNot[formatted.refused]}, so it is shown as it came.</p>${box(visible(shown.toString('utf8')))}`
+  return html`${box(visible(formatted.text))}${formatted.cut ? html`<p class="soft">Formatted it is longer than what is shown here, the first ${size(shownBytes)}.</p>` : ''}`
+}
+
+const whyNot = {
+  too_long: `longer than ${size(maxFormattedBytes)}`,
+  too_deep: `nested deeper than ${maxFormattedDepth} levels`,
+  no_json: 'not JSON',
+} as const
+
+function box(content: Markup, kind = ''): Markup {
+  return html`<pre class="body ${kind}" tabindex="0" role="group" aria-label="Body">${content}</pre>`
+}
+
+const lineBytes = 16
+
+function hexLines(bytes: Buffer): string {
+  const lines: string[] = []
+  for (let at = 0; at < bytes.length; at += lineBytes) {
+    const line = bytes.subarray(at, at + lineBytes)
+    const hex = [...line].map((byte) => byte.toString(16).padStart(2, '0'))
+    const halves = [hex.slice(0, 8).join(' '), hex.slice(8).join(' ')]
+    const ascii = [...line].map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : '.')).join('')
+    lines.push(`${at.toString(16).padStart(6, '0')}  ${halves[0]?.padEnd(23)}  ${halves[1]?.padEnd(23)}  ${ascii}`)
+  }
+  return lines.join('\n')
+}

@@ -1,0 +1,34 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+
+/** What assets/chart.js draws; times are Unix seconds, tones are colours of the style sheet. */
+export type Chart = {
+  label: string
+  unit: string
+  kind: 'bars' | 'line'
+  /** One value of each series for each time; null leaves a gap. */
+  at: readonly number[]
+  series: readonly {
+    label: string
+    tone: 'good' | 'warn' | 'bad' | 'accent' | 'idle' | 'strong'
+    values: readonly (number | null)[]
+  }[]
+  /** Vertical lines: when a process started. */
+  marks?: readonly { at: number; label: string }[]
+  /** Where the figures are, for who has no script. */
+  figures?: string
+  /** Where a click leads: to the list of that time, of the series that was clicked where `by` names its filter. */
+  leads?: { path: string; by?: string; step: number }
+}
+
+/** A chart, with the same as a table for those who do not see it, which assets/chart.js writes when it is opened: most never are. Needs `charts: true` of its page. */
+export function chart({ figures, ...spec }: Chart): Markup {
+  return html`<figure class="chart">
+    <figcaption>${spec.label}${spec.unit === '' ? '' : html` <span class="soft">${spec.unit}</span>`}</figcaption>
+    <div class="plot" hx-morph-skip-children data-chart="${JSON.stringify(spec)}" aria-hidden="true"></div>
+    <details data-chart-table><summary>As a table</summary>
+      <div class="scroll" tabindex="0" role="group" aria-label="${spec.label}, as a table" hx-morph-skip-children></div>
+    </details>
+    ${figures === undefined ? '' : html`<noscript><a href="${figures}">The figures</a></noscript>`}
+  </figure>`
+}

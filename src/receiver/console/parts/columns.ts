@@ -1,0 +1,83 @@
+import type { Request, Response } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { cookieOf } from '../../../platform/pages/access.ts'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { parseFilters } from '../../queries/filters.ts'
+import type { Column, Row } from './parts.ts'
+import { linkTo, queryOf, without, type Query } from './url.ts'
+
+/** A column that one may choose. The first of a list is always shown: it leads to the row's own page. */
+export type ListColumn = Column & { name: string; head: string; usual?: true }
+
+/** A list whose columns may be chosen; `name` is that of its cookie. */
+export type ColumnList = { name: string; path: string; columns: readonly ListColumn[] }
+
+const yearMs = 365 * 86_400_000
+
+/**
+ * The places of the columns to be shown: of those that the address names, else
+ * of what this browser chose last, else the usual ones. Throws InvalidFilterError
+ * where the address names one that there is not.
+ */
+export function shownColumns(list: ColumnList, req: Request): number[] {
+  const { columns } = parseFilters(schemaOf(list), { columns: queryOf(req)['columns'] })
+  const wanted =
+    columns ?? schemaOf(list).safeParse({ columns: cookieOf(req, cookie(list))?.replaceAll('.', ',') }).data?.columns
+  const names = wanted?.split(',')
+  return list.columns.flatMap(({ name, usual }, place) =>
+    place === 0 || (names?.includes(name) ?? usual === true) ? [place] : [],
+  )
+}
+
+function schemaOf({ columns }: ColumnList) {
+  const names = columns.map(({ name }) => name)
+  const isKnown = (text: string) => text.split(',').every((name) => names.includes(name))
+  return z.object({
+    columns: z
+      .string()
+      .refine(isKnown, `must be some of ${names.join(', ')}`)
+      .optional(),
+  })
+}
+
+const cookie = ({ name }: ColumnList) => `columns_${name}`
+
+/** What the form of the columns sent is kept for this browser, and goes on to the address that shows it. */
+export function rememberColumns(list: ColumnList, req: Request, res: Response): boolean {
+  const { remember, ...query } = queryOf(req)
+  if (remember !== 'columns') return false
+  const { columns } = schemaOf(list).safeParse(query).data ?? {}
+  const options = { httpOnly: true, sameSite: 'lax', secure: req.secure, path: list.path } as const
+  if (columns === undefined) res.clearCookie(cookie(list), options)
+  else res.cookie(cookie(list), columns.replaceAll(',', '.'), { ...options, maxAge: yearMs })
+  res.redirect(303, linkTo(list.path, query))
+  return true
+}
+
+/** The choice, behind a word; without script too. */
+export function columnChooser(list: ColumnList, query: Query, shown: readonly number[]): Markup {
+  const rest = without(query, 'columns', 'cursor', 'open')
+  return html`<details class="chooser"><summary>Columns</summary>
+    <form method="get" action="${list.path}">
+      ${Object.entries({ ...rest, remember: 'columns' }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}" />`)}
+      <fieldset><legend>Columns</legend>${list.columns.map(
+        ({ name, head }, place) =>
+          html`<label><input type="checkbox" name="columns" value="${name}" ${shown.includes(place) ? html`checked` : ''} ${place === 0 ? html`disabled` : ''} /> ${head}</label>`,
+      )}</fieldset>
+      <button>Show these</button> <a href="${linkTo(list.path, { ...rest, remember: 'columns' })}">The usual ones</a>
+    </form></details>`
+}
+
+/** As a list shows them where nobody can choose: the usual columns only. */
+export function usualOnly(
+  columns: readonly ListColumn[],
+  rows: readonly Row[],
+): { columns: ListColumn[]; rows: Row[] } {
+  const places = columns.flatMap(({ usual }, place) => (usual ? [place] : []))
+  return { columns: pick(columns, places), rows: rows.map((row) => ({ ...row, cells: pick(row.cells, places) })) }
+}
+
+export function pick<T>(all: readonly T[], places: readonly number[]): T[] {
+  return places.flatMap((place) => all[place] ?? [])
+}

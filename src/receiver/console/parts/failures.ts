@@ -1,0 +1,71 @@
+import type { ErrorRequestHandler } from 'express'
+import { html } from 'hono/html'
+import { HttpError } from '../../../platform/http/http.ts'
+import type { Logger } from '../../../platform/logger.ts'
+import { asHttpError } from '../../api/operation.ts'
+import { problem } from './parts.ts'
+import { sendConsolePage, type ConsoleDeps } from './shell.ts'
+
+export type ReadAttempt<T> = { ok: true; value: T; status: 200 } | { ok: false; problem: string; status: number }
+
+/**
+ * Reads what a page shows; an expected failure (a filter that cannot be applied,
+ * a query that took too long, no Postgres) is shown on the page itself, so that
+ * its form stays to be mended. A surprise goes on.
+ */
+export async function tryRead<T>(logger: Logger, read: () => T | Promise<T>): Promise<ReadAttempt<T>> {
+  try {
+    return { ok: true, value: await read(), status: 200 }
+  } catch (error) {
+    const known = asHttpError(error, logger)
+    if (!(known instanceof HttpError)) throw error
+    return { ok: false, problem: inWords(known), status: known.status }
+  }
+}
+
+const titles: Record<number, string> = {
+  400: 'Not possible',
+  403: 'Not allowed',
+  404: 'Not found',
+  405: 'Not possible',
+  503: 'Not available now',
+}
+
+/** A person gets a page in words, a program the envelope. */
+export function failurePage(deps: ConsoleDeps): ErrorRequestHandler {
+  return (error, req, res, next) => {
+    const known = asHttpError(
+      error instanceof URIError ? new HttpError(404, 'not_found', 'the address is not valid percent-encoding') : error,
+      deps.logger,
+    )
+    if (res.headersSent || req.path.startsWith('/api/') || req.accepts(['json', 'html']) !== 'html') return next(known)
+    if (!(known instanceof HttpError))
+      deps.logger.error({ err: error, method: req.method, path: req.path }, 'unexpected error while showing a page')
+    const status = known instanceof HttpError ? known.status : 500
+    const title = titles[status] ?? 'Something failed'
+    const text =
+      known instanceof HttpError
+        ? inWords(known)
+        : 'Something failed on our side. The log has the details; try again, and report it if it stays.'
+    if (known instanceof HttpError) res.set(known.headers)
+    return sendConsolePage(deps, res, {
+      title,
+      status,
+      body: html`<h1>${title}</h1>${problem(text)}<p><a href="/">Now</a> · <a href="/deliveries">Deliveries</a> · <a href="/requests">Requests</a></p>`,
+    })
+  }
+}
+
+function inWords({ code, message }: HttpError): string {
+  const text = `${message.slice(0, 1).toUpperCase()}${message.slice(1)}.`
+  switch (code) {
+    case 'invalid_filter':
+      return `The filter ${message}.`
+    case 'unavailable':
+      return `${text} Webhooks are answered 503 meanwhile and come again; look at the database first, then reload this page.`
+    case 'not_found':
+      return `${text} It may have been pruned after RETENTION_DAYS, or the link was cut short.`
+    default:
+      return text
+  }
+}

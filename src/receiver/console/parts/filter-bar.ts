@@ -1,0 +1,92 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { problem } from './parts.ts'
+import { linkWith, without, type Query } from './url.ts'
+
+export type Field = {
+  name: string
+  label: string
+  /** What may be chosen; without it any text. */
+  options?: readonly string[]
+  /** What the browser proposes for a text. */
+  suggestions?: readonly string[]
+  placeholder?: string
+  /** Stands behind "More filters". */
+  more?: boolean
+  /** The field that `/` goes to. */
+  search?: boolean
+}
+
+export type FilterBar = {
+  path: string
+  query: Query
+  fields: readonly Field[]
+  /** Parameters that the form carries along: which tab is shown. */
+  keep?: readonly string[]
+  /** Now, for the relative choices; they become absolute times in the address. */
+  now: Date
+  /** Why the list cannot be shown: a filter that is wrong, a query that took too long. */
+  problem?: string | undefined
+}
+
+const ranges = [
+  ['15 min', 15],
+  ['1 h', 60],
+  ['6 h', 360],
+  ['24 h', 1440],
+  ['7 d', 10_080],
+] as const
+
+const times: readonly Field[] = [
+  { name: 'since', label: 'Since (UTC)', placeholder: '15m, or 2026-01-31 03:00', more: true },
+  { name: 'until', label: 'Until (UTC)', placeholder: '5m, or 2026-01-31 04:00', more: true },
+]
+
+/** The filters of a list as a form whose state is the page's address; what is set stands below it, each to be taken off. */
+export function filterBar({ path, query, fields, keep = [], now, problem: wrong }: FilterBar): Markup {
+  const all = [...fields, ...times]
+  const [first, more] = [all.filter((field) => !field.more), all.filter((field) => field.more)]
+  // What is set stands below in any case; only what may have to be mended is opened.
+  const open = wrong !== undefined && more.some(({ name }) => query[name] !== undefined)
+  return html`<form class="filters" method="get" action="${path}" role="search" data-filters>
+      ${keep.map((name) => (query[name] === undefined ? '' : html`<input type="hidden" name="${name}" value="${query[name]}" />`))}
+      <div class="fields">${first.map((field) => control(field, query))}<button>Filter</button></div>
+      <details ${open ? html`open` : ''}><summary>More filters</summary><div class="fields">${more.map((field) => control(field, query))}</div></details>
+    </form>
+    <div class="chosen">
+      <span class="presets" role="group" aria-label="Time range">
+        ${ranges.map(([label, minutes]) => html`<a href="${linkWith(path, query, { since: new Date(now.getTime() - minutes * 60_000).toISOString(), until: undefined })}">${label}</a>`)}
+      </span>
+      ${chips(all, path, query)}
+      ${Object.keys(without(query, 'cursor', 'open', ...keep)).length > 0 ? html`<a class="clear" href="${linkWith(path, only(query, keep), {})}">Clear all</a>` : ''}
+    </div>
+    ${wrong === undefined ? '' : problem(wrong)}`
+}
+
+function control({ name, label, options, suggestions, placeholder = '', search }: Field, query: Query): Markup {
+  const value = query[name] ?? ''
+  if (options === undefined) {
+    return html`<label class="${search ? 'wide' : ''}"><span>${label}</span>
+      <input type="${search ? 'search' : 'text'}" name="${name}" value="${value}" placeholder="${placeholder}" autocomplete="off" spellcheck="false"
+        ${search ? html`data-search` : ''} ${suggestions === undefined ? '' : html`list="${name}-list"`} />
+      ${suggestions === undefined ? '' : html`<datalist id="${name}-list">${suggestions.map((value) => html`<option value="${value}"></option>`)}</datalist>`}</label>`
+  }
+  // A value that is no choice stays to be seen: the message below speaks of it.
+  const choices = value === '' || options.includes(value) ? options : [value, ...options]
+  return html`<label><span>${label}</span>
+    <select name="${name}"><option value="">any</option>${choices.map((choice) => html`<option ${choice === value ? html`selected` : ''}>${choice}</option>`)}</select></label>`
+}
+
+function chips(fields: readonly Field[], path: string, query: Query): readonly Markup[] {
+  return fields.flatMap(({ name, label }) => {
+    const value = query[name]
+    if (value === undefined) return []
+    return [
+      html`<a class="chip" href="${linkWith(path, query, { [name]: undefined })}" aria-label="Take off ${label}: ${value}">${label} <bdi>${value.slice(0, 40)}</bdi> <span aria-hidden="true">×</span></a>`,
+    ]
+  })
+}
+
+function only(query: Query, names: readonly string[]): Query {
+  return Object.fromEntries(names.map((name) => [name, query[name]]))
+}

@@ -1,0 +1,63 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Media } from '../../queries/request-detail.ts'
+import type { LinkPolicy } from './media-links.ts'
+import { foreign, number } from './parts.ts'
+
+// What a result consists of, shown as far as its links may be.
+
+type Linked = Pick<Media, 'kind' | 'url' | 'sha256'>
+
+/** The first of a result's media, small. */
+export function thumbnail({ kind, url, sha256 }: Linked, links: LinkPolicy): Markup {
+  const copy = links.copyOf(sha256)
+  const refused = copy === undefined ? links.whyNot(url) : undefined
+  if (refused !== undefined)
+    return html`<span class="thumb soft" title="Not shown: ${refused}">✕<span class="unseen">not shown: ${refused}</span></span>`
+  if (kind === 'image')
+    return html`<img class="thumb" src="${copy?.small ?? url}" alt="" width="26" height="26" loading="lazy" decoding="async" />`
+  return html`<span class="thumb soft" aria-hidden="true">${kind === 'video' ? '▶' : '♪'}</span>`
+}
+
+/** Each of a result's media with its player, its size and its links. */
+export function gallery(media: readonly Media[], links: LinkPolicy): Markup {
+  return html`<div class="gallery">${media.map((item) => figure(item, links))}</div>`
+}
+
+function figure(item: Media, links: LinkPolicy): Markup {
+  const { kind, position, width, height, duration_seconds, url, original_url, sha256, archive_error } = item
+  const name = `${kind} ${position + 1}`
+  const copy = links.copyOf(sha256)
+  return html`<figure class="${kind}">
+    ${copy !== undefined || links.allows(url) ? player(kind, copy ?? { small: url, whole: url }, name) : html`<div class="blank soft">not shown</div>`}
+    <figcaption>
+      <b>${name}</b>
+      ${width === null || height === null ? '' : html`<span class="soft">${width} × ${height}</span>`}
+      ${duration_seconds === null ? '' : html`<span class="soft">${number(duration_seconds, { decimals: 1, unit: 's' })}</span>`}
+      ${copy === undefined ? '' : html`<span class="link"><a href="${copy.whole}">archived</a></span>`}
+      ${archive_error === null ? '' : html`<span class="why">not archived: ${foreign(archive_error, 120)}</span>`}
+      <span class="link">${link(url, links)}</span>
+      ${original_url === null || original_url === url ? '' : html`<span class="link"><span class="soft">original</span> ${link(original_url, links)}</span>`}
+    </figcaption>
+  </figure>`
+}
+
+function player(kind: Media['kind'], { small, whole }: { small: string; whole: string }, name: string): Markup {
+  switch (kind) {
+    case 'image':
+      return html`<a href="${whole}" rel="noreferrer"><img src="${small}" alt="${name} of this result" loading="lazy" /></a>`
+    case 'video':
+      return html`<video src="${whole}" ${small === whole ? '' : html`poster="${small}"`} controls preload="metadata" aria-label="${name}"></video>`
+    case 'audio':
+      return html`<audio src="${whole}" controls preload="metadata" aria-label="${name}"></audio>`
+    default:
+      return kind satisfies never
+  }
+}
+
+/** A link of a payload, or its text and why it is none. */
+export function link(url: string, links: LinkPolicy): Markup {
+  const refused = links.whyNot(url)
+  if (refused === undefined) return html`<a href="${url}" rel="noreferrer">${foreign(url, 60)}</a>`
+  return html`${foreign(url, 200)} <span class="why">no link: ${refused}</span>`
+}

@@ -1,0 +1,236 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { linkTo, linkWith, type Query } from './url.ts'
+import { visible } from './visible.ts'
+import { meaningOf } from './words.ts'
+
+/** Pieces that the pages of the receiver's console share. All text is escaped by `html`. */
+
+type Shown = 'usual' | 'precise' | 'clock' | 'seconds'
+
+/** A moment in UTC; `precise` shows milliseconds too, `clock` and `seconds` only the time of day. The whole of it is in the title. */
+export function time(at: string | Date | null | undefined, shown: Shown = 'usual', said: Markup | '' = ''): Markup {
+  if (at === null || at === undefined) return html`<span class="soft">—</span>`
+  const iso = typeof at === 'string' ? at : at.toISOString()
+  const clock = iso.slice(11, shown === 'usual' || shown === 'seconds' ? 19 : 23)
+  return html`<time datetime="${iso}" title="${iso}" ${said}>${shown === 'clock' || shown === 'seconds' ? '' : html`<span class="soft"><span class="year">${iso.slice(0, 5)}</span>${iso.slice(5, 10)}</span> `}${clock}</time>`
+}
+
+/** A moment in a list: assets/times.js says how long ago it is, but within [data-exact] and for who wants it exact. */
+export function moment(at: string | Date | null | undefined, shown: Shown = 'usual'): Markup {
+  return time(at, shown, html`data-ago`)
+}
+
+export type IdKind = 'request' | 'delivery'
+
+/** An id by its first 8 characters, the whole in the title and to be copied, as a link to its page. */
+export function shortId(kind: IdKind, id: string | null | undefined): Markup {
+  if (id === null || id === undefined) return html`<span class="soft">—</span>`
+  const path = kind === 'request' ? '/requests/' : '/deliveries/'
+  return html`<a class="mono" href="${path}${id}" title="${id}" data-copy="${id}">${id.slice(0, 8)}</a>`
+}
+
+/** Text that others sent, in a line with our own: it cannot turn the line around nor hide in it, and is cut for display. */
+export function foreign(text: string | null | undefined, maxCharacters = 80): Markup {
+  if (text === null || text === undefined || text === '') return html`<span class="soft">—</span>`
+  if (text.length <= maxCharacters) return visible(text)
+  // No half of a pair at the cut.
+  return html`<span title="${text.slice(0, 1000)}">${visible(`${text.slice(0, maxCharacters).replace(/\p{Cs}$/u, '')}…`)}</span>`
+}
+
+export type Tone = 'good' | 'warn' | 'bad' | ''
+
+const tones: Record<string, Tone> = {
+  accepted: 'good',
+  processed: 'good',
+  landed: 'good',
+  confirmed: 'good',
+  COMPLETED: 'good',
+  result: 'good',
+  duplicate: '',
+  no_effect: '',
+  pending: 'warn',
+  parked: 'warn',
+  retry: 'warn',
+  contradiction: 'warn',
+  overdue: 'warn',
+  rate_limited: 'warn',
+  refused: 'bad',
+  unavailable: 'bad',
+  key_mismatch: 'bad',
+  landing_failed: 'bad',
+  unauthorized: 'bad',
+  unreachable: 'bad',
+  invalid: 'bad',
+  FAILED: 'bad',
+}
+
+/** An outcome, status or state of ours; its tone follows from the word, its meaning is in the title. */
+export function badge(word: string, tone: Tone = tones[word] ?? ''): Markup {
+  return html`<span class="badge ${tone}" ${titleOf(word)}>${word}</span>`
+}
+
+/** A reason or another code of ours as text, with its meaning in the title. */
+export function code(word: string): Markup {
+  return html`<span ${titleOf(word)}>${word}</span>`
+}
+
+function titleOf(word: string): Markup | '' {
+  const meaning = meaningOf(word)
+  return meaning === undefined ? '' : html`title="${meaning}"`
+}
+
+/** With thin spaces between the thousands; what is not known is a dash. */
+export function number(
+  value: number | null | undefined,
+  { decimals = 0, unit = '' }: { decimals?: number; unit?: string } = {},
+): string {
+  if (value === null || value === undefined) return '—'
+  const text = value
+    .toLocaleString('en-US', { minimumFractionDigits: decimals, maximumFractionDigits: decimals })
+    .replaceAll(',', '\u202f')
+  return unit === '' ? text : `${text}\u00a0${unit}`
+}
+
+export function size(bytes: number | null | undefined): string {
+  if (bytes === null || bytes === undefined) return '—'
+  if (bytes < 1024) return `${bytes}\u00a0B`
+  return bytes < 1024 * 1024 ? `${(bytes / 1024).toFixed(1)}\u00a0KiB` : `${(bytes / 1024 / 1024).toFixed(1)}\u00a0MiB`
+}
+
+/** How long something takes or took: `850 ms`, `12 s`, `3 min`, `5 h`, `2 d`. */
+export function duration(milliseconds: number): string {
+  const seconds = Math.abs(milliseconds) / 1000
+  if (seconds < 1) return `${Math.round(milliseconds)}\u00a0ms`
+  const [divisor, unit] =
+    seconds < 90 ? [1, 's'] : seconds < 5400 ? [60, 'min'] : seconds < 129_600 ? [3600, 'h'] : [86_400, 'd']
+  return `${Math.round(milliseconds / 1000 / divisor)}\u00a0${unit}`
+}
+
+export type Column = {
+  head: string | Markup
+  /** `number` is right aligned; `minor` is left out on a phone. */
+  kind?: 'number' | 'minor' | 'minor number' | 'select'
+}
+
+export type Row = {
+  /** Names the row for `j`, `k` and `open`; without it the row takes no part. */
+  id?: string
+  cells: readonly (Markup | string | number)[]
+}
+
+export type Table = {
+  label: string
+  columns: readonly Column[]
+  rows: readonly Row[]
+  empty: string | Markup
+  rowsId?: string
+  /** Where a page has to stay short on a phone its rows are no cards there. */
+  staysRows?: boolean
+}
+
+/** A table whose rows the keyboard can walk: the first link of a row is what Enter opens. One of more than three columns is cards on a phone. */
+export function table({ label, columns, rows, empty, rowsId, staysRows = false }: Table): Markup {
+  if (rows.length === 0 && rowsId === undefined) return emptyState(empty)
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="${label}">
+    <table class="${columns.length > 3 && !staysRows ? 'cards' : ''}">
+      <thead><tr>${columns.map(({ head, kind = '' }) => html`<th scope="col" class="${kind}">${head}</th>`)}</tr></thead>
+      <tbody data-rows ${rowsId === undefined ? '' : html`id="${rowsId}"`}>
+        ${rows.map(
+          ({ id, cells }) =>
+            html`<tr ${id === undefined ? '' : html`id="row-${id}" data-row="${id}"`}>${cells.map((cell, at) => html`<td class="${columns[at]?.kind ?? ''} ${isNone(cell) ? 'none' : ''}" ${headOf(columns[at])}>${cell}</td>`)}</tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>
+  ${rows.length === 0 ? emptyState(empty) : ''}`
+}
+
+/** A card leaves out what a row has none of. */
+function isNone(cell: Row['cells'][number]): boolean {
+  return !(cell instanceof Promise) && String(cell).trim() === '—'
+}
+
+/** What stands over the cell where its row is a card. */
+function headOf(column: Column | undefined): Markup | '' {
+  return typeof column?.head === 'string' && column.head !== '' ? html`data-head="${column.head}"` : ''
+}
+
+/** What it means that there is nothing, in words. */
+export function emptyState(text: string | Markup): Markup {
+  return html`<div class="empty">${text}</div>`
+}
+
+/** Names and values, one a line. */
+export function facts(entries: readonly (readonly [string, Markup | string | number])[]): Markup {
+  return html`<dl class="facts">${entries.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`
+}
+
+/** A part of a page under its own heading. */
+export function card(title: string, body: Markup, { id }: { id?: string } = {}): Markup {
+  const name = id ?? title.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')
+  return html`<section class="card" aria-labelledby="${name}"><h2 id="${name}">${title}</h2>${body}</section>`
+}
+
+/** Older rows through the cursor, and back to the newest. New rows never shift a page. */
+export function pager(path: string, query: Query, nextCursor: string | null): Markup {
+  const paged = query['cursor'] !== undefined
+  if (!paged && nextCursor === null) return html``
+  return html`<nav class="pager" aria-label="More rows">
+    ${paged ? html`<a rel="first" href="${linkWith(path, query, {})}">← Newest</a>` : ''}
+    ${nextCursor === null ? html`<span class="soft">No older rows.</span>` : html`<a rel="next" href="${linkTo(path, { ...query, open: undefined, cursor: nextCursor })}">Older →</a>`}
+  </nav>`
+}
+
+export type Tab = { label: string; href: string; current: boolean }
+
+export function tabs(label: string, items: readonly Tab[]): Markup {
+  return html`<nav class="tabs" aria-label="${label}">
+    ${items.map(({ label, href, current }) => html`<a href="${href}" ${current ? html`aria-current="page"` : ''}>${label}</a>`)}
+  </nav>`
+}
+
+/** What went wrong, in words, with what to do. */
+export function problem(text: string | Markup): Markup {
+  return html`<p class="problem" role="alert">${text}</p>`
+}
+
+export function notice(text: string | Markup): Markup {
+  return html`<p class="notice" role="status">${text}</p>`
+}
+
+export type Action = {
+  /** Where it is posted to. */
+  path: string
+  label: string
+  fields?: Query
+  tone?: 'quiet' | 'danger' | ''
+  /** The name by which a key presses it: `replay`, `tail`. */
+  key?: string
+}
+
+/** A form of one button: every action is a POST, and works without script. */
+export function action({ path, label, fields = {}, tone = '', key }: Action): Markup {
+  return html`<form method="post" action="${path}">
+    ${Object.entries(fields).map(([name, value]) => (value === undefined ? '' : html`<input type="hidden" name="${name}" value="${value}" />`))}
+    <button class="${tone}" ${key === undefined ? '' : html`data-key-action="${key}"`}>${label}</button>
+  </form>`
+}
+
+/** The last step before something changes: what would happen, one button that does it, and a way back. */
+export function confirmation({
+  title,
+  what,
+  confirm,
+  back,
+}: {
+  title: string
+  what: Markup
+  confirm: Action | undefined
+  back: string
+}): Markup {
+  return html`<section class="card confirm" aria-labelledby="confirm"><h2 id="confirm">${title}</h2>
+    ${what}
+    <div class="inline">${confirm === undefined ? '' : action(confirm)}<a class="button quiet" href="${back}">${confirm === undefined ? 'Back' : 'Cancel'}</a></div>
+  </section>`
+}

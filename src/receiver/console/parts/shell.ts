@@ -1,0 +1,113 @@
+import type { Response } from 'express'
+import { html } from 'hono/html'
+import { page, sendPage, type Markup, type NavItem } from '../../../platform/pages/console-page.ts'
+import type { ReceiverDeps } from '../../program.ts'
+import { maxCounted, type Counters } from '../../queries/counters.ts'
+import type { LinkPolicy } from './media-links.ts'
+
+/** What the pages of the console may use. */
+export type ConsoleDeps = ReceiverDeps & {
+  links: LinkPolicy
+  /** What stands beside the pages in the navigation. */
+  counters: () => Promise<Counters | undefined>
+}
+
+export type ConsolePage = {
+  title: string
+  body: Markup
+  status?: number
+  /** Loads the chart library for pages that draw. */
+  charts?: boolean
+  /** For pages with parts that fetch themselves again. */
+  live?: boolean
+}
+
+const pages = [
+  { href: '/', label: 'Now' },
+  { href: '/issues', label: 'Issues', counts: 'issues' },
+  { href: '/deliveries', label: 'Deliveries' },
+  { href: '/requests', label: 'Requests', counts: 'overdue' },
+  { href: '/parked', label: 'Parked & quarantine', counts: 'parked' },
+  { href: '/reconciler', label: 'Reconciler' },
+  { href: '/keys', label: 'Keys' },
+  { href: '/subscriptions', label: 'Subscriptions' },
+  { href: '/audit', label: 'Audit' },
+] as const
+
+const counted = { issues: 'open issues', overdue: 'overdue', parked: 'parked or in the quarantine' } as const
+/** How many of each, in words: beyond what is counted, that it is more. */
+export function countsShown(counters: Counters): Record<keyof typeof counted, string> {
+  const shown = (count: number) => (count >= maxCounted ? `${maxCounted - 1}+` : String(count))
+  const { issues, overdue, parked, quarantined } = counters
+  return { issues: shown(issues), overdue: shown(overdue), parked: shown(parked + quarantined) }
+}
+
+function navOf(path: string, counters: Counters | undefined): NavItem[] {
+  const shown = counters === undefined ? undefined : countsShown(counters)
+  return pages.map(({ href, label, ...more }) => ({
+    href,
+    label,
+    current: href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`),
+    ...('counts' in more
+      ? { count: { name: more.counts, of: counted[more.counts], shown: shown?.[more.counts] } }
+      : {}),
+  }))
+}
+
+/** Sends a page in the frame that all have: navigation, help, the place where messages are read out. */
+export function sendConsolePage(
+  { settings, counters, clock }: ConsoleDeps,
+  res: Response,
+  { title, body, status = 200, charts = false, live = false }: ConsolePage,
+): void {
+  const { path } = res.req
+  const framed = async () =>
+    page({
+      title,
+      product: 'mediadock',
+      nav: navOf(path, await counters()),
+      body,
+      below: footer(clock()),
+      search: '/search',
+      signOut: settings.internalToken !== undefined,
+      scripts: [
+        '/assets/console.js',
+        '/assets/times.js',
+        '/assets/copy.js',
+        '/assets/drawer.js',
+        ...(charts ? ['/assets/chart.js'] : []),
+        ...(live ? ['/assets/live.js'] : []),
+      ],
+      styles: charts ? ['/assets/uplot.css', '/assets/receiver.css'] : ['/assets/receiver.css'],
+    })
+  sendPage(res.status(status), framed())
+}
+
+const keys = [
+  ['/', "Go to the page's search, else to that for everything"],
+  ['⌘ k', 'Find any id; Ctrl K elsewhere'],
+  ['j k', 'Mark the next row, the one before'],
+  ['Enter', 'Open the marked row, on a wide screen beside the list'],
+  ['Esc', 'Close what was opened'],
+  ['x', 'Select the marked row'],
+  ['r', 'Replay: shows first what it would change'],
+  ['t', 'Tail on or off'],
+  ['c', "Copy this page's link"],
+  ['?', 'This help'],
+] as const
+
+function footer(now: Date): Markup {
+  return html`<footer class="foot">
+      <span data-now="${now.toISOString()}">All times are UTC.</span>
+      <button type="button" class="link" data-exact-times aria-pressed="false" hidden>Exact times</button>
+      <a href="/docs">API documentation</a>
+      <button type="button" class="link" data-copy-link>Copy link</button>
+      <button type="button" class="link" data-help aria-haspopup="dialog">Keyboard <kbd>?</kbd></button>
+      <span id="announced" role="status" aria-live="polite"></span>
+    </footer>
+    <dialog id="help" aria-labelledby="help-title">
+      <h2 id="help-title">Keyboard</h2>
+      <dl class="keys">${keys.map(([key, what]) => html`<dt>${key.split(' ').map((name) => html`<kbd>${name}</kbd> `)}</dt><dd>${what}</dd>`)}</dl>
+      <form method="dialog"><button class="quiet" autofocus>Close</button></form>
+    </dialog>`
+}

@@ -1,0 +1,53 @@
+import type { Request } from 'express'
+import { ago } from '../../queries/ago.ts'
+
+/** What stands in a page's address, by name. */
+export type Query = Readonly<Record<string, string | undefined>>
+
+/** A link to `path` with these parameters; empty ones are left out. */
+export function linkTo(path: string, query: Query = {}): string {
+  const params = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== '') params.set(name, value)
+  const text = params.toString()
+  return text === '' ? path : `${path}?${text}`
+}
+
+/** The same list with other filters: from its first page, and with no row open. */
+export function linkWith(path: string, query: Query, changes: Query): string {
+  return linkTo(path, { ...query, cursor: undefined, open: undefined, ...changes })
+}
+
+/** A local time like `2026-01-31 03:00` is meant in UTC: the form says so. `15m` is so long ago. */
+const withoutOffset = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d(?:\.\d+)?)?)?$/
+
+/**
+ * The parameters of a page as the filters' parser takes them: what a form sent
+ * empty is left out, and of one that stands twice the last counts; but
+ * `columns` are many, as the boxes of a form send them.
+ */
+export function queryOf(req: Request): Record<string, string> {
+  const given = Object.entries(req.query).flatMap(([name, value]) => {
+    const last: unknown = Array.isArray(value)
+      ? name === 'columns'
+        ? value.filter((one) => typeof one === 'string').join(',')
+        : value.at(-1)
+      : value
+    const text = typeof last === 'string' ? last.trim() : ''
+    return text === '' ? [] : [[name, name === 'since' || name === 'until' ? inUtc(text) : text] as const]
+  })
+  return Object.fromEntries(given)
+}
+
+/** The parameters without those that only say how the page looks. */
+export function without(query: Query, ...names: string[]): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(query).flatMap(([name, value]) =>
+      value === undefined || names.includes(name) ? [] : [[name, value]],
+    ),
+  )
+}
+
+function inUtc(text: string): string {
+  const [, day, minutes = '00:00', seconds = ':00'] = withoutOffset.exec(text) ?? []
+  return day === undefined ? ago(text) : `${day}T${minutes}${seconds}Z`
+}

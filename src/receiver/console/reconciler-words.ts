@@ -1,0 +1,80 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import type { ReconcileRunRow } from '../queries/reconciler.ts'
+import type { ProviderState } from '../queries/trouble.ts'
+import { badge, duration, foreign, notice, number, problem, time } from './parts/parts.ts'
+import { linkTo } from './parts/url.ts'
+
+// What runs of the reconciler came to, and how the provider answers, in words.
+
+export const path = '/reconciler'
+
+export function silence(last: ReconcileRunRow | null, silentAfterSeconds: number | null): Markup {
+  const since =
+    last === null ? `for more than ${duration((silentAfterSeconds ?? 0) * 1000)}` : html`since ${time(last.ended_at)}`
+  return problem(
+    html`The reconciler has been silent: no run has ended on any replica ${since}. What the webhooks miss is not polled. Look in the log for “reconcile run failed” and whether RECONCILE_CRON is what you mean, press Run now to see what happens, and restart a replica if it stays silent.`,
+  )
+}
+
+export function noAnswer({ failing_since, failed, detail }: ProviderState): Markup {
+  if (failing_since === null) return html``
+  const last = detail === null ? '' : html`, the last: ${foreign(detail, 200)}`
+  return problem(
+    html`The provider has given no usable answer since ${time(failing_since)}: ${failed === 1 ? 'one call' : `${number(failed)} calls`} in a row came to nothing${last}. Look at its status, and whether GENERATION_API_URL is reached from here. It is retried automatically, about every 5 s, and everything postponed is polled once it answers.`,
+  )
+}
+
+export function failure({ id, ended_at, error }: ReconcileRunRow): Markup {
+  return problem(
+    html`The last run failed at ${time(ended_at)}: “${foreign(error, 300)}”. The next one tries again. <a href="${linkTo(path, { open: String(id) })}">Show it</a>`,
+  )
+}
+
+export function runWords(run: ReconcileRunRow): Markup {
+  const { id, trigger, started_at, outcome, error, duration_ms } = run
+  const which = html`Run ${id} (${trigger === 'manual' ? 'by hand' : 'by the clock'}, ${time(started_at)}${outcome === 'idle' ? '' : `, ${duration(duration_ms)}`})`
+  if (outcome === 'error')
+    return problem(html`${which} failed: “${foreign(error, 1000)}”. What it had landed until then stays.`)
+  if (outcome === 'idle')
+    return notice(
+      html`${which} had nothing to do, like the ${number(run.idle_runs)} that share its row, until ${time(run.ended_at)}.`,
+    )
+  return notice(html`${which}: ${counts(run)}.`)
+}
+
+/** What a run did, in words. */
+export function counts({
+  scanned,
+  landed,
+  running,
+  not_found,
+  failed,
+  postponed,
+  rate_limited,
+}: ReconcileRunRow): string {
+  if (scanned === 0) return 'nothing was due'
+  const parts = [
+    `${requests(scanned)} looked at`,
+    landed > 0 ? `${number(landed)} landed` : '',
+    running > 0 ? `${number(running)} not finished at the provider` : '',
+    not_found > 0 ? `${number(not_found)} unknown to the provider` : '',
+    failed > 0 ? `${number(failed)} failed (no usable answer)` : '',
+    postponed > 0 ? `${number(postponed)} postponed${rate_limited > 0 ? ` (${number(rate_limited)} by 429)` : ''}` : '',
+  ]
+  return parts.filter((part) => part !== '').join(', ')
+}
+
+/** That a run went through is no good news while the provider gives it no answer. */
+export function outcomeOf({ outcome, failed, postponed, landed, running, not_found }: ReconcileRunRow): Markup {
+  if (outcome === 'error') return badge('error', 'bad')
+  if (outcome === 'idle') return badge('idle', '')
+  const answered = landed + running + not_found
+  if (failed > 0) return badge(answered > 0 ? `${number(failed)} failed` : 'no answer', 'bad')
+  if (postponed > 0) return badge(answered > 0 ? `${number(postponed)} postponed` : 'postponed', 'warn')
+  return badge('ok', 'good')
+}
+
+export function requests(count: number): string {
+  return count === 1 ? '1 request' : `${number(count)} requests`
+}

@@ -1,0 +1,286 @@
+import { Router, type Request as HttpRequest } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { formatOrCut } from '../../../platform/json-text.ts'
+import { actorOf } from '../../../platform/pages/access.ts'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { unknown } from '../../api/operation.ts'
+import { readWithin } from '../../queries/deadline.ts'
+import { readRequest, type RequestDetail } from '../../queries/request-detail.ts'
+import { findRequest } from '../../queries/requests.ts'
+import { audited } from '../../upkeep/audit.ts'
+import { keptFrom } from '../../upkeep/retention.ts'
+import { deliveryColumns, deliveryRow } from '../deliveries/delivery-rows.ts'
+import { shownBytes } from '../parts/body-view.ts'
+import type { LinkPolicy } from '../parts/media-links.ts'
+import { gallery } from '../parts/media.ts'
+import { action, badge, card, facts, foreign, notice, number, problem, size, table, time } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, queryOf, type Query } from '../parts/url.ts'
+import { visible } from '../parts/visible.ts'
+import { endOf, manualPollWords, parseEnd } from './manual-poll.ts'
+import { timeline } from './request-timeline.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, summaryOf, type When } from './request-words.ts'
+
+export function requestRoutes(console: ConsoleDeps): Router {
+  const { db, clock, settings, background } = console
+  const when = (): When => ({ now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds })
+  const router = Router()
+  router.get('/requests/:id', async (req, res) => {
+    const id = idOf(req)
+    const request = id === undefined ? undefined : await readRequest(db, id, when())
+    if (!request) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
+    return sendConsolePage(console, res, {
+      title: `Request ${request.id.slice(0, 8)}`,
+      body: requestPage({
+        request,
+        query: queryOf(req),
+        when: when(),
+        links: console.links,
+        retentionDays: settings.retentionDays,
+      }),
+    })
+  })
+  router.get('/requests/:id/output.json', async (req, res) => {
+    const id = idOf(req)
+    const request = id === undefined ? undefined : await readRequest(db, id, when())
+    if (!request) throw unknown(req)
+    // Never a type that a browser would show.
+    res.set({
+      'content-type': 'application/octet-stream',
+      'content-disposition': `attachment; filename="${request.id}.json"`,
+      'cache-control': 'no-store',
+    })
+    res.end(JSON.stringify({ metadata: request.metadata, output: request.output, input: request.submit?.input }))
+  })
+  router.post('/requests/:id/ask', async (req, res) => {
+    const id = idOf(req)
+    const before = id === undefined ? undefined : await readWithin(db, (tx) => findRequest(tx, id, when()))
+    if (!before) return sendConsolePage(console, res, { title: 'Not found', status: 404, body: nobody(req.params.id) })
+    const polled = await audited(
+      console,
+      { via: 'console', actor: actorOf(req), action: 'reconcile', target: before.id, detailOf: (done) => done },
+      async () => {
+        const run = await background.reconcileOne(before.id)
+        const after = await readWithin(db, (tx) => findRequest(tx, before.id, when()))
+        return {
+          outcome: endOf(run, before, after ?? before),
+          was: before.status,
+          status: after?.status ?? before.status,
+        }
+      },
+    )
+    return res.redirect(303, linkTo(`/requests/${before.id}`, { poll: polled.outcome, at: clock().toISOString() }))
+  })
+  return router
+}
+
+/** The uuid of the address; undefined where it is none. */
+function idOf(req: HttpRequest): string | undefined {
+  const parsed = z.guid().safeParse(req.params['id'])
+  return parsed.success ? parsed.data.toLowerCase() : undefined
+}
+
+type Shown = { request: RequestDetail; query: Query; when: When; links: LinkPolicy; retentionDays: number }
+
+function requestPage({ request, query, when, links, retentionDays }: Shown): Markup {
+  const { id, status, media, contradiction } = request
+  const late = overdueBy(request, when)
+  const count = mediaCount(request)
+  return html`<div class="head">
+      <h1>Request <span class="mono" title="${id}">${id.slice(0, 8)}</span></h1>
+      ${badge(status)} ${late === undefined ? '' : badge(`overdue ${late}`, 'warn')} ${contradiction ? badge('contradiction') : ''}
+      <span class="spacer"></span>
+      ${action({ path: `/requests/${id}/ask`, label: 'Ask the provider now' })}
+    </div>
+    <p class="lead">${summaryOf(request, when)}</p>
+    ${manualPoll(request, query)}
+    <div class="columns">
+      <div>
+        ${
+          count === undefined && media.length === 0
+            ? ''
+            : card(
+                'Media',
+                html`<p class="soft"><b>${count?.short ?? number(media.length)}</b>${count === undefined ? '' : html`: ${count.text}.`}</p>
+                ${media.length === 0 ? '' : gallery(media, links)}`,
+              )
+        }
+        ${card('Timeline', timeline(request))}
+      </div>
+      <div>${card('Here and at the provider', bothSides(request, when))} ${card('What it is', factsOf(request))} ${submitCard(request)}</div>
+    </div>
+    ${deliveriesCard(request, keptFrom(when.now, retentionDays))} ${jsonCard('Output', request.output, id)} ${jsonCard('Metadata', request.metadata, id)}`
+}
+
+/** What came of a poll, where somebody has just made one by hand. */
+function manualPoll(request: RequestDetail, query: Query): Markup | '' {
+  const end = parseEnd(query['poll'])
+  if (end === undefined) return ''
+  const at = z.iso.datetime().safeParse(query['at']).data
+  const newer = at !== undefined && request.polled_at !== null && request.polled_at > at
+  const { good, text } = newer
+    ? { good: true, text: 'It was polled again since: the newer answer stands below.' }
+    : manualPollWords(end, request)
+  const words = html`${at === undefined ? '' : html`At ${time(at, 'seconds')}: `}${text}`
+  return good ? notice(words) : problem(words)
+}
+
+function bothSides(request: RequestDetail, when: When): Markup {
+  const {
+    status,
+    tracked_at,
+    created_at,
+    landed_at,
+    completed_at,
+    source,
+    confirmed_at,
+    polls,
+    polled_at,
+    webhook_at,
+  } = request
+  const summary = pollSummaryOf(request)
+  const next = nextPoll(request, when)
+  // Landing polls too; the reconciler's count outlives the pruning of the polls.
+  const count = Math.max(
+    polls,
+    request.timeline.filter((entry) => entry.kind === 'poll' && entry.poll.key_name !== null).length,
+  )
+  return html`${table({
+    label: 'State and times on both sides',
+    columns: [{ head: '' }, { head: 'Here' }, { head: 'Provider' }],
+    rows: [
+      { cells: ['State', badge(status), badge(summary.word, summary.tone)] },
+      { cells: ['Began', time(tracked_at), time(created_at)] },
+      { cells: ['Ended', time(landed_at), time(completed_at)] },
+    ],
+    empty: '',
+  })}
+    <p class="soft">Last poll: ${foreign(summary.text, 500)}.</p>
+    ${facts([
+      ['Drift', driftOf(request)?.text ?? 'unknown: it has not ended on both sides'],
+      [
+        'Landed by',
+        source === null
+          ? html`<span class="soft">not landed</span>`
+          : source === 'webhook'
+            ? 'its webhook'
+            : "the provider's result",
+      ],
+      [
+        'Confirmed',
+        confirmed_at === null ? html`<span class="soft">not by the provider's result yet</span>` : time(confirmed_at),
+      ],
+      ['First webhook', webhook_at === null ? html`<span class="soft">none is known</span>` : time(webhook_at)],
+      [
+        'Polled',
+        polled_at === null
+          ? html`<span class="soft">never</span>`
+          : html`${number(count)} ${count === 1 ? 'time' : 'times'}, last ${time(polled_at)}`,
+      ],
+      [
+        'Next poll',
+        'never' in next
+          ? html`<span class="soft">${next.never}</span>`
+          : html`${time(next.at)}${Date.parse(next.at) <= when.now.getTime() ? html` <span class="soft">due now</span>` : ''}`,
+      ],
+    ])}`
+}
+
+function factsOf({ id, model, key_name, sandbox, cost, error_code, error_message }: RequestDetail): Markup {
+  return facts([
+    ['Request id', html`<span class="mono" data-copy="${id}">${id}</span>`],
+    ['Model', foreign(model, 200)],
+    [
+      'Key',
+      html`${foreign(key_name, 200)} ${sandbox === null ? '' : html`<span class="soft">${sandbox ? 'sandbox' : 'live'} environment</span>`}`,
+    ],
+    [
+      'Cost',
+      cost === null
+        ? '—'
+        : `${number(cost, { decimals: Number.isInteger(cost) ? 0 : 2 })} ${cost === 1 ? 'credit' : 'credits'}`,
+    ],
+    ...(error_code === null
+      ? []
+      : [['Error', html`<b>${foreign(error_code, 200)}</b><br />${foreign(error_message, 2000)}`] as const]),
+  ])
+}
+
+/** Only for what was submitted through us. */
+function submitCard({ submit }: RequestDetail): Markup | '' {
+  if (submit === null) return ''
+  return card(
+    'Submitted here',
+    html`${facts([
+      ['State', badge(submit.state, submit.state === 'submitted' ? 'good' : 'warn')],
+      ['Idempotency key', html`<span class="mono">${submit.idempotency_key}</span>`],
+      ['Received', time(submit.created_at)],
+      [
+        'Posted',
+        `${number(submit.attempts)} ${submit.attempts === 1 ? 'time' : 'times, all with the same key: one charge'}`,
+      ],
+      ...(submit.last_error === null ? [] : [['Last error', foreign(submit.last_error, 500)] as const]),
+    ])}
+      <details><summary>Input</summary>${json('Input', submit.input).shown}</details>`,
+  )
+}
+
+function deliveriesCard({ id, tracked_at, source, timeline }: RequestDetail, kept: Date): Markup {
+  const deliveries = timeline.flatMap((entry) => (entry.kind === 'delivery' ? [entry.delivery] : [])).toReversed()
+  const replay =
+    deliveries.length === 0
+      ? ''
+      : html`<div class="actions"><a class="button quiet" href="${linkTo('/deliveries/replay', { request_id: id })}" data-key-action="replay">Replay its deliveries… <kbd>r</kbd></a></div>`
+  // What is older than that may have come and be forgotten.
+  const isKnown = source !== 'webhook' && Date.parse(tracked_at) >= kept.getTime()
+  const none = isKnown
+    ? 'No webhook of it was accepted.'
+    : html`No webhook of it is kept${source === 'webhook' ? ', the one that it landed by neither' : ''}: after RETENTION_DAYS deliveries are forgotten.`
+  const refused = html`<a href="${linkTo('/deliveries', { view: 'arrivals', outcome: 'refused', since: tracked_at })}">refused since then</a>`
+  return card(
+    'Deliveries',
+    html`<div data-exact>${table({
+      label: 'Deliveries of it',
+      columns: deliveryColumns,
+      rows: deliveries.map((delivery) => ({ cells: deliveryRow(delivery).cells })),
+      empty: html`${none} Refused ones that name it are found by the <a href="${linkTo('/search', { q: id })}">search</a>; others are among those ${refused}. Or ask the provider.`,
+    })}</div>${replay}`,
+  )
+}
+
+function jsonCard(title: string, value: unknown, id: string): Markup | '' {
+  if (value === null || value === undefined) return ''
+  const { shown, length } = json(title, value)
+  const cut =
+    length > shownBytes
+      ? html`<p class="soft">The first ${size(shownBytes)} of ${size(length)} are shown. <a href="/requests/${id}/output.json" download>Download output and metadata whole</a></p>`
+      : ''
+  return card(title, html`${shown}${cut}`)
+}
+
+function json(label: string, value: unknown): { shown: Markup; length: number } {
+  const text = JSON.stringify(value)
+  return {
+    shown: html`<pre class="body" tabindex="0" role="region" aria-label="${label} as JSON">${visible(formatOrCut(text, shownBytes))}</pre>`,
+    length: text.length,
+  }
+}
+
+/** What to try with an id that nobody tracks. */
+function nobody(id: string): Markup {
+  const isRequestId = z.guid().safeParse(id).success
+  const isBeginning = /^(?:[0-9a-f]-?){4,32}$/i.test(id)
+  const arrivals = linkTo('/deliveries', { view: 'arrivals', q: id })
+  return html`<h1>Not found</h1>
+    ${problem(html`${isRequestId ? 'Nobody tracks a request' : 'This is no whole request id, which is a uuid:'} <span class="mono">${foreign(id, 100)}</span>${isRequestId ? ', and no webhook of it has landed' : ''}.`)}
+    <p>What to try:</p>
+    <ul>
+      ${id.length < 4 ? '' : html`<li><a href="${linkTo('/search', { q: id })}">Search everything for it</a>: also what was refused, and so landed nowhere.</li>`}
+      ${isBeginning && !isRequestId ? html`<li><a href="${linkTo('/requests', { q: id })}">Requests that begin with it</a>, where the link was cut short.</li>` : ''}
+      ${id.length < 4 ? '' : html`<li><a href="${arrivals}">Arrivals with this id</a>: it may be the id of a webhook or of a delivery, or its webhook is parked.</li>`}
+      ${isRequestId ? html`<li><a href="/deliveries/${id}">The delivery with this id</a>, if it is one.</li>` : ''}
+      <li><a href="/parked">Parked and quarantine</a>: a webhook of it that was not authentic, or that could not be used.</li>
+      <li>If another service submitted it, <code>POST /api/requests</code> with its request_id tracks it; the reconciler then polls it.</li>
+    </ul>`
+}

@@ -1,0 +1,121 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { RequestDetail, TimelineEntry } from '../../queries/request-detail.ts'
+import { badge, code, duration, foreign, number, shortId, time } from '../parts/parts.ts'
+import { mediaCounts, postponedBecause } from './request-words.ts'
+
+type Step = { at: string; id: string; what: Markup; more?: Markup | undefined; theirs?: boolean }
+
+/** Everything that is known of a request, the oldest first, with the time that lies between. */
+export function timeline(request: RequestDetail): Markup {
+  const steps = stepsOf(request)
+  return html`<ol class="timeline" data-rows>
+    ${steps.map(
+      ({ at, id, what, more, theirs }, place) =>
+        html`<li class="${theirs ? 'theirs' : ''}" data-row="${id}">
+          <div class="when">${time(at, at.slice(0, 10) === steps[place - 1]?.at.slice(0, 10) ? 'clock' : 'precise')}${since(steps[place - 1]?.at, at)}</div>
+          <div class="what">${what}${theirs ? html` <span class="soft">(the provider's clock)</span>` : ''}${more === undefined ? '' : html`<div class="soft">${more}</div>`}</div>
+        </li>`,
+    )}
+  </ol>`
+}
+
+const gapMilliseconds = 1000
+
+function since(before: string | undefined, at: string): Markup | '' {
+  const passed = before === undefined ? 0 : Date.parse(at) - Date.parse(before)
+  return passed < gapMilliseconds ? '' : html` <span class="soft">+${duration(passed)}</span>`
+}
+
+function stepsOf(request: RequestDetail): Step[] {
+  const arrived = new Set(
+    request.timeline.flatMap((entry) =>
+      entry.kind === 'arrival' && isFirst(entry) ? [entry.arrival.delivery_id] : [],
+    ),
+  )
+  const steps: Step[] = []
+  for (const [place, entry] of request.timeline.entries()) {
+    // Its arrival stands there already.
+    if (entry.kind === 'delivery' && arrived.has(entry.delivery.id)) continue
+    // All media came at once: one line says so.
+    if (entry.kind === 'media' && request.timeline[place - 1]?.kind === 'media') continue
+    steps.push({ at: entry.at, id: `${entry.kind}-${place}`, ...stepOf(entry, request) })
+  }
+  return steps
+}
+
+function isFirst({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): boolean {
+  return arrival.outcome === 'accepted' || arrival.outcome === 'parked'
+}
+
+function stepOf(entry: TimelineEntry, request: RequestDetail): Omit<Step, 'at' | 'id'> {
+  switch (entry.kind) {
+    case 'submit':
+      return {
+        what: html`<b>Submit received</b>`,
+        more: html`idempotency key <span class="mono">${request.submit?.idempotency_key.slice(0, 8)}</span>, posted ${number(request.submit?.attempts)}×`,
+      }
+    case 'tracked':
+      return trackedStep(request)
+    case 'provider_created':
+      return { what: html`<b>Created at the provider</b>`, theirs: true }
+    case 'provider_completed':
+      return { what: html`<b>It ended at the provider</b>`, theirs: true }
+    case 'arrival':
+      return arrivalStep(entry)
+    case 'delivery': {
+      const { id, status, key_name } = entry.delivery
+      return {
+        what: html`<b>Webhook stored</b> as delivery ${shortId('delivery', id)}`,
+        more: html`says ${status ?? 'nothing recognizable'}, key ${foreign(key_name, 40)}`,
+      }
+    }
+    case 'attempt': {
+      const { outcome, detail, delivery_id } = entry.attempt
+      return {
+        what: html`<b>Webhook processed</b> ${badge(outcome)} delivery ${shortId('delivery', delivery_id)}`,
+        more: detail === null ? undefined : foreign(detail, 300),
+      }
+    }
+    case 'poll':
+      return pollStep(entry)
+    case 'landed':
+      return {
+        what: html`<b>Landed here</b> ${badge(entry.status)} ${entry.source === null ? '' : entry.source === 'webhook' ? 'by its webhook' : "by the provider's result"}`,
+      }
+    case 'media':
+      return {
+        what: html`<b>${mediaWords(request)}</b> ${request.media_complete ? 'known, complete' : 'known from its webhook; there may be more'}`,
+      }
+    default:
+      return entry satisfies never
+  }
+}
+
+function trackedStep({ submit, tracked_at, landed_at }: RequestDetail): Omit<Step, 'at' | 'id'> {
+  if (submit !== null) return { what: html`<b>The provider gave it its id</b>; tracked from here on` }
+  if (tracked_at === landed_at) return { what: html`<b>First seen</b>: it was not tracked before` }
+  return { what: html`<b>Tracked</b>: submitted by another service` }
+}
+
+function arrivalStep({ arrival }: Extract<TimelineEntry, { kind: 'arrival' }>): Omit<Step, 'at' | 'id'> {
+  const { outcome, reason, status, delivery_id, webhook_id, key_name, remote, ack_ms, folded } = arrival
+  const stored = outcome !== 'refused' && outcome !== 'unavailable'
+  return {
+    what: html`<b>Webhook arrived</b> ${badge(outcome)} ${reason === null ? '' : code(reason)} ${stored ? html`delivery ${shortId('delivery', delivery_id)}` : ''}${folded > 0 ? html` and ${number(folded)} more like it` : ''}`,
+    more: html`webhook id ${foreign(webhook_id, 40)}, key ${foreign(key_name, 40)}, from ${foreign(remote, 60)}; ${status === 0 ? 'never answered' : html`answered ${status} in ${number(ack_ms, { decimals: 1, unit: 'ms' })}`}`,
+  }
+}
+
+function pollStep({ poll }: Extract<TimelineEntry, { kind: 'poll' }>): Omit<Step, 'at' | 'id'> {
+  const { outcome, detail, key_name } = poll
+  if (outcome === 'postponed')
+    return { what: html`<b>Poll postponed</b>`, more: foreign(postponedBecause(detail ?? ''), 300) }
+  const key = key_name === null ? '' : html` with key ${foreign(key_name, 40)}`
+  return { what: html`<b>Polled</b>${key} ${badge(outcome)}`, more: detail === null ? undefined : foreign(detail, 300) }
+}
+
+function mediaWords({ media }: RequestDetail): string {
+  const groups = Map.groupBy(media, ({ kind }) => kind)
+  return [...groups].map(([kind, { length }]) => `${length} ${mediaCounts[kind][length === 1 ? 0 : 1]}`).join(', ')
+}

@@ -1,0 +1,148 @@
+import { Router } from 'express'
+import { html } from 'hono/html'
+import type { Markup } from '../../../platform/pages/console-page.ts'
+import { requestStatuses } from '../../../wire/schemas.ts'
+import { parseFilters, requestListSchema } from '../../queries/filters.ts'
+import { listRequests, type Request } from '../../queries/requests.ts'
+import { asOfNote } from '../parts/as-of.ts'
+import {
+  columnChooser,
+  pick,
+  rememberColumns,
+  shownColumns,
+  type ColumnList,
+  type ListColumn,
+} from '../parts/columns.ts'
+import { tryRead } from '../parts/failures.ts'
+import { filterBar, type Field } from '../parts/filter-bar.ts'
+import type { LinkPolicy } from '../parts/media-links.ts'
+import { thumbnail } from '../parts/media.ts'
+import { badge, foreign, moment, number, pager, shortId, table, tabs } from '../parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
+import { linkTo, linkWith, queryOf, without, type Query } from '../parts/url.ts'
+import { driftOf, mediaCount, nextPoll, overdueBy, pollSummaryOf, type When } from './request-words.ts'
+
+const path = '/requests'
+
+export function requestsRoutes(console: ConsoleDeps): Router {
+  const { lists, clock, settings, logger, links, keys } = console
+  return Router().get(path, async (req, res) => {
+    if (rememberColumns(list, req, res)) return
+    const query = queryOf(req)
+    const when = { now: clock(), stuckAfterSeconds: settings.stuckAfterSeconds }
+    const read = await tryRead(logger, async () => {
+      const wanted = parseFilters(requestListSchema, without(query, 'open', 'columns'))
+      const shown = shownColumns(list, req)
+      return { shown, ...(await lists((db) => listRequests(db, wanted, when))) }
+    })
+    const fields: Field[] = [
+      { name: 'q', label: 'Search', search: true, placeholder: 'request id, or how it begins' },
+      { name: 'status', label: 'State', options: requestStatuses },
+      { name: 'overdue', label: 'Overdue', options: ['true', 'false'] },
+      { name: 'key_name', label: 'Key', options: keys().all.map(({ name }) => name) },
+      { name: 'model', label: 'Model' },
+    ]
+    const body = html`<div class="head">
+        <h1>Requests</h1>
+        <span class="soft">Every tracked request and what became of it, newest first.</span>
+      </div>
+      ${views(query)} ${filterBar({ path, query, fields, keep: ['columns'], now: when.now, problem: read.ok ? undefined : read.problem })}
+      ${
+        read.ok
+          ? html`<div class="above-table">${columnChooser(list, query, read.value.shown)}</div>
+            <div class="card table-card">
+              ${table({ label: 'Requests', columns: pick(columns, read.value.shown), rows: read.value.listed.data.map((request) => ({ id: request.id, cells: pick(cellsOf(request, { when, links }), read.value.shown) })), empty: emptyRequests(query) })}
+            </div>
+            ${pager(path, query, read.value.listed.next_cursor)} ${asOfNote(read.value.asOf, when.now)}`
+          : ''
+      }`
+    sendConsolePage(console, res, { title: 'Requests', status: read.status, body })
+  })
+}
+
+/** What one looks for mostly, each one filter. */
+function views(query: Query): Markup {
+  const usual: { label: string; status?: string; overdue?: string }[] = [
+    { label: 'All' },
+    { label: 'Overdue', overdue: 'true' },
+    { label: 'Failed', status: 'FAILED' },
+    { label: 'Canceled', status: 'CANCELED' },
+  ]
+  return tabs(
+    'Usual filters',
+    usual.map(({ label, status, overdue }) => ({
+      label,
+      href: linkWith(path, query, { status, overdue }),
+      current: query['status'] === status && query['overdue'] === overdue,
+    })),
+  )
+}
+
+const columns: readonly ListColumn[] = [
+  { name: 'request', head: 'Request', usual: true },
+  { name: 'here', head: 'Here', usual: true },
+  { name: 'provider', head: 'At the provider', usual: true },
+  { name: 'model', head: 'Model, key', kind: 'minor', usual: true },
+  { name: 'submitted', head: 'Submitted', kind: 'minor', usual: true },
+  { name: 'webhook', head: 'Webhook', kind: 'minor' },
+  { name: 'polled', head: 'Polled, next', kind: 'minor' },
+  { name: 'landed', head: 'Landed' },
+  { name: 'drift', head: 'Drift', kind: 'number' },
+  { name: 'media', head: 'Media', usual: true },
+  { name: 'cost', head: 'Cost', kind: 'minor number' },
+]
+
+const list: ColumnList = { name: 'requests', path, columns }
+
+function cellsOf(request: Request, { when, links }: { when: When; links: LinkPolicy }): Markup[] {
+  const { id, status, model, key_name, tracked_at, created_at, webhook_at, polled_at, polls, landed_at, cost } = request
+  const late = overdueBy(request, when)
+  const summary = pollSummaryOf(request)
+  const submitted = created_at ?? tracked_at
+  return [
+    shortId('request', id),
+    html`${badge(status)}${late === undefined ? '' : html`<div>${badge(`overdue ${late}`, 'warn')}</div>`}${request.contradiction ? html`<div>${badge('contradiction')}</div>` : ''}`,
+    html`<span title="${summary.text}">${badge(summary.word, summary.tone)}</span>`,
+    html`${foreign(model, 18)}<div class="soft">${foreign(key_name, 18)}</div>`,
+    moment(submitted),
+    later(webhook_at, submitted),
+    html`${later(polled_at, submitted)}${polls > 1 ? html` <span class="soft" title="Polled ${polls} times">×${number(polls)}</span>` : ''}${nextPollCell(request, when)}`,
+    later(landed_at, submitted),
+    driftCell(request),
+    mediaCell(request, links),
+    html`${number(cost, { decimals: cost !== null && !Number.isInteger(cost) ? 2 : 0 })}`,
+  ]
+}
+
+/** Of the same day as the submit, the time of day says enough. */
+function later(at: string | null, submitted: string): Markup {
+  return moment(at, at?.slice(0, 10) === submitted.slice(0, 10) ? 'seconds' : 'usual')
+}
+
+function driftCell(request: Request): Markup {
+  const drift = driftOf(request)
+  return drift === undefined
+    ? html`<span class="soft">—</span>`
+    : html`<span title="${drift.text}">${drift.short}</span>`
+}
+
+function mediaCell(request: Request, links: LinkPolicy): Markup {
+  const count = mediaCount(request)
+  if (count === undefined) return html`<span class="soft">—</span>`
+  const { first_media } = request
+  return html`<span class="media-cell" title="${count.text}">${first_media === null ? '' : thumbnail(first_media, links)} ${count.short}</span>`
+}
+
+function nextPollCell(request: Request, when: When): Markup {
+  const next = nextPoll(request, when)
+  if ('never' in next) return html``
+  return html`<div class="soft">next ${Date.parse(next.at) <= when.now.getTime() ? html`<span title="${next.at}">due now</span>` : later(next.at, when.now.toISOString())}</div>`
+}
+
+function emptyRequests(query: Query): Markup {
+  if (Object.keys(without(query, 'cursor', 'open', 'columns')).length === 0)
+    return html`No request is tracked yet. One appears when it is submitted through POST /api/generations, tracked by POST /api/requests, or when its webhook lands.`
+  if (query['overdue'] === 'true')
+    return html`Nothing is overdue: each tracked request has ended, or is younger than STUCK_AFTER_SECONDS.`
+  return html`No request matches these filters. Nobody may track it: look whether a webhook of it is among the <a href="${linkTo('/deliveries', { view: 'arrivals', q: query['q'] })}">arrivals</a>.`
+}

@@ -1,0 +1,119 @@
+import { expect, it, onTestFinished } from 'vitest'
+import { withDeadline } from '../../../src/platform/deadline.ts'
+import { isOutage } from '../../../src/platform/postgres/errors.ts'
+import { createPool, type Pool } from '../../../src/platform/postgres/postgres.ts'
+import { explainPostgres } from '../../../src/platform/postgres/words.ts'
+import { eventually } from '../../support/eventually.ts'
+import { describeOnPackaged, withPackagedPostgres } from '../../support/own-packaged-postgres.ts'
+import { promote, withStandby } from '../../support/standby.ts'
+import { startCuttingProxy } from '../support/cutting-proxy.ts'
+import { startPostgresProxy } from '../support/postgres-proxy.ts'
+import { startRefusingPooler } from '../support/refusing-pooler.ts'
+
+function poolOver(hosts: readonly string[], attributes: string, max = 10): Pool {
+  const [first = '', ...more] = hosts
+  const url = new URL(first)
+  const list = [url.host, ...more.map((host) => new URL(host).host)].join(',')
+  const pool = createPool({
+    url: `postgres://${url.username}:${url.password}@${list}/postgres?target_session_attrs=${attributes}`,
+    max,
+  })
+  onTestFinished(() => pool.close())
+  return pool
+}
+
+const isStandby = async (pool: Pool) =>
+  (await pool.client.unsafe('select pg_is_in_recovery() as standby, pg_sleep(0.01)'))[0]?.['standby']
+
+describeOnPackaged('several hosts', () => {
+  it('of them read-write finds the primary for every connection, whatever their order, and read-only the standby', async () => {
+    const { primary, standby } = await withStandby()
+    for (const hosts of [
+      [primary.url, standby.url],
+      [standby.url, primary.url],
+    ]) {
+      for (const [attributes, expected] of [
+        ['read-write', false],
+        ['primary', false],
+        ['standby', true],
+        ['read-only', true],
+      ] as const) {
+        const pool = poolOver(hosts, attributes)
+        const answers = await Promise.all(Array.from({ length: 40 }, () => isStandby(pool)))
+        expect(new Set(answers), attributes).toEqual(new Set([expected]))
+      }
+    }
+  }, 60_000)
+
+  it('of which none is what is wanted, or none is there, fail the statement and say so', async () => {
+    const server = await withPackagedPostgres()
+    const failure: unknown = await withDeadline(
+      isStandby(poolOver([server.url, server.url], 'standby')),
+      10_000,
+      'it',
+    ).catch((error: unknown) => error)
+    const hosts = `127.0.0.1:${server.port},127.0.0.1:${server.port}`
+    expect(failure).toMatchObject({ message: `TARGET_SESSION_ATTRS: no host of ${hosts} is standby` })
+    // As a failover: it passes, and is told and waited for like any other outage.
+    expect([isOutage(failure), explainPostgres(failure)]).toMatchObject([
+      true,
+      { passing: true, words: expect.stringContaining('failover') },
+    ])
+    await server.stop()
+    await expect(
+      withDeadline(isStandby(poolOver([server.url, server.url], 'read-write')), 10_000, 'it'),
+    ).rejects.toMatchObject({
+      code: 'ECONNREFUSED',
+    })
+  }, 60_000)
+
+  it('of which the first accepts and never answers gives way to the next', async () => {
+    const server = await withPackagedPostgres()
+    const mute = await startCuttingProxy(server.url)
+    mute.cutAfter({ after: 0, how: 'end' })
+    expect(await withDeadline(isStandby(poolOver([mute.url, server.url], 'read-write', 1)), 10_000, 'it')).toBe(false)
+  }, 60_000)
+
+  it('behind poolers are asked what they are now, and all their settings are left out where one is refused', async () => {
+    const server = await withPackagedPostgres()
+    const pooler = await startPostgresProxy(server.url)
+    pooler.rememberStandby()
+    expect(await isStandby(poolOver([pooler.url], 'read-write', 1))).toBe(false)
+    const pool = poolOver([await startRefusingPooler(server.url, 4)], 'read-write', 4)
+    expect(await Promise.all(Array.from({ length: 8 }, () => isStandby(pool)))).toEqual(
+      Array.from({ length: 8 }, () => false),
+    )
+  }, 60_000)
+
+  it('of which the primary is lost and the standby promoted are followed without a new pool', async () => {
+    const { primary, standby } = await withStandby()
+    const pool = poolOver([primary.url, standby.url], 'read-write', 4)
+    await pool.client.unsafe('create table written (n int)')
+    await eventually(async () => (await isStandby(poolOver([standby.url], 'standby', 1))) === true)
+    await primary.stop('immediate')
+    await expect(pool.client.unsafe('insert into written values (1)')).rejects.toThrow()
+    await promote(standby)
+    await eventually(
+      async () => (await pool.client.unsafe('insert into written values (2) returning n')).length === 1,
+      10_000,
+    )
+  }, 60_000)
+
+  it('leave a server that has become read-only after the first statement that it refuses', async () => {
+    const [first, second] = [await withPackagedPostgres(), await withPackagedPostgres()]
+    const pool = poolOver([first.url, second.url], 'read-write', 1)
+    const portOf = async () => (await pool.client.unsafe('show port'))[0]?.['port']
+    expect(await portOf()).toBe(String(first.port))
+    const admin = createPool({ url: first.url, max: 1 })
+    onTestFinished(() => admin.close())
+    await admin.client.unsafe('alter system set default_transaction_read_only = on')
+    await admin.client.unsafe('select pg_reload_conf()')
+    await eventually(() =>
+      pool.client.unsafe('create table refused ()').then(
+        () => false,
+        (error: unknown) => error instanceof Error && 'code' in error && error.code === '25006',
+      ),
+    )
+    expect(await eventually(portOf)).toBe(String(second.port))
+  }, 60_000)
+})

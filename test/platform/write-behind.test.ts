@@ -1,0 +1,71 @@
+import { Counter } from 'prom-client'
+import { expect, it } from 'vitest'
+import { createWriteBehind } from '../../src/platform/write-behind.ts'
+import { withTestDatabase } from '../support/database.ts'
+
+type Row = { n: number; folded: number }
+
+/** Writes that end when the test lets them. */
+function heldWrites() {
+  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+  const writes: { rows: string; end: () => void; fail: () => void }[] = []
+  const write = (batch: readonly Row[]) => {
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    writes.push({ rows: JSON.stringify(batch.map(({ n }) => n)), end: resolve, fail: () => reject(new Error('away')) })
+    return promise
+  }
+  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, maxRows: 4, dropped, wake: () => {} })
+  const add = (...ns: number[]) => ns.forEach((n) => rows.add({ n, folded: 0 }))
+  const droppedRows = async () => (await dropped.get()).values[0]?.value
+  return { rows, add, writes, droppedRows }
+}
+
+it('keeps what could not be written, in order, and counts what there is no room for', async () => {
+  const { rows, add, writes, droppedRows } = heldWrites()
+  add(1, 2, 3, 4, 5)
+  expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
+  const failed = rows.writeSome()
+  writes[0]?.fail()
+  await expect(failed).rejects.toThrow('away')
+  const written = rows.writeSome()
+  writes[1]?.end()
+  expect(await written).toEqual({ written: 2, more: true })
+  add(6, 7)
+  expect(writes.map((each) => each.rows)).toEqual(['[1,2]', '[1,2]'])
+  expect([rows.waiting(), await droppedRows()]).toEqual([4, 1])
+})
+
+it('goes on at once with what did not fit, and not for what came meanwhile, which wakes it', async () => {
+  const { rows, add, writes } = heldWrites()
+  add(1, 2, 3)
+  const first = rows.writeSome()
+  writes[0]?.end()
+  expect(await first).toEqual({ written: 2, more: true })
+  const second = rows.writeSome()
+  add(4)
+  writes[1]?.end()
+  expect(await second).toEqual({ written: 1, more: false })
+  expect(rows.waiting()).toBe(1)
+})
+
+it('loses nothing when a write that was given up comes to its end after all', async () => {
+  const { rows, add, writes } = heldWrites()
+  add(1, 2, 3)
+  const both = [rows.writeSome(), rows.writeSome()]
+  writes.forEach(({ end }) => end())
+  await Promise.all(both)
+  expect(rows.waiting()).toBe(1)
+})
+
+it('drops the row that Postgres refuses, counts it, and writes the others', async () => {
+  const { sql } = await withTestDatabase()
+  await sql`create table public.kept (n int check (n <> 3))`
+  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+  const write = async (batch: readonly number[]) =>
+    void (await sql`insert into public.kept select unnest(${[...batch]}::int[])`)
+  const rows = createWriteBehind<number>({ write, rowsPerWrite: 10, maxRows: 10, dropped, wake: () => {} })
+  for (const n of [1, 2, 3, 4, 5]) rows.add(n)
+  expect(await rows.writeSome()).toEqual({ written: 5, more: false })
+  expect((await sql`select n from public.kept order by n`).map(({ n }) => n)).toEqual([1, 2, 4, 5])
+  expect([rows.waiting(), (await dropped.get()).values[0]?.value]).toEqual([0, 1])
+})

@@ -1,0 +1,152 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { outcomeOf } from '../../../src/provider/console/attempt-words.ts'
+import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
+
+let provider: TestProvider
+beforeAll(async () => {
+  provider = await startTestProvider({ dispatchIntervalMs: 600_000 })
+  for (const account of ['many', 'few']) await provider.createKey({ account })
+  await fill('many', 130)
+  await fill('few', 20)
+})
+afterAll(() => provider.stop())
+
+const get = (path: string) => call(provider.consoleUrl, 'GET', path, { headers: { accept: 'text/html' } })
+const idsIn = (page: string) => [...page.matchAll(/href="\/deliveries\/([0-9a-f-]{36})"/g)].map(([, id]) => id)
+const olderIn = (page: string) => /href="(\/deliveries\?[^"]+)" rel="next"/.exec(page)?.[1]?.replaceAll('&amp;', '&')
+
+/** `count` deliveries of one account, some of them at the same microsecond as their neighbours: one of ten given up, one of ten retrying. */
+async function fill(account: string, count: number) {
+  await provider.database.sql`
+    insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+    select md5(${account} || n)::uuid, ${account}, gen_random_uuid(), 'sandbox', case when n % 2 = 0 then 'aurora-image' else 'lyra-audio' end, '{}', 4,
+      'COMPLETED', now() - make_interval(secs => n) from generate_series(1, ${count}::int) n`
+  await provider.database.sql`
+    with made as (
+      insert into provider.deliveries (id, request_id, account_id, api_key_id, url, host, body, state, attempts, due_at, created_at)
+      select gen_random_uuid(), md5(${account} || n)::uuid, ${account}, gen_random_uuid(), 'https://hooks.example.com/', 'hooks.example.com', '{}',
+        case n % 10 when 0 then 'failed' when 1 then 'pending' else 'delivered' end, case n % 10 when 0 then 6 when 1 then 2 else 1 end,
+        now() + interval '1 hour', now() - make_interval(secs => n / 3) - interval '1.000007 s'
+      from generate_series(1, ${count}::int) n
+      returning id, attempts, state, created_at
+    )
+    insert into provider.delivery_attempts (delivery_id, number, started_at, duration_ms, ok, http_status, detail)
+    select id, number, created_at + make_interval(secs => number), 5, state = 'delivered', case state when 'delivered' then 200 else 503 end,
+      case state when 'delivered' then 'fine' else '<i>away' end
+    from made cross join lateral generate_series(1, attempts) number`
+}
+
+async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages: number }> {
+  const ids: (string | undefined)[] = []
+  let pages = 0
+  for (let path: string | undefined = from; path !== undefined; pages += 1) {
+    const { status, body } = await get(path)
+    expect(status).toBe(200)
+    ids.push(...idsIn(body))
+    path = olderIn(body)
+  }
+  return { ids, pages }
+}
+
+describe('the list of deliveries', () => {
+  it('is walked to its end by Older, newest first, each delivery once', async () => {
+    const { ids, pages } = await walk('/deliveries')
+    const all = await provider.database.sql`select id from provider.deliveries order by created_at desc, id desc`
+    expect(ids).toEqual(all.map(({ id }) => id))
+    expect(pages).toBe(3)
+  })
+
+  it.each([
+    ['state=given+up', 15],
+    ['state=retrying&account=few', 2],
+    ['model=lyra-audio', 75],
+    ['model=lyra-audio&state=given+up', 0],
+    ['account=many&state=delivered&model=aurora-image', 52],
+  ])('shows by %s those %i', async (filter, count) => {
+    expect((await walk(`/deliveries?${filter}`)).ids).toHaveLength(count)
+  })
+
+  it('is of the time that is wanted', async () => {
+    const [middle] = await provider.database
+      .sql`select created_at at from provider.deliveries order by created_at desc offset 60 limit 1`
+    const at = new Date(middle?.['at']).toISOString().slice(0, 23)
+    const [since, until] = await Promise.all([walk(`/deliveries?since=${at}`), walk(`/deliveries?until=${at}`)])
+    expect(since.ids.length + until.ids.length).toBe(150)
+    expect(Math.min(since.ids.length, until.ids.length)).toBeGreaterThan(40)
+    expect(since.ids.filter((id) => until.ids.includes(id))).toEqual([])
+  })
+
+  it.each([
+    ['state=failed', 'the filter state must be one of waiting'],
+    ['since=yesterday', 'the filter since must be a time like'],
+    ['until=0000-01-01T00:00', 'the filter until must be a time like'],
+    ['account=many&account=few', 'the filter account must be given once'],
+    ['before=1_------------------------------------', 'begin with the newest'],
+  ])('refuses %s, which it cannot apply', async (filter, why) => {
+    const { status, body } = await get(`/deliveries?${filter}`)
+    expect([status, body.includes(why), idsIn(body)]).toEqual([400, true, []])
+  })
+
+  it('says why there is none', async () => {
+    expect((await get('/deliveries?account=nobody')).body).toContain('There is no account nobody.')
+    expect((await get('/deliveries?q=1234')).body).toContain('is no whole request id or delivery id')
+    expect((await get('/deliveries?model=gone-model')).body).toContain('<option selected>gone-model</option>')
+  })
+
+  it('finds all among more accounts than are looked into', async () => {
+    await provider.database
+      .sql`insert into provider.accounts (id, created_at) select 'of-many-' || n, now() from generate_series(1, 150) n`
+    // The first 140 were busy lately, and are looked into; of the others only the newest is seen at first.
+    await provider.database.sql`
+      insert into provider.deliveries (id, request_id, account_id, api_key_id, url, host, body, state, due_at, created_at)
+      select gen_random_uuid(), gen_random_uuid(), 'of-many-' || a, gen_random_uuid(), 'https://hooks.example.com/', 'hooks.example.com', '{}',
+        case when a <= 140 and n = 1 then 'delivered' else 'failed' end, now(),
+        now() - make_interval(secs => a + case when a <= 140 then (n - 1) * 10000 else n * 4000 end)
+      from generate_series(1, 150) a, generate_series(1, 2) n`
+    const failed = await provider.database
+      .sql`select id from provider.deliveries where state = 'failed' order by created_at desc, id desc`
+    expect((await walk('/deliveries?state=given+up')).ids).toEqual(failed.map(({ id }) => id))
+    const all = await provider.database.sql`select id from provider.deliveries order by created_at desc, id desc`
+    expect((await walk('/deliveries')).ids).toEqual(all.map(({ id }) => id))
+  })
+
+  it('finds a delivery by the id of its request and by its own, and shows how it went', async () => {
+    const [one] = await provider.database
+      .sql`select id, request_id from provider.deliveries where state = 'failed' and attempts = 6 limit 1`
+    for (const q of [one?.['id'], one?.['request_id']])
+      expect(idsIn((await get(`/deliveries?q=${q}`)).body)).toEqual([one?.['id']])
+    const { body } = await get(`/deliveries?q=${one?.['id']}`)
+    expect(body).toContain('aria-label="answers: 503, 503, 503, 503, 503, 503"')
+    expect(body.split('class="missed"')).toHaveLength(7)
+    expect(body).toContain('&lt;i&gt;away')
+    const page = (await get(`/deliveries/${one?.['id']}`)).body
+    expect(page).toContain('Answered 503: the receiver failed.')
+    expect(page).toContain('class="attempt-timeline"')
+  })
+})
+
+describe('the words for an attempt', () => {
+  it.each([
+    [{ ok: true, http_status: 204, detail: '' }, 'Answered 204.'],
+    [{ ok: false, http_status: 302, detail: '' }, 'Answered 302: a redirect, which is not followed.'],
+    [{ ok: false, http_status: 418, detail: 'teapot' }, 'Answered 418: only 2xx counts as delivered.'],
+    [
+      { ok: false, http_status: null, detail: 'no complete answer within 10000 ms' },
+      'No complete answer within 10000 ms.',
+    ],
+    [
+      { ok: false, http_status: null, detail: 'connect ECONNREFUSED 192.0.2.1:443' },
+      'Not delivered: nothing listens at this address and port (connect ECONNREFUSED 192.0.2.1:443)',
+    ],
+    [
+      { ok: false, http_status: 200, detail: 'no complete answer within 9 ms' },
+      'It began to answer 200, but no complete answer within 9 ms.',
+    ],
+    [
+      { ok: false, http_status: null, detail: 'not sent: the URL must be an https URL' },
+      'Not sent: the URL must be an https URL.',
+    ],
+  ])('%j', (attempt, words) => {
+    expect(outcomeOf(attempt)).toBe(words)
+  })
+})

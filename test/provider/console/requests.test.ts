@@ -1,0 +1,157 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { sql, type SQL } from '../../../src/platform/postgres/drizzle.ts'
+import type { Database } from '../../../src/platform/postgres/postgres.ts'
+import { searchRequests } from '../../../src/provider/console/request-search.ts'
+import { call, startTestProvider, type TestProvider } from '../support/running-provider.ts'
+
+let provider: TestProvider
+beforeAll(async () => {
+  provider = await startTestProvider()
+  for (const account of ['many', 'few']) await provider.createKey({ account })
+})
+afterAll(() => provider.stop())
+
+const get = (path: string) => call(provider.consoleUrl, 'GET', path, { headers: { accept: 'text/html' } })
+const idsIn = (page: string) => [...page.matchAll(/href="\/requests\/([0-9a-f-]{36})"/g)].map(([, id]) => id)
+const olderIn = (page: string) => /href="(\/requests\?[^"]+)" rel="next"/.exec(page)?.[1]?.replaceAll('&amp;', '&')
+
+/** `count` requests of one account, one a second, some of them at the same microsecond as their neighbours. */
+const fill = (account: string, count: number, failedEvery: number) => provider.database.sql`
+  insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+  select gen_random_uuid(), ${account}, (select id from provider.api_keys where account_id = ${account}), 'sandbox',
+    case when n % 2 = 0 then 'aurora-image' else 'lyra-audio' end, '{}', 4,
+    case when n % ${failedEvery}::int = 0 then 'FAILED' else 'COMPLETED' end, now() - make_interval(secs => n / 3) - interval '1.000007 s'
+  from generate_series(1, ${count}::int) n`
+
+async function walk(from: string): Promise<{ ids: (string | undefined)[]; pages: number }> {
+  const ids: (string | undefined)[] = []
+  let pages = 0
+  for (let path: string | undefined = from; path !== undefined; pages += 1) {
+    const { status, body } = await get(path)
+    expect(status).toBe(200)
+    ids.push(...idsIn(body))
+    path = olderIn(body)
+  }
+  return { ids, pages }
+}
+
+type Plan = {
+  'Node Type': string
+  'Index Name'?: string
+  'Actual Rows': number
+  'Actual Loops': number
+  Plans?: Plan[]
+}
+
+/** How many requests its statements take from accounts, each by a limit over the index. */
+async function rowsReadBy(search: (db: Database) => Promise<unknown>): Promise<number> {
+  const { db } = provider.deps
+  let rows = 0
+  const isOfAccount = ({ 'Index Name': index, Plans: below = [] }: Plan): boolean =>
+    index === 'requests_account' || below.some(isOfAccount)
+  const add = (plan: Plan): void => {
+    const { 'Node Type': type, 'Actual Rows': each, 'Actual Loops': times, Plans: below = [] } = plan
+    if (type === 'Limit' && below.length === 1 && below.every(isOfAccount)) rows += each * times
+    else below.forEach(add)
+  }
+  const execute = async (query: SQL) => {
+    const [explained] = await db.execute<{ 'QUERY PLAN': [{ Plan: Plan }] }>(
+      sql`explain (analyze, timing off, format json) ${query}`,
+    )
+    if (explained) add(explained['QUERY PLAN'][0].Plan)
+    return db.execute(query)
+  }
+  await search(new Proxy(db, { get: (target, name) => (name === 'execute' ? execute : Reflect.get(target, name)) }))
+  return rows
+}
+
+describe('the list of requests', () => {
+  it('is walked to its end by Older, newest first, each request once', async () => {
+    await fill('many', 130, 10)
+    await fill('few', 20, 10)
+    const { ids, pages } = await walk('/requests')
+    const all = await provider.database.sql`select id from provider.requests order by created_at desc, id desc`
+    expect(ids).toEqual(all.map(({ id }) => id))
+    expect(pages).toBe(3)
+    expect((await walk('/requests?account=few&model=lyra-audio')).ids).toHaveLength(10)
+    expect((await walk('/requests?environment=live')).ids).toEqual([])
+    expect((await walk('/requests?status=FAILED&environment=sandbox')).ids).toHaveLength(15)
+  })
+
+  it('looks for what is rare in so many at a time, and finds all of it', async () => {
+    await fill('many', 45_000, 9000)
+    await provider.database.sql`analyze provider.requests`
+    const { ids, pages } = await walk('/requests?status=FAILED')
+    const all = await provider.database
+      .sql`select id from provider.requests where status = 'FAILED' order by created_at desc, id desc`
+    expect(ids).toEqual(all.map(({ id }) => id))
+    expect(pages).toBeGreaterThan(3)
+  })
+
+  it('finds a request by its id and by its Idempotency-Key', async () => {
+    const key = await provider.createKey({ account: 'sought' })
+    const submitted = async (idempotencyKey: string) =>
+      provider.call('POST', '/v1/models/aurora-image', {
+        key: key.api_key,
+        headers: { 'idempotency-key': idempotencyKey },
+        body: { input: { prompt: 'x' } },
+      })
+    const idempotencyKey = randomUUID()
+    const { body } = await submitted(idempotencyKey)
+    await submitted(randomUUID())
+    for (const q of [body.request_id, idempotencyKey, ` ${idempotencyKey.toUpperCase()} `]) {
+      const page = await get(`/requests?${new URLSearchParams({ q }).toString()}`)
+      expect(idsIn(page.body)).toEqual([body.request_id])
+      expect(page.body).toMatch(/<img class="thumbnail" src="http[^"]+\.webp" alt="image"/)
+      expect(page.body).toMatch(/>\d+ s ago<[^]*As of <time datetime="2/)
+    }
+    expect(idsIn((await get(`/requests?q=${randomUUID()}`)).body)).toEqual([])
+    const short = await get(`/requests?q=${idempotencyKey.slice(0, 8)}`)
+    expect([idsIn(short.body), short.body.includes('is no whole request id')]).toEqual([[], true])
+  })
+
+  it('shows nothing that was not asked for: a filter that it cannot apply is told', async () => {
+    for (const [query, said] of [
+      ['status=failed', 'the filter status must be one of IN_QUEUE'],
+      ['environment=prod', 'the filter environment must be one of live'],
+      [`account=${'x'.repeat(101)}`, 'the filter account must have at most 100 characters'],
+      ['status=FAILED&status=COMPLETED', 'the filter status'],
+      ['before=1_------------------------------------', 'begin with the newest'],
+    ] as const) {
+      const { status, body } = await get(`/requests?${query}`)
+      expect([status, body.includes(said), idsIn(body)], query).toEqual([400, true, []])
+    }
+    expect((await get('/requests?account=nobody&status=FAILED')).body).toContain('There is no account nobody.')
+    expect((await get('/requests?account=%20few&status=&q=')).body).toContain('href="/accounts/few"')
+    expect((await get('/requests?model=gone-model')).body).toContain('<option selected>gone-model</option>')
+  })
+
+  it('looks at no more of many accounts than of one, and finds all of it', async () => {
+    await provider.database.sql`truncate provider.requests cascade`
+    await provider.database
+      .sql`insert into provider.accounts (id, created_at) select 'one-of-many-' || n, now() from generate_series(1, 510) n`
+    expect((await get('/')).body).toContain('The newest 500 accounts.')
+    // Most were busy long ago; each but three has 60.
+    await provider.database.sql`
+      insert into provider.requests (id, account_id, api_key_id, environment, model, input, cost, status, created_at)
+      select gen_random_uuid(), 'one-of-many-' || a, (select id from provider.api_keys limit 1), 'sandbox', 'aurora-image', '{}', 4,
+        case when (a * 60 + n) % 1000 = 0 then 'FAILED' else 'COMPLETED' end, now() - make_interval(secs => a * 60 + n)
+      from generate_series(1, 450) a, generate_series(1, case when a % 150 = 0 then 1 else 60 end) n`
+    await provider.database.sql`analyze provider.requests`
+    const failedOnes = await provider.database
+      .sql`select id from provider.requests where status = 'FAILED' order by created_at desc, id desc`
+    expect(failedOnes.length).toBeGreaterThan(10)
+    expect((await walk('/requests?status=FAILED')).ids).toEqual(failedOnes.map(({ id }) => id))
+    const newest = await provider.database
+      .sql`select id from provider.requests order by created_at desc, id desc limit 100`
+    const first = await get('/requests')
+    const second = await get(olderIn(first.body) ?? '')
+    expect([...idsIn(first.body), ...idsIn(second.body)]).toEqual(newest.map(({ id }) => id))
+    for (const filter of [{}, { status: 'FAILED' as const }]) {
+      const looked = await rowsReadBy((db) => searchRequests(db, { ...filter, limit: 50 }))
+      expect(looked).toBeGreaterThan(450)
+      expect(looked).toBeLessThanOrEqual(20_000)
+    }
+  })
+})
