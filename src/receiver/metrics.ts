@@ -33,7 +33,7 @@ const unavailableReasons = [
 ]
 
 /**
- * The metrics of CONTRACT. Those of the state in Postgres are read from it when they
+ * The metrics that docs/operations.md describes. Those of the state in Postgres are read from it when they
  * are scraped. While it cannot be read they are absent, and all others are given:
  * that is when they are needed.
  */

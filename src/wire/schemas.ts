@@ -38,7 +38,7 @@ export const notificationSchema = z.discriminatedUnion('status', [
 ])
 export type Notification = z.infer<typeof notificationSchema>
 
-// What the result endpoint carries (Resources, Output shapes; audio as CONTRACT decided).
+// What the result endpoint carries (Resources, Output shapes; audio as decisions decided).
 const imageSchema = z.object({
   url: urlSchema,
   width: pixelsSchema,

@@ -3,7 +3,7 @@ import ipaddr from 'ipaddr.js'
 
 /**
  * The addresses of clouds' metadata services that the ranges below do not cover
- * by themselves, or might one day not (CONTRACT, webhook URL).
+ * by themselves, or might one day not (decisions, webhook URL).
  */
 const metadataServices = new Set(['169.254.169.254', 'fd00:ec2::254', '168.63.129.16', '100.100.100.200'])
 

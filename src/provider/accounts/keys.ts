@@ -152,7 +152,7 @@ export class UnreadableSecretError extends Error {
   code = 'unreadable_secret' as const
 }
 
-/** Works for revoked keys too: what they started is still signed with their secret (CONTRACT, key revoked). */
+/** Works for revoked keys too: what they started is still signed with their secret (decisions, key revoked). */
 export async function readSigningSecret(db: Database, keyId: string, secretKey: Buffer): Promise<string> {
   const rows = await db.execute<{
     box: RowOf<typeof schema.apiKeys, 'signing_secret'>['signing_secret']

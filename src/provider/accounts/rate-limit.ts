@@ -81,7 +81,7 @@ export function takeCalls(wanted: SQL, limit: number, now: Date): SQL {
     returning ${w.id}, ${w.granted}, json_build_object('granted', ${w.granted}, 'used', ${w.used}, 'oldest_ms', ${w.at_ms}[cardinality(${w.at_ms})]) as taken`
 }
 
-/** The three headers on every answer under /v1, and 429 once the window is used up (CONTRACT, RateLimit headers). */
+/** The three headers on every answer under /v1, and 429 once the window is used up (decisions, RateLimit headers). */
 export function applyRateLimit(res: Response, { limit, remaining, resetSeconds, exceeded }: RateWindow): void {
   res.set({
     'RateLimit-Limit': String(limit),

@@ -14,7 +14,7 @@ const r = columnsOf(schema.requests, 'r')
 
 const usageDays = 30
 
-/** `GET /v1/account` (spec, Account; CONTRACT, balance.credits and usage_30d). */
+/** `GET /v1/account` (spec, Account; decisions, balance.credits and usage_30d). */
 export async function readAccount(db: Database, accountId: string, now: Date): Promise<z.infer<typeof accountSchema>> {
   const since = new Date(now.getTime() - usageDays * 86_400_000).toISOString()
   const [row] = answered(

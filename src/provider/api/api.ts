@@ -141,7 +141,7 @@ function showResult(deps: ApiDeps): Handler {
   }
 }
 
-/** Off by default: the public contract has no cancel (spec, Cancel; CONTRACT, cancel). */
+/** Off by default: the public contract has no cancel (spec, Cancel; decisions, cancel). */
 function cancel(deps: ApiDeps): Handler {
   return async (req, res, caller, signal) => {
     if (!deps.settings.cancelEndpoint) return void notFound(req, res, () => {})
@@ -155,7 +155,7 @@ function cancel(deps: ApiDeps): Handler {
   }
 }
 
-/** `?logs=1` asks for the logs; any other value leaves them out (CONTRACT, how logs are asked for). */
+/** `?logs=1` asks for the logs; any other value leaves them out (decisions, how logs are asked for). */
 function lookupOf(req: Request) {
   const requestId = param(req, 'id')
   if (requestId === '') throw unknownRequest(requestId)

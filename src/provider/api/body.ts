@@ -8,7 +8,7 @@ const readJsonBody = createJsonReader(weighJson)
 
 /**
  * Reads the JSON body of a submit or an estimate, as `schema` has it. A body of
- * another outline is 400 invalid_body (CONTRACT, body not JSON).
+ * another outline is 400 invalid_body (decisions, body not JSON).
  */
 export async function readBody<T extends z.ZodType>(req: Request, res: Response, schema: T): Promise<z.infer<T>> {
   const body = await readJsonBody(req, res)

@@ -2,7 +2,7 @@ import type { ZodOpenApiResponsesObject } from 'zod-openapi'
 import { anyCallErrors, type ErrorAnswer, errorResponses, jsonBodyErrors } from '../../platform/pages/error-answers.ts'
 import * as schemas from './openapi-schemas.ts'
 
-/** Every code of the spec's Errors, with CONTRACT's where the spec is silent. */
+/** Every code of the spec's Errors, with the decisions' where the spec is silent. */
 const errors = {
   ...anyCallErrors,
   ...jsonBodyErrors,

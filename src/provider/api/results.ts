@@ -44,7 +44,7 @@ export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running
 
 /** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
-  // Keys see the requests of their account and environment (CONTRACT, request visibility).
+  // Keys see the requests of their account and environment (decisions, request visibility).
   const [row] = answered(
     await deps.db.execute<ResultRow>(sql`
     select ${list(requests, ...columns)} from provider.requests

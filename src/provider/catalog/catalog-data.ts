@@ -5,7 +5,7 @@ import type { CatalogModel } from './catalog-model.ts'
 
 /**
  * The catalog. Prices are `credits_base` times one factor of each parameter in
- * `multipliers` (CONTRACT, price): every such parameter is required or has a
+ * `multipliers` (decisions, price): every such parameter is required or has a
  * default, and lists exactly the values that have a factor. Factors have few
  * decimals, so that products are exact.
  */

@@ -2,7 +2,7 @@ import type { Model } from '../../wire/schemas.ts'
 import type { Input } from './input.ts'
 
 /**
- * What a generation costs, as an exact decimal (CONTRACT, price): `credits_base`
+ * What a generation costs, as an exact decimal (decisions, price): `credits_base`
  * times one factor of each parameter in `multipliers`. Submit reserves what
  * estimate answers (spec, submit rule 3) because both call this.
  * `input` is validated and has its defaults.

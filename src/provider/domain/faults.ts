@@ -4,7 +4,7 @@ const share = z.number().min(0).max(1)
 const seconds = z.number().min(0).max(3600)
 
 /**
- * The trouble that a sandbox key can ask for (CONTRACT, faults on demand), so
+ * The trouble that a sandbox key can ask for (decisions, faults on demand), so
  * that a team can rehearse what production will do to it. Shares are the part
  * of requests, or of webhook attempts, that meets it.
  */

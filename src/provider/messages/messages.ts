@@ -16,7 +16,7 @@ const placeholder = /\{(\w+)\}/g
 
 /**
  * The message for this caller: in the language that `Accept-Language` prefers
- * (CONTRACT, language of `message`), named in `Content-Language`. A message
+ * (decisions, language of `message`), named in `Content-Language`. A message
  * that en.ts does not have, such as one of a team's own engine, stays as it is.
  */
 export function localized(req: Request, res: Response, message: string): string {

@@ -1,5 +1,5 @@
 /**
- * What the developer console and `mediadock provider …` can do (CONTRACT, Command line).
+ * What the developer console and `mediadock provider …` can do.
  * Plain functions that answer plain data; what cannot be done throws a CommandError
  * whose message fits on one line.
  *

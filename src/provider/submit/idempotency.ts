@@ -24,7 +24,7 @@ export function readIdempotencyKey(header: string | undefined): string | undefin
   return header.toLowerCase()
 }
 
-/** What two submits must share to be the same one (CONTRACT, scope of an Idempotency-Key). */
+/** What two submits must share to be the same one (decisions, scope of an Idempotency-Key). */
 export function fingerprintOf(parameters: { model: string; input: unknown; webhookUrl: string | undefined }): Buffer {
   return createHash('sha256')
     .update(canonicalJson([parameters.model, parameters.input, parameters.webhookUrl ?? null]))

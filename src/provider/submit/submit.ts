@@ -139,7 +139,7 @@ async function prepare(
   return { ...submission, completed: { output, delivery } }
 }
 
-/** Faults that need time or another ending take the way through the queue (CONTRACT, faults on demand). */
+/** Faults that need time or another ending take the way through the queue (decisions, faults on demand). */
 function runsLikeLive({ faults }: Caller): boolean {
   return Boolean(faults?.failed || faults?.canceled || faults?.slow_seconds)
 }

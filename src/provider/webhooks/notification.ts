@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Notification, Output } from '../../wire/schemas.ts'
 import { type Faults, strikes } from '../domain/faults.ts'
 
-/** How a generation ended. CANCELED has no webhook (CONTRACT, CANCELED). */
+/** How a generation ended. CANCELED has no webhook (decisions, CANCELED). */
 export type Ending =
   | { kind: 'completed'; output: Output }
   | { kind: 'failed'; error: { code: string; message: string } }

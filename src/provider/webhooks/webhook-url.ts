@@ -12,7 +12,7 @@ export type WebhookUrlRules = {
 }
 
 /**
- * Checks a webhook_url at submit (spec, URL rules; CONTRACT, webhook URL) and
+ * Checks a webhook_url at submit (spec, URL rules; decisions, webhook URL) and
  * answers it in its canonical form. The address is checked again whenever it is
  * dialled; here it is refused as early as can be known.
  */

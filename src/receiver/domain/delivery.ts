@@ -22,7 +22,7 @@ export type Delivery = {
   parkReason: ParkReason | undefined
 }
 
-/** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (CONTRACT's 400). */
+/** X-Service-Webhook-Id: 1 to 255 visible ASCII characters (invalid_webhook_id otherwise). */
 export const webhookIdPattern = /^[\x21-\x7e]{1,255}$/
 
 export type Authentic = {

@@ -71,7 +71,7 @@ async function through(template: string, where: string, options: Call = {}) {
   return answer
 }
 
-/** CONTRACT, Receiver: internal listener. */
+/** decisions, Receiver: internal listener. */
 const promised = [
   'POST /api/generations',
   'GET /api/generations/{idempotency_key}',
