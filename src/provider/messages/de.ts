@@ -57,6 +57,21 @@ export const de: Messages = {
   url_port: '{field} muss Port 443 oder einen Port ab 1024 haben',
   url_private: '{field} darf nicht auf eine interne oder private Adresse zeigen',
 
+  reference_media_host: '{field} muss eine Datei des Medien-Hosts nennen',
+  reference_unreachable: '{field} konnte nicht abgerufen werden',
+  reference_answer: '{field} konnte nicht abgerufen werden: die Antwort war {status}',
+  reference_slow: 'das Abrufen von {field} hat länger als {seconds} s gedauert',
+  reference_too_large: '{field} ist größer als {megabytes} MB',
+  reference_not_picture: '{field} ist kein PNG-, JPEG- oder WebP-Bild',
+  reference_not_video: '{field} ist kein Video',
+  reference_not_sound: '{field} ist keine Tondatei',
+  reference_not_stored: '{field} liegt nicht auf dem Medien-Host',
+  reference_pixels: '{field} hat zu viele Pixel',
+  reference_damaged: '{field} kann nicht dekodiert werden',
+  reference_frames: '{field} hat mehr als {frames} Einzelbilder',
+  failed_no_decoder:
+    'auf dem Server ist kein ffmpeg ab Version 5 installiert; Referenzvideos und -tondateien brauchen es',
+
   failed: 'die Generierung ist fehlgeschlagen',
   failed_by_fault: 'die Generierung ist fehlgeschlagen: für diesen Sandbox-Schlüssel ist ein Fehler eingestellt',
   failed_unknown: 'die Generierung konnte nicht abgeschlossen werden',

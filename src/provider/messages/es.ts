@@ -56,6 +56,21 @@ export const es: Messages = {
   url_port: '{field} debe tener el puerto 443 o un puerto a partir del 1024',
   url_private: '{field} no debe apuntar a una dirección interna o privada',
 
+  reference_media_host: '{field} debe indicar un archivo del host de medios',
+  reference_unreachable: 'no se pudo obtener {field}',
+  reference_answer: 'no se pudo obtener {field}: la respuesta fue {status}',
+  reference_slow: 'obtener {field} tardó más de {seconds} s',
+  reference_too_large: '{field} supera los {megabytes} MB',
+  reference_not_picture: '{field} no es una imagen PNG, JPEG o WebP',
+  reference_not_video: '{field} no es un vídeo',
+  reference_not_sound: '{field} no es un sonido',
+  reference_not_stored: '{field} no está en el host de medios',
+  reference_pixels: '{field} tiene demasiados píxeles',
+  reference_damaged: '{field} no se puede decodificar',
+  reference_frames: '{field} tiene más de {frames} fotogramas',
+  failed_no_decoder:
+    'no hay ningún ffmpeg de la versión 5 o posterior en el servidor; los vídeos y sonidos de referencia lo necesitan',
+
   failed: 'la generación falló',
   failed_by_fault: 'la generación falló: hay un fallo configurado para esta clave de pruebas',
   failed_unknown: 'la generación no se pudo completar',

@@ -56,6 +56,21 @@ export const fr: Messages = {
   url_port: '{field} doit avoir le port 443 ou un port à partir de 1024',
   url_private: '{field} ne doit pas désigner une adresse interne ou privée',
 
+  reference_media_host: "{field} doit désigner un fichier de l'hôte des médias",
+  reference_unreachable: "{field} n'a pas pu être récupéré",
+  reference_answer: "{field} n'a pas pu être récupéré : la réponse était {status}",
+  reference_slow: 'la récupération de {field} a duré plus de {seconds} s',
+  reference_too_large: '{field} dépasse {megabytes} Mo',
+  reference_not_picture: "{field} n'est pas une image PNG, JPEG ou WebP",
+  reference_not_video: "{field} n'est pas une vidéo",
+  reference_not_sound: "{field} n'est pas un son",
+  reference_not_stored: "{field} ne se trouve pas sur l'hôte des médias",
+  reference_pixels: '{field} a trop de pixels',
+  reference_damaged: '{field} ne peut pas être décodé',
+  reference_frames: '{field} a plus de {frames} images',
+  failed_no_decoder:
+    "aucun ffmpeg de version 5 ou plus récente n'est installé sur le serveur ; les vidéos et sons de référence en ont besoin",
+
   failed: 'la génération a échoué',
   failed_by_fault: 'la génération a échoué : une panne est configurée pour cette clé de bac à sable',
   failed_unknown: 'la génération n’a pas pu être menée à bien',

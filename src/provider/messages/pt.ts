@@ -56,6 +56,21 @@ export const pt: Messages = {
   url_port: '{field} tem de ter a porta 443 ou uma porta a partir de 1024',
   url_private: '{field} não pode apontar para um endereço interno ou privado',
 
+  reference_media_host: '{field} deve indicar um ficheiro do host de mídia',
+  reference_unreachable: 'não foi possível obter {field}',
+  reference_answer: 'não foi possível obter {field}: a resposta foi {status}',
+  reference_slow: 'a obtenção de {field} demorou mais de {seconds} s',
+  reference_too_large: '{field} tem mais de {megabytes} MB',
+  reference_not_picture: '{field} não é uma imagem PNG, JPEG ou WebP',
+  reference_not_video: '{field} não é um vídeo',
+  reference_not_sound: '{field} não é um som',
+  reference_not_stored: '{field} não está no host de mídia',
+  reference_pixels: '{field} tem píxeis a mais',
+  reference_damaged: 'não é possível descodificar {field}',
+  reference_frames: '{field} tem mais de {frames} fotogramas',
+  failed_no_decoder:
+    'não há nenhum ffmpeg da versão 5 ou mais recente no servidor; os vídeos e sons de referência precisam dele',
+
   failed: 'a geração falhou',
   failed_by_fault: 'a geração falhou: está definida uma falha para esta chave de testes',
   failed_unknown: 'não foi possível concluir a geração',
