@@ -28,12 +28,19 @@ export function createWriteBehind<Row>({
 }: WriteBehindOptions<Row>): WriteBehind<Row> {
   let rows: Row[] = []
 
-  /** A batch that Postgres refuses is halved until the row that is to blame stands alone, and is dropped. */
+  /** A batch that was refused once may go through the next time: a day of the log was just being attached, for example. */
+  let wasRefused = false
+
+  /** A batch that Postgres refuses again is halved until the row that is to blame stands alone, and is dropped. */
   const writeApart = async (batch: readonly Row[]): Promise<void> => {
     try {
       await write(batch)
     } catch (error) {
-      if (!isAboutTheData(error)) throw error
+      const isRefused = isAboutTheData(error)
+      if (!isRefused || !wasRefused) {
+        wasRefused = isRefused
+        throw error
+      }
       if (batch.length === 1) return dropped.inc()
       const half = Math.ceil(batch.length / 2)
       await writeApart(batch.slice(0, half))
@@ -52,6 +59,7 @@ export function createWriteBehind<Row>({
       if (batch.length === 0) return { written: 0, more: false }
       const more = rows.length > batch.length
       await writeApart(batch)
+      wasRefused = false
       // A round that was given up as too slow may have come to its end meanwhile.
       if (rows[0] === batch[0]) rows = rows.slice(batch.length)
       return { written: batch.length, more }
