@@ -9,12 +9,21 @@ export type Shares = {
   held: () => Amount
 }
 
-/** So much of the room is not for an owner who has all the rest. */
+/** The part of the room that is not for an owner who has all the rest. */
 const shareOfOthers = 0.2
 
 /** Room for rows of several owners, of which none can take all: thousands of one keep no other out. */
 export function createShares(max: Amount): Shares {
-  const most = { rows: max.rows * (1 - shareOfOthers), bytes: max.bytes * (1 - shareOfOthers) }
+  return createRoomFor(max, { rows: max.rows * (1 - shareOfOthers), bytes: max.bytes * (1 - shareOfOthers) })
+}
+
+/** Room for rows of one owner. */
+export function createRoomOfOne(maxRows: number): Shares {
+  const max = { rows: maxRows, bytes: Infinity }
+  return createRoomFor(max, max)
+}
+
+function createRoomFor(max: Amount, mostOfOne: Amount): Shares {
   const all = { rows: 0, bytes: 0 }
   const ofOwners = new Map<string, Amount>()
 
@@ -30,7 +39,7 @@ export function createShares(max: Amount): Shares {
   const isBelow = ({ rows, bytes }: Amount, limit: Amount) => rows < limit.rows && bytes < limit.bytes
 
   return {
-    isOpen: (owner) => isBelow(all, max) && isBelow(ofOwners.get(owner) ?? { rows: 0, bytes: 0 }, most),
+    isOpen: (owner) => isBelow(all, max) && isBelow(ofOwners.get(owner) ?? { rows: 0, bytes: 0 }, mostOfOne),
     add: (owner, bytes) => count(owner, 1, bytes),
     remove: (owner, bytes) => count(owner, -1, -bytes),
     held: () => all,

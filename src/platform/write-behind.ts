@@ -1,37 +1,52 @@
 import type { Counter } from 'prom-client'
 import { isAboutTheData } from './postgres/errors.ts'
+import type { Shares } from './shares.ts'
 
 export type WriteBehindOptions<Row> = {
   write: (rows: readonly Row[]) => Promise<void>
   rowsPerWrite: number
-  /** How many may wait. */
-  maxRows: number
-  /** Counts what there was no room for, and what Postgres refuses. */
+  /** Bounds one write as well; a row with more bytes goes alone. */
+  bytesPerWrite?: number
+  /** How much may wait, over all and of one owner. */
+  room: Shares
+  /** The owner of a row and its bytes in memory; rows without them count as rows of one owner. */
+  costOf?: (row: Row) => Cost
+  /** Counts rows for which there was no room, and rows that Postgres refuses. */
   dropped: Counter
   wake: () => void
 }
 
+type Cost = { owner: string; bytes: number }
+
 export type WriteBehind<Row> = {
   add: (row: Row) => void
-  /** Writes the oldest ones, which wait until that has succeeded. `more`: some waited already that did not go with them; whatever came meanwhile has called `wake`. */
+  /**
+   * Writes the oldest rows; they wait until the write has succeeded. `more`: other rows waited already when
+   * it began. Rows that came meanwhile have called `wake`.
+   */
   writeSome: () => Promise<{ written: number; more: boolean }>
   waiting: () => number
 }
 
-/** Rows that are written in batches, off the path of what they tell of, and bounded while Postgres is away. */
-export function createWriteBehind<Row>({
-  write,
-  rowsPerWrite,
-  maxRows,
-  dropped,
-  wake,
-}: WriteBehindOptions<Row>): WriteBehind<Row> {
-  let rows: Row[] = []
+const noCost: Cost = { owner: '', bytes: 0 }
 
-  /** A batch that was refused once may go through the next time: a day of the log was just being attached, for example. */
+/** Rows that are written in batches, off the path of what they record, and bounded while Postgres is away. */
+export function createWriteBehind<Row>(options: WriteBehindOptions<Row>): WriteBehind<Row> {
+  const { write, rowsPerWrite, bytesPerWrite = Infinity, room, costOf = () => noCost, dropped, wake } = options
+  let rows: Row[] = []
+  /** A batch that was refused once may go through the next time, for example while a day of the log is attached. */
   let wasRefused = false
 
-  /** A batch that Postgres refuses again is halved until the row that is to blame stands alone, and is dropped. */
+  const nextBatch = (): Row[] => {
+    let bytes = 0
+    const end = rows.findIndex((row, at) => {
+      bytes += costOf(row).bytes
+      return at === rowsPerWrite || (at > 0 && bytes > bytesPerWrite)
+    })
+    return end === -1 ? [...rows] : rows.slice(0, end)
+  }
+
+  /** A batch that Postgres refuses again is halved until the row to blame stands alone. That row is dropped. */
   const writeApart = async (batch: readonly Row[]): Promise<void> => {
     try {
       await write(batch)
@@ -50,18 +65,23 @@ export function createWriteBehind<Row>({
 
   return {
     add: (row) => {
-      if (rows.length >= maxRows) return dropped.inc()
+      const { owner, bytes } = costOf(row)
+      if (!room.isOpen(owner)) return dropped.inc()
       rows.push(row)
+      room.add(owner, bytes)
       return wake()
     },
     writeSome: async () => {
-      const batch = rows.slice(0, rowsPerWrite)
+      const batch = nextBatch()
       if (batch.length === 0) return { written: 0, more: false }
       const more = rows.length > batch.length
       await writeApart(batch)
       wasRefused = false
-      // A round that was given up as too slow may have come to its end meanwhile.
-      if (rows[0] === batch[0]) rows = rows.slice(batch.length)
+      // A round that was given up as too slow may have ended meanwhile.
+      if (rows[0] === batch[0]) {
+        rows = rows.slice(batch.length)
+        for (const { owner, bytes } of batch.map(costOf)) room.remove(owner, bytes)
+      }
       return { written: batch.length, more }
     },
     waiting: () => rows.length,

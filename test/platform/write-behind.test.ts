@@ -1,5 +1,6 @@
 import { Counter } from 'prom-client'
 import { expect, it } from 'vitest'
+import { createRoomOfOne } from '../../src/platform/shares.ts'
 import { createWriteBehind } from '../../src/platform/write-behind.ts'
 import { withTestDatabase } from '../support/database.ts'
 
@@ -14,7 +15,7 @@ function heldWrites() {
     writes.push({ rows: JSON.stringify(batch.map(({ n }) => n)), end: resolve, fail: () => reject(new Error('away')) })
     return promise
   }
-  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, maxRows: 4, dropped, wake: () => {} })
+  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, room: createRoomOfOne(4), dropped, wake: () => {} })
   const add = (...ns: number[]) => ns.forEach((n) => rows.add({ n, folded: 0 }))
   const droppedRows = async () => (await dropped.get()).values[0]?.value
   return { rows, add, writes, droppedRows }
@@ -57,13 +58,36 @@ it('loses nothing when a write that was given up comes to its end after all', as
   expect(rows.waiting()).toBe(1)
 })
 
+it('writes no more bytes at once than it may, and a larger row alone', async () => {
+  const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
+  const writes: number[][] = []
+  const rows = createWriteBehind<number>({
+    write: async (batch) => void writes.push([...batch]),
+    rowsPerWrite: 10,
+    bytesPerWrite: 10,
+    costOf: (bytes) => ({ owner: '', bytes }),
+    room: createRoomOfOne(10),
+    dropped,
+    wake: () => {},
+  })
+  for (const bytes of [4, 5, 3, 40, 1]) rows.add(bytes)
+  while ((await rows.writeSome()).more);
+  expect(writes).toEqual([[4, 5], [3], [40], [1]])
+})
+
 it('drops the row that Postgres refuses twice, counts it, and writes the others', async () => {
   const { sql } = await withTestDatabase()
   await sql`create table public.kept (n int check (n <> 3))`
   const dropped = new Counter({ name: 'unread', help: 'unread', registers: [] })
   const write = async (batch: readonly number[]) =>
     void (await sql`insert into public.kept select unnest(${[...batch]}::int[])`)
-  const rows = createWriteBehind<number>({ write, rowsPerWrite: 10, maxRows: 10, dropped, wake: () => {} })
+  const rows = createWriteBehind<number>({
+    write,
+    rowsPerWrite: 10,
+    room: createRoomOfOne(10),
+    dropped,
+    wake: () => {},
+  })
   for (const n of [1, 2, 3, 4, 5]) rows.add(n)
   await expect(rows.writeSome()).rejects.toMatchObject({ code: '23514' })
   expect(await rows.writeSome()).toEqual({ written: 5, more: false })

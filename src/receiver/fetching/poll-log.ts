@@ -2,6 +2,7 @@ import type { Counter } from 'prom-client'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { createRoomOfOne } from '../../platform/shares.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
@@ -30,7 +31,7 @@ export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Co
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
     rowsPerWrite: flushRows,
-    maxRows: maxWaitingRows,
+    room: createRoomOfOne(maxWaitingRows),
     dropped,
     wake,
   })

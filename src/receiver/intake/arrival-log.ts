@@ -2,6 +2,7 @@ import type { Counter } from 'prom-client'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { createRoomOfOne } from '../../platform/shares.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
@@ -69,7 +70,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
   const rows = createWriteBehind<Row>({
     write: (batch) => write(db, batch, onWritten),
     rowsPerWrite: flushRows,
-    maxRows: maxWaitingRows,
+    room: createRoomOfOne(maxWaitingRows),
     dropped,
     wake,
   })

@@ -1,9 +1,8 @@
-import { columnsOf } from '../../platform/postgres/columns.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
-import { networkIn } from './refused-source.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 const known = columnsOf(arriving.knownSenders)
@@ -42,7 +41,7 @@ export function createQuarantineBounds({
         const held = await weigh(db)
         room = { rows: maxRows - held.rows, bytes: maxBytes - held.bytes }
         if (room.rows >= 0 && room.bytes >= 0) return
-        if ((await trim(db, { maxRows, maxBytes, keepRows, keepBytes })) === 0) return
+        if ((await trim(db, { keepRows, keepBytes })) === 0) return
       }
     },
   }
@@ -55,31 +54,32 @@ async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
   return { rows: held.rows, bytes: Number(held.bytes) }
 }
 
-type Bounds = { maxRows: number; maxBytes: number; keepRows: number; keepBytes: number }
+type Bounds = { keepRows: number; keepBytes: number }
+
+/** Of one sender no more than this part of the room is kept. */
+const shareOfOneSender = 0.5
 
 /**
- * Fills the room from known senders and strangers alike, from the networks of
- * each, the senders of each network and the causes of each sender alike, each from
- * its newest, and deletes what is left over: of one that floods the oldest go, and
- * what others sent stays. Answers how many went.
+ * Keeps the newest rows, of one sender half of the room at most, and those of known senders before
+ * those of strangers. Deletes others and answers how many went.
  */
-async function trim(db: Database, { maxRows, maxBytes, keepRows, keepBytes }: Bounds): Promise<number> {
+async function trim(db: Database, { keepRows, keepBytes }: Bounds): Promise<number> {
   const gone = await db.execute(sql`
-    with held as (
-      -- Sorted four times: by bytes, not by the words of a language.
-      select ${quarantine.id}, ${quarantine.arrived_at}, ${quarantine.bytes}, ${quarantine.reason} collate "C" as reason, ${quarantine.source} collate "C" as source, ${networkIn(sql`${quarantine.source}`)} collate "C" as network,
+    with ranked as (
+      select ${list(quarantine, 'id', 'arrived_at', 'bytes')},
              coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as known,
-             ${quarantine.bytes}::float8 / ${maxBytes}::float8 + 1.0 / ${maxRows}::float8 as weight
+             row_number() over of_sender as sender_rows, sum(${quarantine.bytes}) over of_sender as sender_bytes
       from mediadock.quarantine
+      window of_sender as (partition by ${quarantine.source} order by ${quarantine.arrived_at} desc, ${quarantine.id} desc rows unbounded preceding)
     ),
-    -- Each depth is how much lies before a row in its share, where what lies least deep one level below comes first.
-    of_cause as (select *, sum(weight) over (partition by known, network, source, reason order by arrived_at desc, id desc rows unbounded preceding) as cause_depth from held),
-    of_sender as (select *, sum(weight) over (partition by known, network, source order by cause_depth, arrived_at desc, id desc rows unbounded preceding) as sender_depth from of_cause),
-    of_network as (select *, sum(weight) over (partition by known, network order by sender_depth, arrived_at desc, id desc rows unbounded preceding) as network_depth from of_sender),
-    of_all as (select *, sum(weight) over (partition by known order by network_depth, arrived_at desc, id desc rows unbounded preceding) as depth from of_network),
-    kept as (select id, row_number() over filling as place, sum(bytes) over filling as total from of_all window filling as (order by depth, arrived_at desc, id desc rows unbounded preceding))
+    newest as (
+      select id, row_number() over in_order as place, sum(bytes) over in_order as total from ranked
+      where sender_rows <= ${Math.ceil(keepRows * shareOfOneSender)}::int and sender_bytes <= ${Math.ceil(keepBytes * shareOfOneSender)}::bigint
+      window in_order as (order by known desc, arrived_at desc, id desc rows unbounded preceding)
+    )
     delete from mediadock.quarantine where ${quarantine.id} in (
-      select id from kept where place > ${keepRows} or total > ${keepBytes} order by place desc limit ${deletesPerStatement})
+      select id from ranked where id not in (select id from newest where place <= ${keepRows}::int and total <= ${keepBytes}::bigint)
+      order by arrived_at, id limit ${deletesPerStatement})
     returning ${quarantine.id}`)
   return answered(gone, 'trimming the quarantine').length
 }

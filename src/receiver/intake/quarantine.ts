@@ -5,28 +5,30 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { createShares } from '../../platform/shares.ts'
+import { createWriteBehind } from '../../platform/write-behind.ts'
 import { verify } from '../../wire/signature.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { claimedRequestId, type Delivery, deliveryId, toDelivery, webhookIdPattern } from '../domain/delivery.ts'
 import { signedEnvironment, type Keys } from '../domain/keys.ts'
-import { createFairBacklog } from './fair-backlog.ts'
 import { noteKeyUses } from './key-uses.ts'
 import type { KnownSenders } from './known-senders.ts'
 import { createQuarantineBounds } from './quarantine-bounds.ts'
-import { networkOf, sourceOf } from './refused-source.ts'
+import { sourceOf } from './refused-source.ts'
 import { bytesOf, storeDeliveries } from './store.ts'
 import type { Refused } from './webhook.ts'
 
 const quarantine = columnsOf(arriving.quarantine)
 
-const maxWaitingBytes = 40 * 1024 * 1024
+/** What waits in memory: of one known sender, and of all strangers together, four fifths at most (createShares). */
+const maxWaiting = { rows: 40_000, bytes: 40 * 1024 * 1024 }
 const flushRows = 100
 const flushBytes = 1024 * 1024
 const pageRows = 100
 const pageBytes = 4 * 1024 * 1024
 /** Beside its texts: the row, its place in the queue, a buffer's own size. */
 const rowOverheadBytes = 1024
-/** What is refused may not keep Postgres busy. */
+/** Rows of refused arrivals may not keep Postgres busy. */
 const bytesPerSecond = 4 * 1024 * 1024
 const maxRestMs = 1000
 
@@ -37,7 +39,9 @@ type Row = {
   source: string
   headers: string
   body: Buffer
-  weight: number
+  /** Whose share of the memory it takes, and how much of it. */
+  owner: string
+  bytes: number
 }
 
 export type Quarantine = {
@@ -53,17 +57,14 @@ export type QuarantineDeps = {
   maxRows: number
   maxBytes: number
   wake: () => void
-  /** No rest after this: what waits is written at once. */
+  /** No rest after this: waiting rows are written at once. */
   signal: AbortSignal
 }
 
 /**
  * Keeps refused arrivals whole, so that they can be verified again once a
- * missing secret is there. Written off the path of the answer, bounded in
- * memory and in the table by all that they weigh. Where there is no room, whoever
- * has most gives way: strangers together or known senders together, of these a
- * network, in it a sender, and of one sender a cause. In memory the newest of it
- * goes, in the table the oldest.
+ * missing secret is there. Writes them off the path of the answer, bounded in
+ * memory and in the table (quarantine-bounds.ts). Strangers leave room for known senders.
  */
 export function createQuarantine({
   db,
@@ -74,37 +75,34 @@ export function createQuarantine({
   wake,
   signal,
 }: QuarantineDeps): Quarantine {
-  const pathOf = ({ source, reason }: Pick<Row, 'source' | 'reason'>) => [
-    senders.isKnown(source) ? 'known' : 'strangers',
-    networkOf(source),
-    source,
-    reason,
-  ]
-  const rows = createFairBacklog<Row>({
-    write: (batch) => store(db, batch),
+  let writtenBytes = 0
+  let restUntil = 0
+  const room = createShares(maxWaiting)
+  const rows = createWriteBehind<Row>({
+    write: async (batch) => {
+      await insert(db, batch)
+      writtenBytes += batch.reduce((sum, { bytes }) => sum + bytes, 0)
+    },
     rowsPerWrite: flushRows,
-    weightPerWrite: flushBytes,
-    maxWeight: maxWaitingBytes,
-    weightOf: ({ weight }) => weight,
-    pathOf,
+    bytesPerWrite: flushBytes,
+    room,
+    costOf: ({ owner, bytes }) => ({ owner, bytes }),
     dropped,
     wake,
   })
   const bounds = createQuarantineBounds({ db, maxRows, maxBytes })
-  let writtenBytes = 0
-  let restUntil = 0
 
   return {
     record: (refused) => {
       const source = sourceOf(refused.remote)
-      const leastWeight = rowOverheadBytes + refused.body.length
-      // Looked at first: a flood that is dropped anyway must not cost the making of its rows.
-      if (!rows.hasRoom(leastWeight, pathOf({ source, reason: refused.reason }))) return dropped.inc()
+      const owner = senders.isKnown(source) ? source : 'strangers'
+      // Before the row is made: a flood that is dropped anyway must not cost that.
+      if (!room.isOpen(owner)) return dropped.inc()
       const headers = JSON.stringify(refused.headers())
       const { arrivedAt, reason, webhookId } = refused
-      // Two bytes a character: what is not Latin-1 is kept so.
-      const weight = leastWeight + headers.length * 2 + (webhookId?.length ?? 0)
-      return rows.add({ arrivedAt, reason, webhookId, source, headers, body: ownBytes(refused.body), weight })
+      // Two bytes a character: a text outside Latin-1 is kept so.
+      const bytes = rowOverheadBytes + refused.body.length + headers.length * 2 + (webhookId?.length ?? 0)
+      return rows.add({ arrivedAt, reason, webhookId, source, headers, body: ownBytes(refused.body), owner, bytes })
     },
     runOnce: async () => {
       const rest = restUntil - performance.now()
@@ -117,11 +115,6 @@ export function createQuarantine({
       return { more }
     },
     waiting: rows.waiting,
-  }
-
-  async function store(into: Database, batch: readonly Row[]): Promise<void> {
-    await insert(into, batch)
-    writtenBytes += batch.reduce((sum, { weight }) => sum + weight, 0)
   }
 }
 

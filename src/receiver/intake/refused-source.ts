@@ -1,5 +1,4 @@
 import ipaddr from 'ipaddr.js'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 
 /** What one sender is known by: an IPv4 address, or the /64 of an IPv6 one, of which anybody has all addresses. */
 export function sourceOf(remote: string | undefined): string {
@@ -18,8 +17,3 @@ export function networkOf(source: string): string {
 }
 
 const networkPattern = /^(?:[0-9]+\.){3}|^(?:[0-9a-f]+:){3}/
-
-/** The same in a statement, for a column of sources. */
-export function networkIn(source: SQL): SQL {
-  return sql`coalesce(substring(${source} from ${networkPattern.source}), ${source}, '')`
-}
