@@ -65,7 +65,7 @@ const errors = {
   },
   model_input_invalid: {
     status: 422,
-    when: 'the input does not fit the input_schema of the model',
+    when: 'the input does not fit the input_schema of the model, or a link in it may never be fetched',
     message: 'input.prompt is required',
   },
   rate_limit_exceeded: {
