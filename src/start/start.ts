@@ -9,6 +9,7 @@ import { ListenError } from '../platform/http/http.ts'
 import { stopOnUncaught } from '../platform/last-handler.ts'
 import { createLogger, type Logger } from '../platform/logger.ts'
 import { StartError } from '../platform/postgres/await-postgres.ts'
+import { OtherHistoryError } from '../platform/postgres/migrate.ts'
 import { explainPostgres } from '../platform/postgres/words.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
@@ -183,8 +184,8 @@ function readKeysAgain(file: string, replace: (keys: Keys) => void, logger: Logg
 
 function explain(error: unknown): ExitCode {
   if (error instanceof ConfigError) return fail(78, error.message)
-  if (error instanceof ListenError || error instanceof DataDirInUseError || error instanceof StartError)
-    return fail(1, error.message)
+  if (error instanceof ListenError || error instanceof DataDirInUseError) return fail(1, error.message)
+  if (error instanceof StartError || error instanceof OtherHistoryError) return fail(1, error.message)
   const failure = explainPostgres(error)
   if (failure) return fail(1, failure.words)
   return fail(1, error instanceof Error ? (error.stack ?? error.message) : String(error))

@@ -254,13 +254,12 @@ describeOnPackaged('ops/roles.sql', () => {
       expect((await run`select mediadock.drop_arrival_day('2031-02-03') as day`)[0]).toEqual({ day: 'dropped' })
       const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-roles-'))
       onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-      await fs.mkdir(path.join(folder, 'meta'))
-      await fs.writeFile(path.join(folder, '0000_one.sql'), 'select 1')
-      const entries = [{ idx: 0, version: '7', when: 1, tag: '0000_one', breakpoints: true }]
-      await fs.writeFile(
-        path.join(folder, 'meta/_journal.json'),
-        JSON.stringify({ version: '7', dialect: 'postgresql', entries }),
-      )
+      await fs.cp(migrationsOf.receiver.folder, folder, { recursive: true })
+      const journal = path.join(folder, 'meta/_journal.json')
+      const { entries, ...more }: { entries: object[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
+      const next = { ...entries[0], idx: entries.length, tag: 'next' }
+      await fs.writeFile(path.join(folder, 'next.sql'), 'select 1')
+      await fs.writeFile(journal, JSON.stringify({ ...more, entries: [...entries, next] }))
       expect(await migrate({ url: as('mediadock_migrate'), schema: 'mediadock', folder }, { lockWaitMs: 0 })).toBe(1)
     },
   )

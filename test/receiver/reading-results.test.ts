@@ -223,21 +223,3 @@ describe.each(testServers)('on %s, a role that may write all of the table', (ser
     )
   })
 })
-
-it('an existing database migrates: what says COMPLETED and has no media is open again', async () => {
-  const { sql } = await withTestDatabase()
-  const undo = await sql.begin(async (tx) => {
-    await tx`alter table mediadock.requests disable trigger user`
-    await tx`alter table mediadock.requests drop constraint requests_landed`
-    await tx`insert into mediadock.requests (request_id, status, landed_at, source) values (${requestId}, 'COMPLETED', now(), 'webhook'), (gen_random_uuid(), 'FAILED', null, null), (gen_random_uuid(), 'FAILED', now(), 'webhook')`
-    return fs.readFile(path.resolve(import.meta.dirname, '../../drizzle/receiver/0010_landed_with_media.sql'), 'utf8')
-  })
-  await sql.unsafe(undo.split('--> statement-breakpoint').slice(0, 2).join(';'))
-  expect([
-    ...(await sql`select status, landed_at is null as open, next_poll_at is not null as polling from mediadock.requests order by tracked_at, status`),
-  ]).toEqual([
-    { status: 'FAILED', open: false, polling: false },
-    { status: 'IN_QUEUE', open: true, polling: true },
-    { status: 'IN_QUEUE', open: true, polling: true },
-  ])
-})

@@ -39,7 +39,7 @@ const waits = /"msg":"not ready, waiting for Postgres"/g
 const linesOf = (output: string) => output.split('\n').filter((line) => line.startsWith('mediadock: '))
 
 /** What waiting cannot mend, and the one line about it. */
-const fatal: [string, (url: string) => string, RegExp][] = [
+const fatal: [string, (url: string) => string | Promise<string>, RegExp][] = [
   [
     'a wrong password',
     (url) => changed(url, { password: 'hush' }),
@@ -50,6 +50,17 @@ const fatal: [string, (url: string) => string, RegExp][] = [
     (url) => changed(url, { pathname: '/nowhere' }),
     /^mediadock: Postgres says: database "nowhere" does not exist \(3D000\): create it, or correct the database URL$/,
   ],
+  [
+    'a schema from before the first release',
+    async (url) => {
+      const sql = postgres(url, { max: 1 })
+      for (const schema of ['mediadock', 'provider'])
+        await sql.unsafe(`update ${schema}.migrations set hash = 'before'`)
+      await sql.end()
+      return url
+    },
+    /^mediadock: the schema \w+ comes from before the first release and cannot be upgraded: delete it with all its rows \(drop schema \w+ cascade\), or use another database; on a laptop delete .data\/$/,
+  ],
 ]
 
 describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGRATE_ON_START) => {
@@ -59,7 +70,7 @@ describe.each(['true', 'false'])('in production with MIGRATE_ON_START=%s', (MIGR
     const isOdd = (cause === fatal[0]?.[0]) === (MIGRATE_ON_START === 'true')
     for (const what of long ? ['receiver', 'provider'] : [isOdd ? 'receiver' : 'provider']) {
       const program = (await folder()).start(
-        { ...production, DATABASE_URL: urlOf(database.url), MIGRATE_ON_START },
+        { ...production, DATABASE_URL: await urlOf(database.url), MIGRATE_ON_START },
         what,
       )
       expect(await program.exit).toEqual({ code: 1, signal: null })
@@ -203,7 +214,7 @@ it('on a laptop a Postgres that is away ends the start at once, in one line', as
 describe('mediadock migrate', () => {
   it.each(fatal)('with %s ends at once with that line', async (_what, urlOf, line) => {
     const database = await withTestDatabase('packaged')
-    const { code, stderr } = await mediadockHere({ DATABASE_URL: urlOf(database.url) }, 'migrate')
+    const { code, stderr } = await mediadockHere({ DATABASE_URL: await urlOf(database.url) }, 'migrate')
     expect({ code, stderr: stderr.trimEnd() }).toEqual({ code: 1, stderr: expect.stringMatching(line) })
   })
 

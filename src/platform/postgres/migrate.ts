@@ -20,6 +20,12 @@ export type LockWait = {
 
 type Migration = ReturnType<typeof readMigrationFiles>[number]
 
+/** The schema was made by migrations that this version does not have, so none of its own would fit. */
+export class OtherHistoryError extends Error {
+  override name = 'OtherHistoryError'
+  code = 'other_history' as const
+}
+
 const readDeadlineMs = 10_000
 /** Far beyond any migration: an index of a large table takes its time. */
 const migrationDeadlineMs = 3_600_000
@@ -41,7 +47,7 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
   const files = readMigrationFiles({ migrationsFolder: folder })
   const client = connect(url)
   try {
-    const known = await history(client, schema)
+    const known = await history(client, schema, files)
     const missing = files.filter(({ hash }) => !known.has(hash))
     const until = performance.now() + (wait.lockWaitMs ?? defaultLockWaitMs)
     const patience = { schema, until, wait }
@@ -55,7 +61,7 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
     const indexes = indexesAfter(files.flatMap((file) => file.sql))
     for (const index of await missingIndexes(client, indexes))
       await untilUnlocked(patience, () => buildIndex(client, index))
-    return missing.length === 0 ? 0 : (await history(client, schema)).size - known.size
+    return missing.length === 0 ? 0 : (await history(client, schema, files)).size - known.size
   } finally {
     await client.end({ timeout: 5 })
   }
@@ -63,8 +69,9 @@ export async function migrate({ url, schema, folder }: Migrations, wait: LockWai
 
 /** Whether every migration in the folder has been applied. */
 export async function isMigrated(client: postgres.Sql, { schema, folder }: Omit<Migrations, 'url'>): Promise<boolean> {
-  const known = await history(client, schema)
-  return readMigrationFiles({ migrationsFolder: folder }).every(({ hash }) => known.has(hash))
+  const files = readMigrationFiles({ migrationsFolder: folder })
+  const known = await history(client, schema, files)
+  return files.every(({ hash }) => known.has(hash))
 }
 
 /** The same on a connection of its own. */
@@ -82,13 +89,20 @@ function connect(url: string): postgres.Sql {
   return postgres(address, { ssl, max: 1, prepare: false, connect_timeout: 10, fetch_types: false, onnotice: () => {} })
 }
 
-async function history(client: postgres.Sql, schema: string): Promise<Set<string>> {
+/** The hashes of the applied migrations. Throws an OtherHistoryError where the first of them is not the first of `files`. */
+async function history(client: postgres.Sql, schema: string, files: readonly Migration[]): Promise<Set<string>> {
   const read = async () => {
     const [table] = await client.unsafe('select to_regclass($1) is not null as known', [`${schema}.migrations`])
     if (!table?.['known']) return new Set<string>()
     return new Set((await client.unsafe(`select hash from ${schema}.migrations`)).map((row) => String(row['hash'])))
   }
-  return withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
+  const known = await withDeadline(read(), readDeadlineMs, 'reading the migrations that were applied')
+  if (known.size > 0 && files[0] !== undefined && !known.has(files[0].hash))
+    throw new OtherHistoryError(
+      `the schema ${schema} comes from before the first release and cannot be upgraded: delete it with all its rows ` +
+        `(drop schema ${schema} cascade), or use another database; on a laptop delete .data/`,
+    )
+  return known
 }
 
 type Patience = { schema: string; until: number; wait: LockWait }
@@ -111,8 +125,6 @@ async function untilUnlocked({ schema, until, wait }: Patience, work: () => Prom
 }
 
 function statement(schema: string, { sql, hash, folderMillis }: Migration): string {
-  // Even for a schema that is there this asks for the right to make one, which a migrating role need not have.
-  const steps = sql.filter((step) => !/^\s*create schema if not exists/i.test(step))
   return `do $run$ begin
     perform set_config('lock_timeout', '200ms', true);
     begin
@@ -125,8 +137,8 @@ function statement(schema: string, { sql, hash, folderMillis }: Migration): stri
     end;
     lock table ${schema}.migrations in share row exclusive mode;
     if not exists (select from ${schema}.migrations where hash = '${hash}') then
-      ${steps.flatMap(withoutAutovacuum).join('\n      ')}
-      execute $migration$${steps.join(';\n')}$migration$;
+      ${sql.flatMap(withoutAutovacuum).join('\n      ')}
+      execute $migration$${sql.join(';\n')}$migration$;
       insert into ${schema}.migrations (hash, created_at) values ('${hash}', ${folderMillis});
     end if;
   end $run$`

@@ -33,6 +33,19 @@ it('applies each migration once, in order, and the new ones later', async () => 
   expect(await isMigrated(database.sql, at)).toBe(true)
 })
 
+it('a schema that other migrations made is refused, and stays as it was', async () => {
+  const database = await withTestDatabase()
+  const folder = await folderOf(`-- another text${breakpoint}${first}`, second)
+  const at = { url: database.url, schema, folder }
+  await migrate(at)
+  await writeMigrations(folder, first, second, 'insert into probe.runs values (3)')
+  await expect(migrate(at)).rejects.toMatchObject({ code: 'other_history' })
+  await expect(isMigrated(database.sql, at)).rejects.toThrow(
+    /delete it with all its rows \(drop schema probe cascade\)/,
+  )
+  expect(await runs(database)).toEqual([1, 2])
+})
+
 it('applied by eight at once, each migration is applied once', async () => {
   const database = await withTestDatabase()
   const folder = await folderOf(`${first}${breakpoint}select pg_sleep(0.2);`, second)

@@ -6,12 +6,13 @@ import type postgres from 'postgres'
 import { expect, it, onTestFinished } from 'vitest'
 import { migrate } from '../../../src/platform/postgres/migrate.ts'
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 
 const root = path.resolve(import.meta.dirname, '../../..')
 
-/** The history of a program up to its first release. */
-async function firstRelease(program: string): Promise<string> {
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-first-'))
+/** A program's first migration alone. */
+async function baselineOf(program: string): Promise<string> {
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-baseline-'))
   onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
   await fs.cp(path.join(root, 'drizzle', program), folder, { recursive: true })
   const journal = path.join(folder, 'meta/_journal.json')
@@ -39,8 +40,15 @@ const values: Record<string, string> = {
   'text[]': `array['x' || n]`,
   'integer[]': `array_fill(0, array[61])`,
   boolean: 'true',
+  xid8: 'n::text::xid8',
+  'boolean[]': 'array[true]',
+  'uuid[]': 'array[gen_random_uuid()]',
+  'smallint[]': 'array[n::smallint]',
+  'bigint[]': 'array[n::bigint]',
 }
 const particular: Record<string, string> = {
+  'mediadock.deliveries.environment': `'live'`,
+  'mediadock.requests.key_source': `'tracked'`,
   'mediadock.requests.status': `case when n % 2 = 0 then 'FAILED' else 'COMPLETED' end`,
 }
 
@@ -49,6 +57,8 @@ const rowsOf = (table: string) => (table === 'deliveries' ? 16_000 : 4)
 
 async function fill(sql: postgres.Sql, schema: string): Promise<void> {
   const byTable = Map.groupBy(await columnsOf(sql, schema), ({ table }) => table)
+  // A table of one row has it from the baseline.
+  for (const [table, columns] of byTable) if (columns.some(({ name }) => name === 'single')) byTable.delete(table)
   // Media first: what is COMPLETED has some.
   for (const [table, columns] of [...byTable].toSorted(([a], [b]) => Number(b === 'media') - Number(a === 'media'))) {
     const given = columns.map(({ name, type }) => particular[`${schema}.${table}.${name}`] ?? values[type] ?? 'n')
@@ -81,9 +91,7 @@ const indexes = (sql: postgres.Sql, schema: string) => sql`
   select c.relname as name, pg_get_indexdef(c.oid) as definition, i.indisvalid as valid from pg_index i join pg_class c on c.oid = i.indexrelid
   where c.relnamespace = ${schema}::regnamespace and c.relname not like 'index_builds%' order by 1`
 
-/** What is meant to be gone. */
-const gone: Record<string, RegExp> = { mediadock: /^$/, provider: /^(?:rate_windows|requests\.submitted_position$)/ }
-/** As a receiver of the first release writes, while one of this version begins. */
+/** As a receiver of the baseline writes, while one of this version begins. */
 const writing: Record<string, string> = {
   mediadock: `with d as (insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
       values (gen_random_uuid(), 'old', gen_random_uuid(), 'ERROR', 'live', now(), now(), '{}', 'old') returning id)
@@ -95,14 +103,14 @@ it.each([
   ['receiver', 'mediadock'],
   ['provider', 'provider'],
 ])(
-  'the %s’s first schema with rows in every table becomes the newest, and its rows stay, while the first release still writes',
+  'the %s’s baseline with rows in every table becomes the newest schema, and its rows stay, while the baseline’s version still writes',
   async (program, schema) => {
     const { url, sql } = await withTestDatabase(preferredServer)
     const fresh = await indexes(sql, schema)
     await sql.unsafe(`drop schema ${schema} cascade`)
-    await migrate({ url, schema, folder: await firstRelease(program) })
+    await migrate({ url, schema, folder: await baselineOf(program) })
     await fill(sql, schema)
-    const columns = (await columnsOf(sql, schema)).filter(({ table, name }) => !gone[schema]?.test(`${table}.${name}`))
+    const columns = await columnsOf(sql, schema)
     const before = await contents(sql, schema, columns)
     expect(Object.keys(before).length).toBeGreaterThan(50)
 
@@ -114,12 +122,9 @@ it.each([
         await delay(5)
       }
     })()
-    const applied = migrate({ url, schema, folder: path.join(root, 'drizzle', program) }).finally(
-      () => (upgrading.isOver = true),
-    )
-    expect(await applied).toBeGreaterThan(3)
+    await eventually(() => written > 0)
+    await migrate({ url, schema, folder: path.join(root, 'drizzle', program) }).finally(() => (upgrading.isOver = true))
     await writer
-    expect(written).toBeGreaterThan(1)
 
     if (schema === 'mediadock') {
       await sql`delete from mediadock.inbox where delivery_id in (select id from mediadock.deliveries where webhook_id = 'old')`

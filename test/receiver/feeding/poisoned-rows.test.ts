@@ -1,13 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import fs from 'node:fs/promises'
-import os from 'node:os'
-import path from 'node:path'
 import postgres from 'postgres'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
-import { migrate } from '../../../src/platform/postgres/migrate.ts'
-import { migrations } from '../../../src/receiver/domain/migrations.ts'
-import { type TestDatabase, testServers, withEmptyDatabase } from '../../support/database.ts'
+import { type TestDatabase, testServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio } from '../../support/webhooks.ts'
@@ -178,30 +173,4 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       }
     })
   })
-})
-
-it('an upgrade cuts what is too long, and what is still worked on can be written again', async () => {
-  const url = await withEmptyDatabase()
-  const sql = postgres(url, { max: 1, onnotice: () => {} })
-  onTestFinished(() => sql.end({ timeout: 1 }))
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-limits-'))
-  onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
-  await fs.cp(migrations.folder, folder, { recursive: true })
-  const journal = path.join(folder, 'meta/_journal.json')
-  const { entries, ...more }: { entries: { tag: string }[] } = JSON.parse(await fs.readFile(journal, 'utf8'))
-  const limits = entries.findIndex(({ tag }) => tag.endsWith('_bound_rows'))
-  await fs.writeFile(journal, JSON.stringify({ ...more, entries: entries.slice(0, limits) }))
-  await migrate({ url, schema: 'mediadock', folder })
-  for (const metadata of [nested(13_000), longNumbers(10_000), '{"order": 1}']) {
-    await sql`insert into mediadock.requests (request_id, model, key_name, metadata)
-      values (${randomUUID()}, ${'x'.repeat(1_000_000)}, ${random(12_000)}, ${metadata}::text::jsonb)`
-  }
-  await migrate({ url, ...migrations })
-  await sql`update mediadock.requests set next_poll_at = now()`
-  const rows =
-    await sql`select char_length(model) as model, char_length(key_name) as key, metadata from mediadock.requests`
-  expect(
-    rows.map(({ metadata }) => String(metadata?.order ?? metadata?.error?.code)).toSorted((a, b) => a.localeCompare(b)),
-  ).toEqual(['1', 'unreadable', 'unreadable'])
-  expect(rows.map(({ model, key }) => [model, key])).toEqual(Array.from({ length: 3 }, () => [255, 255]))
 })

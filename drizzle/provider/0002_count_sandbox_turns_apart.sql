@@ -1,2 +1,0 @@
-ALTER TABLE "provider"."accounts" ADD COLUMN "last_sandbox_turn" bigint DEFAULT 0 NOT NULL;--> statement-breakpoint
-CREATE INDEX "accounts_last_sandbox_turn" ON "provider"."accounts" USING btree ("last_sandbox_turn" DESC NULLS LAST);

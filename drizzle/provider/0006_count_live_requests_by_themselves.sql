@@ -1,1 +1,0 @@
-CREATE INDEX "requests_live" ON "provider"."requests" USING btree ("account_id","created_at") WHERE environment = 'live';

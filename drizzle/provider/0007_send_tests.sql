@@ -1,1 +1,0 @@
-ALTER TABLE "provider"."deliveries" ALTER COLUMN "request_id" DROP NOT NULL;

@@ -1,1 +1,0 @@
-CREATE INDEX "arrivals_unstored" ON "mediadock"."arrivals" USING btree ("request_id") WHERE outcome = 'unavailable';

@@ -1,2 +1,0 @@
-DROP INDEX "mediadock"."deliveries_received";--> statement-breakpoint
-CREATE INDEX "deliveries_received" ON "mediadock"."deliveries" USING btree ("received_at" DESC NULLS LAST,"id" DESC NULLS LAST,"key_name");

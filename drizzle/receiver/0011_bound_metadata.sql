@@ -1,1 +1,0 @@
-ALTER TABLE "mediadock"."requests" ADD CONSTRAINT "requests_metadata_size" CHECK (pg_column_size(metadata) <= 8388608) NOT VALID;

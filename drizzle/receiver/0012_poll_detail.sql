@@ -1,1 +1,0 @@
-ALTER TABLE "mediadock"."requests" ADD COLUMN "poll_detail" text;

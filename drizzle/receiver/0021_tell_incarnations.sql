@@ -1,1 +1,0 @@
-ALTER TABLE "mediadock"."archived_files" ADD COLUMN "incarnation" uuid DEFAULT '00000000-0000-0000-0000-000000000000' NOT NULL;

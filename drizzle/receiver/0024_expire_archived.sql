@@ -1,1 +1,0 @@
-CREATE INDEX "media_copies_archived" ON "mediadock"."media_copies" USING btree ("ended_at") WHERE state = 'archived';

@@ -1,1 +1,0 @@
-ALTER TABLE "mediadock"."media_copies" ADD COLUMN "unended" smallint DEFAULT 0 NOT NULL;

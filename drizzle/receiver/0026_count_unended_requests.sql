@@ -1,1 +1,0 @@
-CREATE INDEX "requests_unended" ON "mediadock"."requests" USING btree ("tracked_at","next_poll_at") WHERE landed_at is null;
