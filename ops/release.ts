@@ -16,8 +16,8 @@ const usage = 'usage: npm run release -- <version> [--base node:24-bookworm-slim
 const mentions: readonly [string, RegExp][] = [
   ['README.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
   ['docs/recipes.md', /(?<=mediadock-)\d[\w.-]*(?=\.tgz)/g],
-  ['docs/api/receiver.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
-  ['docs/api/provider.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
+  ['openapi/receiver.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
+  ['openapi/provider.json', /(?<="info": \{[^}]*?"version": ")[^"]+/],
   ['deploy/kubernetes/kustomization.yaml', /(?<=newTag: )\S+/],
   ['deploy/kubernetes/migrate.yaml', /(?<=\/mediadock:)\S+/],
 ]

@@ -257,7 +257,7 @@ describe('npm run release, in a copy of this checkout', () => {
       expect(JSON.parse(await read('package-lock.json'))).toMatchObject({ version, packages: { '': { version } } })
       expect(await read('package-lock.json')).not.toMatch(/https?:\/\/registry/)
       expect(await read('README.md')).toContain('npm i ./mediadock-9.8.7.tgz')
-      expect(JSON.parse(await read('docs/api/receiver.json')).info.version).toBe(version)
+      expect(JSON.parse(await read('openapi/receiver.json')).info.version).toBe(version)
 
       expect((await fs.readdir(path.join(copy, 'release', version))).toSorted()).toEqual([
         'SHA256SUMS',

@@ -1,3 +1,5 @@
+import fs from 'node:fs/promises'
+import path from 'node:path'
 import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { expect } from 'vitest'
@@ -6,6 +8,7 @@ type ErrorSchema = { properties?: { error?: { properties?: { code?: { enum?: str
 type Answer = { content?: { 'application/json'?: { schema?: ErrorSchema; example?: unknown } } }
 type Document = {
   paths: Record<string, Record<string, { responses: Record<string, Answer> }>>
+  webhooks?: Record<string, object>
   components?: { schemas?: Record<string, object> }
 }
 
@@ -62,4 +65,38 @@ function schemasIn(value: unknown, pointer = ''): [pointer: string, schema: obje
     if (name === 'schema' || pointer === '/components/schemas') return [[`${pointer}/${name}`, member]]
     return schemasIn(member, `${pointer}/${name}`)
   })
+}
+
+const folder = path.resolve(import.meta.dirname, '../../openapi')
+
+/**
+ * The document under `openapi/` has the same operations, webhooks and schemas. Wording, examples and order are not
+ * compared. With WRITE_OPENAPI set (`npm run openapi`) the document is written first.
+ */
+export async function expectAsWritten(program: 'receiver' | 'provider', document: Document): Promise<void> {
+  const file = path.join(folder, `${program}.json`)
+  if (process.env['WRITE_OPENAPI'] !== undefined)
+    await fs.writeFile(file, `${JSON.stringify(document, undefined, 2)}\n`)
+  const written: Document = JSON.parse(await fs.readFile(file, 'utf8'))
+  expect(structureOf(document)).toEqual(structureOf(written))
+}
+
+function structureOf({ paths, webhooks, components }: Document): unknown {
+  const operations = Object.entries({ ...paths, ...webhooks }).flatMap(([at, methods]) =>
+    Object.entries(methods).map(([method, operation]) => [`${method} ${at}`, withoutWording(operation)]),
+  )
+  return { operations: Object.fromEntries(operations), schemas: withoutWording(components?.schemas, true) }
+}
+
+const wording = new Set(['description', 'summary', 'title', 'example', 'examples'])
+
+/** Members of `properties` and the like are named by the API, so a property may be called `description`. */
+function withoutWording(value: unknown, namesAreOurs = false): unknown {
+  if (Array.isArray(value)) return value.map((member) => withoutWording(member))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([name]) => namesAreOurs || !wording.has(name))
+      .map(([name, member]) => [name, withoutWording(member, !namesAreOurs && name === 'properties')]),
+  )
 }
