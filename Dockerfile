@@ -12,12 +12,16 @@ RUN npm ci --ignore-scripts
 COPY . .
 RUN npm pack
 
-# What it depends on, as the lock file has it, and sharp, which makes thumbnails, but without what a laptop and engines
-# have besides. Then the package itself over it, which brings the patched driver along.
+# What it depends on, as the lock file has it, and of the optional packages those that a receiver uses: sharp for
+# thumbnails, the client of S3, and what sends traces. What engines and a laptop have besides is left out. Then the
+# package itself over it, which brings the patched driver along.
 FROM ${BASE} AS installed
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta && npm pkg set 'dependencies.sharp=*' \
+RUN npm pkg delete workspaces devDependencies peerDependencies peerDependenciesMeta \
+    && npm pkg set 'dependencies.sharp=*' 'dependencies.@aws-sdk/client-s3=*' 'dependencies.@opentelemetry/api=*' \
+      'dependencies.@opentelemetry/exporter-trace-otlp-proto=*' 'dependencies.@opentelemetry/resources=*' \
+      'dependencies.@opentelemetry/sdk-trace=*' \
     && npm i --omit=dev --ignore-scripts
 COPY --from=package /build/mediadock-*.tgz /tmp/
 RUN rm -r node_modules/postgres package-lock.json .npmrc && tar -xzf /tmp/mediadock-*.tgz --strip-components=1

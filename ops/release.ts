@@ -114,7 +114,8 @@ function writeSbom(file: string): void {
     for (const name of ['package.json', 'package-lock.json', '.npmrc'])
       fs.copyFileSync(path.join(root, name), path.join(at, name))
     answer('npm', ['pkg', 'delete', 'workspaces', 'devDependencies', 'peerDependencies', 'peerDependenciesMeta'], at)
-    answer('npm', ['pkg', 'set', 'dependencies.sharp=*'], at)
+    const dockerfile = fs.readFileSync(path.join(root, 'Dockerfile'), 'utf8')
+    answer('npm', ['pkg', 'set', ...(dockerfile.match(/(?<=')dependencies\.[^']+=\*(?=')/g) ?? [])], at)
     answer('npm', ['i', '--package-lock-only', '--offline', '--ignore-scripts'], at)
     fs.writeFileSync(
       file,

@@ -1,3 +1,4 @@
+import { createRequire } from 'node:module'
 import cron from 'node-cron'
 import { z } from 'zod'
 import * as setting from '../platform/settings.ts'
@@ -9,6 +10,7 @@ const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is n
 /** As much as object storage takes in one piece. */
 const archivedBytes = setting.positiveInt.refine((bytes) => bytes <= 5_368_709_120, 'must be at most 5368709120')
 const origin = { local: 'http://127.0.0.1:4000' }
+const s3Client = '@aws-sdk/client-s3'
 
 /** Keys and results travel there: in the clear only within this machine. */
 const safeApiUrl = setting.apiUrl.refine(
@@ -86,14 +88,25 @@ export function readReceiverSettings(
 }
 
 /** Where media are copied to, with those settings of AWS that are not left to its own client. */
-function readArchive({ optional }: SettingsReader) {
+function readArchive({ optional, problems }: SettingsReader) {
   const place = optional('MEDIA_ARCHIVE', setting.filesPlace)
   if (place?.kind !== 's3') return place
+  if (!isInstalled(s3Client))
+    problems.push({ name: 'MEDIA_ARCHIVE', message: `names S3, and ${s3Client} is not installed: npm i ${s3Client}` })
   const endpoint = optional('AWS_ENDPOINT_URL_S3', setting.httpUrl) ?? optional('AWS_ENDPOINT_URL', setting.httpUrl)
   return {
     ...place,
     endpoint,
     region: optional('AWS_REGION', setting.nonEmpty) ?? optional('AWS_DEFAULT_REGION', setting.nonEmpty),
+  }
+}
+
+function isInstalled(packageName: string): boolean {
+  try {
+    createRequire(import.meta.url).resolve(packageName)
+    return true
+  } catch {
+    return false
   }
 }
 

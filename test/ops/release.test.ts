@@ -41,12 +41,21 @@ const bom = z.object({
   dependencies: z.array(z.object({ ref: z.string(), dependsOn: z.array(z.string()) })),
 })
 
-/** What the image installs, by the lock file alone: each dependency as Node would find it, and sharp. */
+/** What the image installs, by the lock file alone: each dependency as Node would find it, and the optional ones of a receiver. */
+const besidesDependencies = [
+  'sharp',
+  '@aws-sdk/client-s3',
+  '@opentelemetry/api',
+  '@opentelemetry/exporter-trace-otlp-proto',
+  '@opentelemetry/resources',
+  '@opentelemetry/sdk-trace',
+]
+
 function productionOf({ packages }: z.infer<typeof lockFile>): Set<string> {
   const found = new Map<string, string>()
   const visit = (from: string): void => {
     const { dependencies = {}, optionalDependencies = {} } = packages[from] ?? {}
-    const besides = from === '' ? ['sharp'] : []
+    const besides = from === '' ? besidesDependencies : []
     for (const name of [...Object.keys({ ...dependencies, ...optionalDependencies }), ...besides]) {
       let at = from
       while (at !== '' && !packages[`${at}/node_modules/${name}`])

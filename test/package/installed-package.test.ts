@@ -86,6 +86,17 @@ describe('a project that has what npm pack makes, beside the packages of this ch
     })
   })
 
+  it('ends the start with 78 where the archive is in S3 and its client is not installed', async () => {
+    const settings = { DATABASE_URL: 'postgres://127.0.0.1:9/none', MEDIA_ARCHIVE: 's3://bucket/prefix' }
+    expect(await installed.run('mediadock', ['start', 'receiver'], settings)).toEqual({
+      code: 78,
+      stdout: '',
+      stderr: expect.stringMatching(
+        /MEDIA_ARCHIVE names S3, and @aws-sdk\/client-s3 is not installed: npm i @aws-sdk\/client-s3\n$/,
+      ),
+    })
+  })
+
   it('migrates, starts, lands and reads, by the command and by mediadock/client', { timeout: 120_000 }, async () => {
     const { run, folder, env } = installed
     const ports = { PORT: `${await freePort()}`, INTERNAL_PORT: `${await freePort()}` }
@@ -105,8 +116,6 @@ describe('a project that has what npm pack makes, beside the packages of this ch
       code: 0,
       stdout: expect.stringMatching(/^(?=[^]*^receiver: \d+ applied$)(?=[^]*^provider: \d+ applied$)/m),
     })
-    // Somebody left it out: nothing else needs it.
-    await fs.rm(path.join(folder, 'node_modules/@opentelemetry/exporter-trace-otlp-proto'))
     const program = startProcess('mediadock', ['start'], { cwd: folder, env: { ...env, ...settings } })
     await program.says(/Ctrl-C stops all of it/)
     expect(
