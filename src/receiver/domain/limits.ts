@@ -22,6 +22,22 @@ export function areNames(...columns: readonly string[]): SQL {
   return sql.raw(columns.map((column) => `char_length(${column}) <= ${maxNameCharacters}`).join(' and '))
 }
 
+/** Times whose year has four digits in any time zone: JavaScript reads others otherwise than Postgres writes them, or not at all. */
+const times = ["'1000-01-01 00:00:00+00'", "'9999-01-01 00:00:00+00'"] as const
+const [earliestMs, endMs] = [Date.parse('1000-01-01T00:00:00Z'), Date.parse('9999-01-01T00:00:00Z')]
+
+/** Whether each of these columns, where it has a time, has one of the years 1000 to 9998. */
+export function areTimes(...columns: readonly string[]): SQL {
+  const [earliest, end] = times
+  return sql.raw(columns.map((column) => `${column} >= ${earliest} and ${column} < ${end}`).join(' and '))
+}
+
+/** The same of a text that says a time. */
+export function isTime(text: string): boolean {
+  const ms = Date.parse(text)
+  return ms >= earliestMs && ms < endMs
+}
+
 export const isErrorMessage = sql.raw(`char_length(error_message) <= ${maxErrorMessageCharacters}`)
 
 /** The size as stored is compared first: a number such as 1e100000 takes a few bytes there, and 100,001 as text. */

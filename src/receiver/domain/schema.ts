@@ -15,7 +15,7 @@ import {
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
 import { bytea, instant, mediadock } from './base-schema.ts'
-import { areNames, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
+import { areNames, areTimes, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
 /** One row per unique delivery, written before it is acknowledged. What is still to be done with it stands in `inbox`. */
@@ -149,6 +149,14 @@ export const requests = mediadock.table(
     check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
     check('requests_metadata_size', isMetadataSmall),
     check('requests_metadata_depth', isMetadataShallow),
+    check('requests_times', areTimes('tracked_at', 'created_at', 'completed_at', 'landed_at', 'confirmed_at')),
+    // `infinity`: it is never polled again.
+    check(
+      'requests_poll_times',
+      sql`${areTimes('polled_at', 'doubt_poll_at')} and (next_poll_at = 'infinity' or ${areTimes('next_poll_at')})`,
+    ),
+    // Pauses between polls grow with their number: below zero there would be none.
+    check('requests_polls', sql`polls >= 0`),
     check('requests_status', sql`status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')`),
     check('requests_key_source', sql`key_source in ('tracked', 'landed')`),
     // A COMPLETED one has media besides: a trigger holds that, see the migration.

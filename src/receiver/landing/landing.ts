@@ -1,7 +1,7 @@
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Notification, Output, Result } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/keys.ts'
-import { cutTo, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
+import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 
 export type MediaItem = {
   kind: 'image' | 'video' | 'audio'
@@ -108,8 +108,8 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
     // Whoever cancels pays nothing, and the result need not say so.
     cost: result.status === 'CANCELED' ? (result.cost ?? 0) : result.cost,
     error: result.status === 'FAILED' ? bounded(result.error) : undefined,
-    createdAt: result.created_at,
-    completedAt: result.completed_at,
+    createdAt: storable(result.created_at),
+    completedAt: storable(result.completed_at),
     source: origin.source,
     confirmed: true,
     keyName: origin.keyName,
@@ -123,6 +123,11 @@ export function landingOfResult(result: Result, origin: Origin): Landing {
 /** The provider's texts have no bound in the spec, and the columns do: a longer one is cut, so that its result lands. */
 function bounded({ code, message }: NonNullable<Landing['error']>): Landing['error'] {
   return { code: cutTo(code, maxNameCharacters), message: cutTo(message, maxErrorMessageCharacters) }
+}
+
+/** The columns refuse a time of no year from 1000 to 9998: it is left out, so that its result lands. */
+function storable(time: string | undefined): string | undefined {
+  return time !== undefined && isTime(time) ? time : undefined
 }
 
 /** A video as a webhook carries it, or whole. */

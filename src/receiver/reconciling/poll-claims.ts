@@ -158,14 +158,15 @@ export function claimOverdue(deps: ClaimDeps, { limit, resting }: Wanted): Promi
 export function claimDoubted(deps: ClaimDeps, { limit, resting }: Wanted): Promise<Due[]> {
   const at = sql`${deps.clock().toISOString()}::timestamptz`
   const ours = sql`${sql.param(deps.keys().all.map(({ name }) => name))}::text[]`
-  return claim(
+  return claimApart(
     deps,
-    sql`
+    (isTaken) => sql`
     due as (
       select ${requests.request_id}, ${requests.doubt_poll_at} as due_at, ${requests.next_poll_at} as scheduled_at, 1 as rank, 1 as turn, ${at} as recovered_at
       from mediadock.requests
       where ${requests.doubt_poll_at} <= ${at} and ${requests.confirmed_at} is null
         and case when ${requests.key_name} = any(${ours}) then ${requests.key_name} else '' end <> all(${sql.param([...resting])}::text[])
+        and ${isTaken}
       order by ${requests.doubt_poll_at} limit ${limit} for update skip locked
     )`,
     { isDoubt: true },
@@ -205,12 +206,12 @@ function claimWhere(
 }
 
 /** Claims `due`, which gets the condition that leaves out what is set aside; where Postgres refuses one row, all others. */
-function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL): Promise<Due[]> {
+function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = false } = {}): Promise<Due[]> {
   const at = sql`${deps.clock().toISOString()}::timestamptz`
   const dueBut = (aside: readonly string[]) =>
     due(aside.length === 0 ? sql`true` : sql`${requests.request_id} <> all(${sql.param([...aside])}::uuid[])`)
   return claimedApart(deps.setAside, {
-    claimBut: (aside) => claim(deps, dueBut(aside)),
+    claimBut: (aside) => claim(deps, dueBut(aside), { isDoubt }),
     idsBut: async (aside) => {
       const rows = deps.db.execute<RowOf<typeof schema.requests, 'request_id'>>(
         sql`with recursive ${dueBut(aside)} select request_id from due`,
@@ -218,12 +219,12 @@ function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL): Promise<Due[]>
       return answered(await rows, 'looking for requests to poll').map(({ request_id }) => request_id)
     },
     // Another replica may have claimed it meanwhile.
-    claimOne: (id) =>
-      claimWhere(
-        deps,
-        sql`${requests.request_id} = ${id}::uuid and coalesce(${requests.next_poll_at} <= ${at}, true)`,
-        { limit: 1 },
-      ),
+    claimOne: (id) => {
+      const isIt = sql`${requests.request_id} = ${id}::uuid`
+      // Doubts are few, so that all of them may be looked through for this one.
+      if (isDoubt) return claim(deps, due(isIt), { isDoubt })
+      return claimWhere(deps, sql`${isIt} and coalesce(${requests.next_poll_at} <= ${at}, true)`, { limit: 1 })
+    },
   })
 }
 

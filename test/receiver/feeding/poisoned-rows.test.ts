@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { readResults } from '../../../src/client/read-results.ts'
 import { type TestDatabase, testServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { imageResult, json, type ProviderStand } from '../../support/provider-stand.ts'
 import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
@@ -20,10 +21,11 @@ const random = (length: number) =>
 
 describe.each(testServers)('a row that cannot be written out (%s)', (server) => {
   let database: TestDatabase
+  let stand: ProviderStand
   let receiver: TestReceiver
   beforeAll(async () => {
-    const its = await withReceiver({ server })
-    ;({ database, receiver } = its)
+    const its = await withReceiver({ server, stand: true })
+    ;({ database, stand, receiver } = its)
     return its.stop
   })
 
@@ -38,6 +40,29 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
     const { metadata, model, key_name }: { metadata?: string; model?: string; key_name?: string } = row
     const written = database.sql`insert into mediadock.requests (request_id, model, key_name, metadata)
       values (${randomUUID()}, ${model ?? null}, ${key_name ?? null}, ${metadata ?? null}::text::jsonb)`
+    await expect(written).rejects.toMatchObject({ code: '23514' })
+  })
+
+  it.each([
+    ['tracked_at', 'infinity'],
+    ['tracked_at', '0001-06-01 BC'],
+    ['tracked_at', '294276-12-31'],
+    ['created_at', '-infinity'],
+    ['completed_at', '9999-01-01 00:00:00+00'],
+    ['next_poll_at', '-infinity'],
+    ['next_poll_at', '294276-12-31'],
+    ['polled_at', 'infinity'],
+    ['doubt_poll_at', '-infinity'],
+    ['polls', '-1'],
+  ])('is refused with %s %s', async (column, value) => {
+    const written = database.sql.unsafe(
+      `insert into mediadock.requests (request_id, ${column}) values (gen_random_uuid(), '${value}')`,
+    )
+    await expect(written).rejects.toMatchObject({ code: '23514' })
+  })
+
+  it('is refused where it ended at no time', async () => {
+    const written = database.sql`insert into mediadock.requests (request_id, status, source, landed_at) values (${randomUUID()}, 'FAILED', 'webhook', 'infinity')`
     await expect(written).rejects.toMatchObject({ code: '23514' })
   })
 
@@ -77,6 +102,17 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
     expect(await rowOf(audio.requestId)).toMatchObject({ model: `${'a'.repeat(254)}…` })
   })
 
+  it('lands without the times of the provider that the columns refuse', async () => {
+    const id = randomUUID()
+    const times = { created_at: '1000-01-01T00:00:00+00:01', completed_at: '9998-12-31T23:59:59Z' }
+    stand.answer((asked, _req, res) => json(res, 200, { ...imageResult(asked), ...times }))
+    await call(receiver, 'POST /api/requests', { body: { request_id: id, key_name: 'live' } })
+    await call(receiver, `POST /api/requests/${id}/reconcile`)
+    const [row] =
+      await database.sql`select status, created_at, completed_at from mediadock.requests where request_id = ${id}`
+    expect(row).toEqual({ status: 'COMPLETED', created_at: null, completed_at: new Date(times.completed_at) })
+  })
+
   describe('of a time without limits', () => {
     /** Between two others: one that Postgres cannot write, and one that JavaScript cannot. */
     const bad: Record<string, string> = { [randomUUID()]: nested(13_000), [randomUUID()]: nested(8000) }
@@ -89,7 +125,7 @@ describe.each(testServers)('a row that cannot be written out (%s)', (server) => 
       const { sql } = database
       for (const name of ['size', 'depth'])
         await sql.unsafe(`alter table mediadock.requests drop constraint requests_metadata_${name}`)
-      await eventually(async () => (await sql`select from mediadock.feed`).length === 2)
+      await eventually(async () => (await sql`select from mediadock.feed`).length === 3)
       before = Number((await sql`select max(position) as head from mediadock.feed`)[0]?.['head'])
       for (const id of ids) {
         await sql`insert into mediadock.requests (request_id, status, landed_at, source, metadata)

@@ -50,6 +50,17 @@ describe.each(usualServers)('a request whose row Postgres refuses to write (%s)'
     receiver.setNow(undefined)
   })
 
+  it('and that is doubted is set aside: another doubt is polled', async () => {
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
+    const [refused, good] = [randomUUID(), randomUUID()]
+    await database.sql`
+      insert into mediadock.requests (request_id, key_name, status, landed_at, source, doubt_poll_at)
+      select id, 'live', 'FAILED', now(), 'webhook', now() - n * interval '1 minute' from unnest(${[good, refused]}::uuid[]) with ordinality as r (id, n)`
+    await database.sql`insert into public.refused (request_id) values (${refused})`
+    expect((await receiver.deps.background.reconcileNow()).run).toMatchObject({ landed: 1, scanned: 1 })
+    expect(await statusOf(good)).toBe('COMPLETED')
+  })
+
   it('once its poll has come to something fails no run', async () => {
     const [refused, good] = [await track(3), await track(2)]
     await database.sql`insert into public.refused values (${refused}, 'not_found')`
