@@ -1,5 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
 import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -159,7 +159,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
         ${requests.progress} = case when ${ending.kind} = 'completed' then 100 else ${r.progress} end,
         ${requests.error_code} = ${error?.code ?? null}, ${requests.error_message} = ${error?.message ?? null}
       from before where ${r.id} = before.id
-      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults')}, before.status as was
+      returning ${list(r, 'id', 'account_id', 'api_key_id', 'environment', 'cost', 'faults', 'turn')}, before.status as was
     ), entries as (${ending.kind === 'completed' ? settleEntries(moved) : refundEntries(moved)}
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
@@ -170,10 +170,20 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   return row?.id
 }
 
-/** The turn of a request that never ran goes back too, or a mass cancel would send its account to the end of the queue. */
+/**
+ * The turn of a request that never ran goes back too, or a mass cancel would send its account to the end of the queue.
+ * It goes back only where it is the last: otherwise the next submit would get a turn that another request has already.
+ */
 const refund = sql`
   update provider.accounts a
   set ${accounts.available} = ${a.available} + case when e.environment = 'live' then e.cost else 0 end,
-    ${accounts.last_turn} = ${a.last_turn} - case when e.was = 'IN_QUEUE' and e.environment = 'live' then 1 else 0 end,
-    ${accounts.last_sandbox_turn} = ${a.last_sandbox_turn} - case when e.was = 'IN_QUEUE' and e.environment = 'sandbox' then 1 else 0 end
+    ${accounts.last_turn} = ${turnBefore(a.last_turn, 'live')}, ${accounts.last_sandbox_turn} = ${turnBefore(a.last_sandbox_turn, 'sandbox')}
   from ended e where ${a.id} = e.account_id`
+
+/** The last turn of those that still wait. Where none does, the next submit takes the turn that is served now. */
+function turnBefore(last: SQL | StringChunk, environment: Environment): SQL {
+  return sql`case when e.was = 'IN_QUEUE' and e.environment = ${environment} and e.turn = ${last} then coalesce((
+      select max(${r.turn}) from provider.requests r
+      where ${r.account_id} = e.account_id and ${r.status} = 'IN_QUEUE' and ${r.environment} = ${environment} and ${r.id} <> e.id), 0)
+    else ${last} end`
+}

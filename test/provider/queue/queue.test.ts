@@ -136,6 +136,20 @@ describe('the queue', () => {
     expect(await position('a', next)).toBeLessThanOrEqual(1)
   })
 
+  it('serves no two requests in a row of an account that has canceled others before them', async () => {
+    await enqueue('b', 40)
+    let [oldest = '', ...waiting] = await enqueue('a', 6)
+    for (let round = 0; round < 15; round += 1) {
+      await cancelRequest(provider.deps.db, oldest, true, at(1))
+      const [next = ''] = await enqueue('a')
+      waiting.push(next)
+      ;[oldest = '', ...waiting] = waiting
+    }
+    const served = await serve(46)
+    const places = [oldest, ...waiting].map((id) => served.indexOf(id)).toSorted((a, b) => a - b)
+    expect(places.filter((place, at) => place === (places[at - 1] ?? -2) + 1)).toEqual([])
+  })
+
   it('tells positions in the very order in which it serves', async () => {
     const a = await enqueue('a', 7)
     const b = await enqueue('b', 4)
