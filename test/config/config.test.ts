@@ -553,6 +553,11 @@ describe('keys', () => {
       JSON.stringify([{ ...key, signing_secret: 'whsec_hush_15ch' }]),
       '0.signing_secret: must have at least 16 bytes',
     ],
+    [
+      'fewer bytes that zero bytes fill up',
+      JSON.stringify([{ ...key, signing_secret: 'whsec_hush'.padEnd(32, '\0') }]),
+      '0.signing_secret: must have at least 16 bytes',
+    ],
     ['an empty signing_secret', JSON.stringify([{ ...key, signing_secret: '' }]), '0.signing_secret'],
     [
       'no api_key in a key that is not retired',
@@ -564,6 +569,18 @@ describe('keys', () => {
       'two of one signing_secret',
       JSON.stringify([key, retired, { ...key, name: 'again' }]),
       '2.signing_secret: is the same as that of entry 0: a delivery would not show which key signed it',
+    ],
+    [
+      'two that sign alike, since HMAC adds zero bytes itself',
+      JSON.stringify([key, { ...key, name: 'b', signing_secret: `${key.signing_secret}\0` }]),
+      '1.signing_secret: is the same as that of entry 0',
+    ],
+    [
+      'two that sign alike, since no UTF-8 tells them apart',
+      JSON.stringify(
+        ['\ud800', '\ud801'].map((half) => ({ ...key, name: half, signing_secret: `whsec_hush_hush${half}` })),
+      ),
+      '1.signing_secret: is the same as that of entry 0',
     ],
     [
       'two of one name',

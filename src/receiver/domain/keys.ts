@@ -1,9 +1,12 @@
 import { z } from 'zod'
-import type { Secret } from '../../wire/signature.ts'
+import { sign, type Secret } from '../../wire/signature.ts'
 import { maxNameCharacters } from './limits.ts'
 
 /** As the shortest secret that nobody guesses: 128 bits. */
 const minSecretBytes = 16
+
+/** HMAC itself fills a key up with zero bytes, so those at the end of a secret change no signature. */
+const withoutPadding = (secret: string) => secret.replace(/\0+$/, '')
 
 const keySchema = z
   .object({
@@ -11,7 +14,10 @@ const keySchema = z
     api_key: z.string().min(1).optional(),
     signing_secret: z
       .string()
-      .refine((secret) => Buffer.byteLength(secret) >= minSecretBytes, `must have at least ${minSecretBytes} bytes`),
+      .refine(
+        (secret) => Buffer.byteLength(withoutPadding(secret)) >= minSecretBytes,
+        `must have at least ${minSecretBytes} bytes`,
+      ),
     retired: z.boolean().default(false),
   })
   .refine((key) => key.retired || key.api_key !== undefined, 'api_key may be left out only for a retired key')
@@ -21,8 +27,10 @@ const keysSchema = z
   .min(1, 'at least one key is needed')
   .refine((keys) => new Set(keys.map((key) => key.name)).size === keys.length, 'two keys have the same name')
   .superRefine((keys, context) => {
-    for (const [at, { signing_secret }] of keys.entries()) {
-      const first = keys.findIndex((key) => key.signing_secret === signing_secret)
+    // Secrets that differ as texts may be one key of HMAC.
+    const signatures = keys.map(({ signing_secret }) => sign(new Uint8Array(), signing_secret, 0))
+    for (const [at, signature] of signatures.entries()) {
+      const first = signatures.indexOf(signature)
       const message = `is the same as that of entry ${first}: a delivery would not show which key signed it`
       if (first < at) context.addIssue({ code: 'custom', path: [at, 'signing_secret'], message })
     }
