@@ -71,7 +71,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
         traced,
       })
       const named = key.name === keyName
-      if (keyName !== undefined && !named) learn(standIns, { keyName, key, answer })
+      if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
       if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
       // The key that is named has to be waited for, but that one of its account has a call too.
@@ -109,7 +109,7 @@ function conclude(tried: readonly Fetched[]): Fetched | undefined {
   return { answer: { kind: 'not_found_yet', reason }, keyName: notFound.keyName }
 }
 
-/** One that knows a request of the named key is of the same account; a 404 takes that back, so that invented ids gain nothing by it. */
+/** One that knows a request of the named key is of the same account; a 404 takes that back, so that nobody gains by inventing ids. */
 function learn(
   standIns: Map<string, string>,
   { keyName, key, answer }: { keyName: string; key: GenerationKey; answer: ResultAnswer },
@@ -135,7 +135,8 @@ function candidates(
   const own = named?.environment ?? environment
   const isOwn = (key: GenerationKey) => own === undefined || key.environment === own
   const first = usable.find((key) => key.name === keyName)
-  const standIn = usable.find((key) => key.name === standIns.get(keyName ?? ''))
+  // Of the same environment only: else the secret of a sandbox key, which can sign any id, would spend a live key's calls.
+  const standIn = usable.find((key) => isOwn(key) && key.name === standIns.get(keyName ?? ''))
   const ofNamed: Purpose = purpose === 'trying' ? 'trying' : 'completing'
   const known: Candidate[] = [first, standIn].flatMap((key) =>
     key ? [{ key, by: ofNamed, isOwn: true, isStandIn: key === standIn && key !== first }] : [],

@@ -443,6 +443,20 @@ describe('a key whose calls are spent', () => {
     }
     expect(by).toEqual([...Array(6).fill('live'), ...Array(6).fill('second'), ...Array(4).fill('postponed')])
   })
+
+  it('and is a sandbox key takes no more than a tenth of the calls of a live key', async () => {
+    stand.answer((id, req, res) =>
+      req.headers.authorization === `Bearer ${liveKey.api_key}`
+        ? json(res, 200, imageResult(id))
+        : status(404)(id, req, res),
+    )
+    const { ask } = receiver({ keys: [liveKey, sandboxKey], limit: 20 })
+    // Its secret signed the ids of live requests, which the live key knows.
+    for (const purpose of ['reconciling', 'landing'] as const)
+      for (let n = 0; n < 30; n += 1) await ask(randomUUID(), 'sandbox', 1, purpose)
+    const calls = stand.calls.filter(({ authorization }) => authorization === `Bearer ${liveKey.api_key}`)
+    expect(calls).toHaveLength(2)
+  })
 })
 
 describe('404', () => {
