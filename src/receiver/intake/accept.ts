@@ -26,6 +26,8 @@ const maxFlushBytes = 4 * 1024 * 1024
 /** Of one key four fifths of it (createShares): no key can have all others refused. */
 const maxWaiting = { rows: 5000, bytes: 64 * 1024 * 1024 }
 const answerWithinMs = 4500
+/** About as long as a commit takes: by then whoever holds the stored delivery has mostly let it go. */
+const storeAgainAfterMs = 20
 
 type Waiting = {
   delivery: Delivery
@@ -88,7 +90,7 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
       inFlight += 1
       deps.onFlush?.({ deliveries: batch.length, left: queue.length })
       // A statement that is lost with its connection may never settle; everyone who waited for it has been answered by then.
-      withDeadline(flush(deps, batch), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
+      withDeadline(flush(deps, batch, storeAgain), answerWithinMs + 500, 'a flush').then(next, (error: unknown) => {
         deps.logger.error({ err: error, deliveries: batch.length }, 'a flush did not settle, going on without it')
         for (const { delivery } of batch) deps.handover.release(delivery)
         next()
@@ -97,6 +99,17 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const pumpAfterThisTurn = afterThisTurn(pump)
+
+  const enqueue = (waiting: Waiting) => {
+    queue.push(waiting)
+    waitingOf.add(waiting.delivery.keyName, waiting.delivery.body.length)
+    pumpAfterThisTurn()
+  }
+
+  /** Whoever waits too long for it is answered by the timer of accept(). */
+  const storeAgain = (group: readonly Waiting[]) => {
+    setTimeout(() => group.filter(({ abandoned }) => !abandoned).forEach(enqueue), storeAgainAfterMs)
+  }
 
   const takeBatch = (): Waiting[] => {
     const batch: Waiting[] = []
@@ -115,17 +128,14 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   }
 
   const accept = async (delivery: Delivery): Promise<Acceptance> => {
-    const { keyName, body } = delivery
-    if (!waitingOf.isOpen(keyName)) throw new UnavailableError('too_much_waiting')
+    if (!waitingOf.isOpen(delivery.keyName)) throw new UnavailableError('too_much_waiting')
     const { promise, resolve, reject } = Promise.withResolvers<Acceptance>()
     const waiting = { delivery, resolve, reject, abandoned: false }
     const timer = setTimeout(() => {
       waiting.abandoned = true
       reject(new UnavailableError('postgres_too_slow'))
     }, answerWithinMs)
-    queue.push(waiting)
-    waitingOf.add(keyName, body.length)
-    pumpAfterThisTurn()
+    enqueue(waiting)
     try {
       return await promise
     } finally {
@@ -135,8 +145,12 @@ export function createAcceptor(deps: AcceptorDeps): Acceptor {
   return { accept, waiting: () => queue.length }
 }
 
-/** Settles every waiting delivery of the batch; never rejects. */
-async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<void> {
+/** Settles every waiting delivery of the batch, or hands it to `storeAgain`; never rejects. */
+async function flush(
+  deps: AcceptorDeps,
+  batch: readonly Waiting[],
+  storeAgain: (group: readonly Waiting[]) => void,
+): Promise<void> {
   const byId = Map.groupBy(batch, ({ delivery }) => delivery.id)
   // In the order of the key, so that two flushes can never wait for each other.
   const rows = [...byId.keys()].sort().flatMap((id) => signedLive(byId.get(id) ?? [])?.delivery ?? [])
@@ -147,6 +161,10 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
       claimed: [...handedOver].map(({ id }) => ({ id, claimedUntil })),
     })
     for (const [id, group] of byId) {
+      if (stored.contended.has(id)) {
+        storeAgain(group)
+        continue
+      }
       group.forEach(({ delivery, resolve }, at) => {
         if (at > 0 || !stored.isNew.has(id)) resolve('duplicate')
         else resolve(delivery.parkReason === undefined ? 'accepted' : 'parked')
@@ -166,8 +184,8 @@ async function flush(deps: AcceptorDeps, batch: readonly Waiting[]): Promise<voi
     for (const row of handedOver) deps.handover.release(row)
     if (batch.length > 1 && isAboutTheData(error)) {
       const half = Math.ceil(batch.length / 2)
-      await flush(deps, batch.slice(0, half))
-      await flush(deps, batch.slice(half))
+      await flush(deps, batch.slice(0, half), storeAgain)
+      await flush(deps, batch.slice(half), storeAgain)
       return
     }
     // Once for the batch, not once for each: in an outage there are many of them.

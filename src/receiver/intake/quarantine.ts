@@ -186,10 +186,10 @@ export async function verifyQuarantine(
         db,
         authentic.map(({ delivery: { keyName, receivedAt: at } }) => ({ keyName, at, matches: 1 })),
       )
-      const stored = await storeDeliveries(
+      const stored = await storeReleased(
         db,
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
-        { quarantineIds: authentic.map(({ id }) => id) },
+        authentic.map(({ id }) => id),
       )
       onStored(new Set(deliveries.map(({ lane }) => lane)))
       onAccepted?.(
@@ -201,6 +201,25 @@ export async function verifyQuarantine(
     verified.accepted += authentic.length
     verified.refused += rows.length - authentic.length
   }
+}
+
+const maxTries = 50
+const betweenTriesMs = 100
+
+/** Stores a page of the quarantine; what another transaction holds at this instant is tried again, and the page stays until then. */
+async function storeReleased(
+  db: Database,
+  deliveries: readonly Delivery[],
+  quarantineIds: readonly number[],
+): Promise<{ isNew: ReadonlySet<string> }> {
+  const isNew = new Set<string>()
+  for (let tries = 1; tries <= maxTries; tries += 1) {
+    const stored = await storeDeliveries(db, deliveries, { quarantineIds })
+    for (const id of stored.isNew) isNew.add(id)
+    if (stored.contended.size === 0) return { isNew }
+    await delay(betweenTriesMs)
+  }
+  throw new Error('another transaction holds deliveries that are in the quarantine too: end it, then verify again')
 }
 
 /** A refused arrival as it lies in the quarantine. */

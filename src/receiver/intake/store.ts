@@ -32,6 +32,9 @@ const d = columnsOf(schema.deliveries, 'd')
 const inbox = columnsOf(schema.inbox)
 const quarantine = columnsOf(arriving.quarantine)
 
+/** Whether a live key that signed a delivery too takes the place of the key that it is stored with (a row of `deliveries`). */
+const yieldsToLive = sql`(${deliveries.environment} is distinct from 'live' and coalesce(${deliveries.parked_reason} = 'landing_failed', true))`
+
 export type StoreOptions = {
   /** Those that are stored as claimed once, so that nobody else takes them before that time. */
   claimed?: readonly { id: string; claimedUntil: Date }[]
@@ -39,8 +42,11 @@ export type StoreOptions = {
   quarantineIds?: readonly number[]
 }
 
-/** The ids that were new, and those that are due again because another key signed them too. */
-export type StoreAnswer = { isNew: Set<string>; requeued: Set<string> }
+/**
+ * The ids that were new, those that are due again because another key signed them too, and those that another
+ * transaction was just storing, landing or deleting: whether the key takes over is open, so they are to be stored again.
+ */
+export type StoreAnswer = { isNew: Set<string>; requeued: Set<string>; contended: Set<string> }
 
 /**
  * One statement: the deliveries, their place in the queue, and the promise that
@@ -55,15 +61,15 @@ export async function storeDeliveries(
   const released =
     quarantineIds.length === 0
       ? sql``
-      : sql`released as (delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[])),`
+      : sql`, released as (
+          delete from mediadock.quarantine where ${quarantine.id} = any(${sql.param([...quarantineIds])}::bigint[]) and not exists (select from contended))`
   const bodies = Buffer.concat(rows.map(({ body }) => body))
   const answers = await executePrepared<
-    RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean }
+    RowOf<typeof schema.deliveries, 'id'> & { is_new: boolean; is_requeued: boolean; is_contended: boolean }
   >(
     db,
     sql`
     with ${durable},
-    ${released}
     bodies as materialized (select ${bytesOf(bodies)} as bytes),
     arrived as (
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed))}::jsonb) as a (
@@ -86,36 +92,43 @@ export async function storeDeliveries(
       select id, lane, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
     ),
     ${takeOverKeys}
+    ${released}
     -- What is known already is acknowledged as well, so this commit has to wait for the disk and a synchronous standby
     -- even where it wrote no row: one that crashed while it waited for its standby shows what the standby never got.
     select arrived.id, stored.id is not null as is_new, arrived.id in (select delivery_id from requeued) as is_requeued,
+      arrived.id in (select id from contended) as is_contended,
       case when stored.id is null then pg_logical_emit_message(true, 'mediadock', '') end as waited_for
     from arrived left join stored using (id)`,
   )
   if (answers.length !== rows.length)
     throw new Error(`postgres answered for ${answers.length} of ${rows.length} deliveries`)
-  const idsOf = (which: 'is_new' | 'is_requeued') =>
+  const idsOf = (which: 'is_new' | 'is_requeued' | 'is_contended') =>
     new Set(answers.flatMap((answer) => (answer[which] ? [answer.id] : [])))
-  return { isNew: idsOf('is_new'), requeued: idsOf('is_requeued') }
+  return { isNew: idsOf('is_new'), requeued: idsOf('is_requeued'), contended: idsOf('is_contended') }
 }
 
 /**
- * `requeued`: duplicates that a key of another environment signed than the one that they are stored with. Where the
- * stored delivery is parked for its key, the new key takes its place and the delivery is due again. Where it still
- * waits to be landed, only a live key does: it may speak for any request that the other could. The claim of a process
- * that holds it ends then. Rows that are locked at this instant are left alone, so that accepting waits for no landing.
+ * `requeued`: duplicates that a key of another environment signed than the one that they are stored with. A stored
+ * delivery that is parked for its key is due again with the new one. Any other is due again with a live key only,
+ * whether it waits or has landed: a live key may speak for any request that the other could. The claim of a process
+ * that holds it ends then.
+ *
+ * Accepting waits for no landing, so a row that is locked at this instant is left alone. Such a row, and one that this
+ * statement's snapshot does not show, is `contended`: nobody may answer `duplicate` for it yet.
  * Reads `arrived` and `stored`.
  */
 const takeOverKeys = sql`
     again as (select * from arrived where id not in (select id from stored)),
+    again_live as (select id from again where environment = 'live'),
     waiting as (
       select ${inbox.delivery_id} from mediadock.inbox
-      where ${inbox.delivery_id} = any(array(select id from again where environment = 'live')) for update skip locked
+      where ${inbox.delivery_id} = any(array(select id from again_live)) for update skip locked
     ),
     contested as (
       select ${deliveries.id} from mediadock.deliveries
       where ${deliveries.id} = any(array(select id from again))
-        and (${deliveries.parked_reason} = 'key_mismatch' or (${deliveries.parked_reason} is null and ${deliveries.id} in (select delivery_id from waiting)))
+        and (${deliveries.parked_reason} = 'key_mismatch' or (${yieldsToLive} and ${deliveries.id} in (select id from again_live)
+          and (${deliveries.id} in (select delivery_id from waiting) or not exists (select from mediadock.inbox where ${inbox.delivery_id} = ${deliveries.id}))))
       for update skip locked
     ),
     taken_over as (
@@ -127,6 +140,13 @@ const takeOverKeys = sql`
       insert into mediadock.inbox (${list(inbox, 'delivery_id', 'lane', 'due_at', 'key_name')}) select id, lane, now(), key_name from taken_over
       on conflict (delivery_id) do update set due_at = excluded.due_at, key_name = excluded.key_name, claims = inbox.claims + 1
       returning ${inbox.delivery_id}
+    ),
+    contended as (
+      select again.id from again left join lateral (
+        select ${deliveries.environment}, ${deliveries.parked_reason} = 'key_mismatch' as is_parked, ${yieldsToLive} as yields
+        from mediadock.deliveries where ${deliveries.id} = again.id limit 1) as known on true
+      where again.id not in (select delivery_id from requeued)
+        and (known is null or (known.environment is distinct from again.environment and (known.is_parked or (known.yields and again.environment = 'live'))))
     )`
 
 /**

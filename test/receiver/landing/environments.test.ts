@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type http from 'node:http'
+import type postgres from 'postgres'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { deliveryId } from '../../../src/receiver/domain/delivery.ts'
 import { verifyQuarantine } from '../../../src/receiver/intake/quarantine.ts'
@@ -226,6 +227,22 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       await expectParked(requestId, forged)
     })
 
+    it.each(['before', 'after'])(
+      'changes nothing %s the live webhook once the name of the live key is that of a sandbox key',
+      async (when) => {
+        const requestId = randomUUID()
+        await call(receiver, 'POST /api/requests', { body: { request_id: requestId, key_name: 'live' } })
+        if (when === 'after') await settle(okAudio(requestId).body, liveKey.signing_secret)
+        const before = await rowOf(requestId)
+        setKeys({ ...liveKey, name: 'live-2' }, { ...sandboxKey, name: 'live' })
+        const forged = await settle(failed(requestId).body, sandboxKey.signing_secret)
+        expect(await rowOf(requestId)).toEqual(before)
+        expect(await stateOf(forged)).toEqual({ flags: ['key_mismatch'], parked_reason: 'key_mismatch' })
+        await settle(okAudio(requestId).body, liveKey.signing_secret)
+        expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false })
+      },
+    )
+
     it('is parked where it waited behind a lock while the key was removed', async () => {
       const requestId = await trackedLive()
       const webhookId = randomUUID()
@@ -289,6 +306,12 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       })
       expect(rows).toEqual([{ key_name: 'live', environment: 'live', parked_reason: null }])
     }
+    type Forged = { requestId: string; webhookId: string; body: Buffer; parkedReason: string | null }
+    const storeForged = (tx: postgres.ISql, { requestId, webhookId, body, parkedReason }: Forged) =>
+      tx`insert into mediadock.deliveries
+          (id, webhook_id, request_id, status, key_name, environment, signed_at, received_at, headers, body, parked_reason)
+        values (${deliveryId(webhookId, body)}, ${webhookId}, ${requestId}, 'ERROR', 'sandbox', 'sandbox', now(), now(), '{}',
+          ${body}, ${parkedReason})`
     const trackedLive = async () => {
       const requestId = randomUUID()
       await track(requestId, 'live')
@@ -318,6 +341,56 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
         expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
         expect(await send(body, webhookId, forger)).toEqual({ status: 'duplicate' })
       })
+      await expectLanded(requestId)
+    })
+
+    it('lands where the first has landed, since nobody had tracked the request', async () => {
+      const requestId = randomUUID()
+      const { body } = failed(requestId)
+      const webhookId = randomUUID()
+      await send(body, webhookId, forger)
+      await eventually(async () => (await rowOf(requestId))?.['sandbox'] === true)
+      expect(await send(body, webhookId, owner)).toEqual({ status: 'duplicate' })
+      await eventually(async () => (await rowOf(requestId))?.['sandbox'] === false)
+      await expectLanded(requestId)
+    })
+
+    it.each<[string, 'accepted' | 'duplicate', (tx: postgres.ISql, id: string) => Promise<unknown>]>([
+      [
+        'parks',
+        'duplicate',
+        (tx, id) => tx`update mediadock.deliveries set parked_reason = 'key_mismatch' where id = ${id}`,
+      ],
+      ['discards', 'accepted', (tx, id) => tx`delete from mediadock.deliveries where id = ${id}`],
+    ])('lands where a transaction that %s the first is under way', async (_what, status, end) => {
+      const { requestId, webhookId, body } = await trackedLive()
+      const id = deliveryId(webhookId, body)
+      await storeForged(database.sql, { requestId, webhookId, body, parkedReason: null })
+      await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, claims, key_name)
+        values (${id}, 'direct', now() + interval '300 s', 1, 'sandbox')`
+      const { sent } = await database.sql.begin(async (tx) => {
+        await tx`delete from mediadock.inbox where delivery_id = ${id}`
+        const sending = send(body, webhookId, owner)
+        // What is sent later is answered later, by when the first has been looked for.
+        await send(failed().body, randomUUID(), owner)
+        await end(tx, id)
+        return { sent: sending }
+      })
+      expect(await sent).toEqual({ status })
+      await expectLanded(requestId)
+    })
+
+    it('lands where another process is storing the first', async () => {
+      const { requestId, webhookId, body } = await trackedLive()
+      const { sent } = await database.sql.begin(async (tx) => {
+        await storeForged(tx, { requestId, webhookId, body, parkedReason: 'key_mismatch' })
+        const sending = send(body, webhookId, owner)
+        await eventually(
+          async () => (await tx`select from pg_locks where not granted and locktype = 'transactionid'`).length > 0,
+        )
+        return { sent: sending }
+      })
+      expect(await sent).toEqual({ status: 'duplicate' })
       await expectLanded(requestId)
     })
 

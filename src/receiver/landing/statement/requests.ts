@@ -49,6 +49,10 @@ export function doubtOfParked(at: SQL): SQL {
 /** For the long way: the row was there when `before` locked it. */
 export const isAsLocked = sql`${r.request_id} in (select request_id from before) and ${r.confirmed_at} is null`
 
+/** It stays beside the `sandbox` that tracking stored, until the provider has decided: see trackedSandbox of verdicts.ts. */
+const signedSandbox = sql`case when excluded.confirmed_at is null
+          and (${r.signed_sandbox} is not null or (${r.landed_at} is null and ${r.sandbox} is not null)) then excluded.sandbox end`
+
 /**
  * `written`: the requests that landed or were confirmed, as they are now. Reads
  * `verdict`. A row that is there is only written over where `unlessChanged` holds:
@@ -68,7 +72,7 @@ export function writeRequests(at: SQL, { unlessChanged, doubt }: { unlessChanged
         error_code = excluded.error_code, error_message = excluded.error_message,
         created_at = coalesce(excluded.created_at, ${r.created_at}), completed_at = coalesce(excluded.completed_at, ${r.completed_at}),
         source = excluded.source, confirmed_at = excluded.confirmed_at, key_name = excluded.key_name, key_source = excluded.key_source,
-        sandbox = excluded.sandbox, signed_sandbox = null, next_poll_at = excluded.next_poll_at,
+        sandbox = excluded.sandbox, signed_sandbox = ${signedSandbox}, next_poll_at = excluded.next_poll_at,
         doubt_poll_at = case when excluded.confirmed_at is null then ${doubt} end,
         landed_at = coalesce(${r.landed_at}, excluded.landed_at),
         polled_at = coalesce(excluded.confirmed_at, ${r.polled_at}),

@@ -9,6 +9,12 @@ const requests = columnsOf(schema.requests)
 const resultSandbox = sql`coalesce(${requests.signed_sandbox}, ${requests.sandbox})`
 
 /**
+ * The environment that tracking stored in a row of `requests`; null where none is known. Later changes of the keys do not
+ * change it. In a row that has landed `signed_sandbox` shows that `sandbox` was there before, from tracking.
+ */
+const trackedSandbox = sql`case when ${requests.landed_at} is null or ${requests.signed_sandbox} is not null then ${requests.sandbox} end`
+
+/**
  * `seen` and `before`: the requests of the items as this statement's snapshot
  * has them, and as they are once they are locked. Reads `item`.
  */
@@ -33,7 +39,7 @@ export function rowsAsTheyAre({ live, sandbox }: Environments): SQL {
         'key_name',
         'key_source',
         'sandbox',
-      )}, ${resultSandbox} as result_sandbox,
+      )}, ${resultSandbox} as result_sandbox, ${trackedSandbox} as tracked_sandbox,
              case when ${requests.key_name} = any(${sql.param([...live])}::text[]) then false
                   when ${requests.key_name} = any(${sql.param([...sandbox])}::text[]) then true end as key_sandbox
       from mediadock.requests where ${requests.request_id} = any(array(select request_id from item))
@@ -62,10 +68,9 @@ export function whatIsKnown(): SQL {
              before.landed_at is not null
                and (seen.landed_at, seen.confirmed_at, seen.result_sandbox) is distinct from (before.landed_at, before.confirmed_at, before.result_sandbox) as is_newer,
              case when before.landed_at is not null then before.result_sandbox end as result_sandbox,
-             -- As the provider confirmed it, or by the key that the request was tracked with.
-             case when before.confirmed_at is not null then before.sandbox
-                  when before.key_source is distinct from 'landed' and before.key_sandbox is not null then before.key_sandbox
-                  when before.landed_at is null then before.sandbox end as request_sandbox
+             -- As the provider confirmed it, as it was stored when the request was tracked, or by the key that it was tracked with.
+             case when before.confirmed_at is not null or before.tracked_sandbox is not null then before.sandbox
+                  when before.key_source is distinct from 'landed' and before.key_sandbox is not null then before.key_sandbox end as request_sandbox
       from item left join before using (request_id) left join seen using (request_id)
     )`
 }
