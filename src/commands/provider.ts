@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { isProduction, readProviderSecretKey } from '../config/config.ts'
+import { isProduction, readProviderCatalog, readProviderSecretKey } from '../config/config.ts'
 import { readLocalSecrets } from '../laptop/local.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import * as provider from '../provider/operating/commands.ts'
@@ -132,10 +132,13 @@ async function withProvider(
   secretKey: Buffer | undefined,
   work: (deps: CommandDeps) => Promise<number>,
 ): Promise<number> {
+  // Read on use: most actions need no catalog.
+  const catalog = () => readProviderCatalog(env)
   return withDatabase(env, 'provider', async (databaseUrl) => {
     const by = { via: 'cli', actor: actorHere() } as const
     const { deps, close } = provider.openProvider({
       databaseUrl,
+      catalog,
       by,
       logger: stderrLogger,
       ...(secretKey && { secretKey }),

@@ -6,7 +6,12 @@ import {
   withSetting,
   type ProcessEnvironment,
 } from '../platform/settings.ts'
-import { readProviderSettings, secretKeySchema, type ProviderSettings } from '../provider/settings.ts'
+import {
+  readCatalogSettings,
+  readProviderSettings,
+  secretKeySchema,
+  type ProviderSettings,
+} from '../provider/settings.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../receiver/settings.ts'
 import { ConfigError } from './config-error.ts'
 import { misspeltSettings } from './misspelt.ts'
@@ -77,6 +82,14 @@ export function readDatabaseUrl(env: ProcessEnvironment, program: Program, fallb
     reader.problems.push({ name: 'DATABASE_URL', message: 'is required' })
   if (url === undefined || reader.problems.length > 0) throw new ConfigError(reader.problems)
   return url
+}
+
+/** The catalog that the provider of this environment offers, for the command line; throws ConfigError when its file is broken. */
+export function readProviderCatalog(env: ProcessEnvironment): ProviderSettings['catalog'] {
+  const reader = settingsReader(env)
+  const { catalog } = readCatalogSettings(reader)
+  if (reader.problems.length > 0) throw new ConfigError(reader.problems)
+  return catalog
 }
 
 /** The key that stored signing secrets are encrypted with, for the command line; throws ConfigError when there is none. */

@@ -13,11 +13,12 @@ import { version } from '../platform/release.ts'
 import { createIdentify } from './accounts/auth.ts'
 import { type DemoKey, importDemoKeys } from './accounts/demo-keys.ts'
 import { createApi } from './api/api.ts'
+import type { Catalog } from './catalog/catalog-model.ts'
+import { createCatalogSource } from './catalog/catalog-source.ts'
 import { createConsole } from './console/router.ts'
 import { migrations } from './domain/migrations.ts'
 import type { Environment } from './domain/schema.ts'
 import { createEngineHost } from './engines/engine-host.ts'
-import { engineNameOf } from './engines/engine-settings.ts'
 import { runHousekeepingOnce } from './operating/housekeeping.ts'
 import { createQueueWorker } from './queue/queue-worker.ts'
 import { createStatusReader } from './queue/status-reader.ts'
@@ -43,17 +44,17 @@ export type ProviderOptions = {
   settings: ProviderSettings
   logger: Logger
   demoKeys?: readonly DemoKey[]
+  /** Asks for the catalog on SIGHUP; called with the way to read it again. */
+  onCatalogReload?: (reread: () => void) => void
   /** The start is no longer wanted: waiting for Postgres ends, and what was started can be stopped. */
   abandoned?: AbortSignal
 }
 
 /** The whole provider: API and console at once, queue worker and dispatcher when Postgres can be reached and the schema is up to date. */
-export async function startProvider({
-  settings,
-  logger,
-  demoKeys = [],
-  abandoned,
-}: ProviderOptions): Promise<RunningProgram> {
+export async function startProvider(options: ProviderOptions): Promise<RunningProgram> {
+  const { settings, logger, demoKeys = [], abandoned } = options
+  const catalog = createCatalogSource(settings, logger)
+  if (settings.catalogFile !== undefined) options.onCatalogReload?.(catalog.reread)
   const { databaseUrl: url, databasePoolSize: max } = settings
   const askingMax = Math.min(askingConnections, Math.floor(max / 2))
   const asking = createPool({ url, max: askingMax })
@@ -63,7 +64,15 @@ export async function startProvider({
   let running: RunningProgram | undefined
   try {
     const sharedClock = createSharedClock({ db: pool.db, logger, hostNow: hostClock })
-    running = await startListening({ settings, logger, db: pool.db, sharedClock, asking, prepared })
+    running = await startListening({
+      settings,
+      logger,
+      db: pool.db,
+      catalog: catalog.current,
+      sharedClock,
+      asking,
+      prepared,
+    })
     const { stop } = running
     const { migrateOnStart, production } = settings
     const atStart = { url, ...migrations, program: 'provider', migrateOnStart, production, logger }
@@ -97,31 +106,26 @@ type Parts = {
   settings: ProviderSettings
   logger: Logger
   db: Database
+  catalog: () => Catalog
   /** What all processes at this database go by. */
   sharedClock: SharedClock
   /** No role runs before this. */
   prepared: Promise<void>
 }
 
-async function startListening({
-  settings,
-  logger,
-  db,
-  sharedClock,
-  asking,
-  prepared,
-}: Parts & { asking: Pool }): Promise<RunningProgram> {
+async function startListening({ asking, ...parts }: Parts & { asking: Pool }): Promise<RunningProgram> {
+  const { settings, logger, db, catalog, sharedClock } = parts
   const retired = new AbortController()
   const stopping = new AbortController()
   const cut = new AbortController()
-  const background = startBackground({ settings, logger, db, sharedClock, prepared }, stopping.signal, cut.signal)
+  const background = startBackground(parts, stopping.signal, cut.signal)
   const readiness = await watchReadiness({ url: settings.databaseUrl, ...migrations, logger, signal: retired.signal })
   const { now: clock } = sharedClock
   const { host, port, ratePerKey: perKey, ratePerAccount: perAccount } = settings
   const identify = createIdentify({ db: asking.db, limits: { perKey, perAccount }, clock })
   const statusReader = createStatusReader(asking.db)
   const wake = { onQueued: background.onQueued }
-  const submitting = { db, settings, clock, random, resolve, logger, statusReader, ...wake }
+  const submitting = { db, settings, catalog, clock, random, resolve, logger, statusReader, ...wake }
   const api = createApi({ ...submitting, identify })
   const consoleHandler = createConsole({ ...submitting, secretKey: settings.secretKey, onDue: background.onDue })
   const listeners: Listener[] = []
@@ -158,7 +162,7 @@ async function startListening({
 
 /** The roles that run beside the API; `ended` settles when what they had in hand is done or cut. */
 function startBackground(
-  { settings, logger, db, sharedClock, prepared: after }: Parts,
+  { settings, logger, db, catalog, sharedClock, prepared: after }: Parts,
   signal: AbortSignal,
   cut: AbortSignal,
 ) {
@@ -167,11 +171,8 @@ function startBackground(
   const engines = createEngineHost({ settings: settings.engines, logger })
   const references = createReferences({ ...settings, resolve })
   const slots = { live: Math.max(2, os.availableParallelism()), sandbox: 200 }
-  const job = { db, engines, references, mediaDir, mediaUrl, clock, random, logger, leaseMs }
-  const worker = createQueueWorker(
-    { ...job, slots, engineNameOf: (model) => engineNameOf(model, settings.engines), onFree: () => workerLoop.wake() },
-    cut,
-  )
+  const job = { db, engines, references, catalog, mediaDir, mediaUrl, clock, random, logger, leaseMs }
+  const worker = createQueueWorker({ ...job, slots, onFree: () => workerLoop.wake() }, cut)
   const poster = createWebhookPoster({
     allow: settings.webhookAllow,
     resolve,

@@ -1,6 +1,8 @@
 import { z } from 'zod'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
+import { builtInCatalog } from './catalog/catalog-file.ts'
+import { readCatalog, tokenProblems } from './catalog/catalog-source.ts'
 import { engineSettingsSchema } from './engines/engine-settings.ts'
 
 export const secretKeySchema = z
@@ -20,6 +22,14 @@ const engines = z
     }
   })
   .pipe(engineSettingsSchema)
+
+/** The catalog, and the file that it is read from again on SIGHUP; every problem of the file is one of PROVIDER_CATALOG. */
+export function readCatalogSettings({ optional, problems }: SettingsReader) {
+  const catalogFile = optional('PROVIDER_CATALOG', setting.nonEmpty)
+  const { catalog, problems: found } = readCatalog(catalogFile)
+  problems.push(...found.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
+  return { catalog: catalog ?? builtInCatalog(), catalogFile }
+}
 
 /** Reads the provider's settings; `local` stands in for the database and the secret key outside production. */
 export function readProviderSettings(
@@ -60,6 +70,10 @@ export function readProviderSettings(
     reader.problems.push({ name: 'PROVIDER_DATABASE_URL or DATABASE_URL', message: 'is required' })
   }
 
+  const { catalog, catalogFile } = readCatalogSettings(reader)
+  const missingTokens = tokenProblems(catalog, (name) => optional(name, setting.nonEmpty))
+  reader.problems.push(...missingTokens.map((message) => ({ name: 'PROVIDER_CATALOG', message })))
+
   return {
     production,
     databaseUrl: databaseUrl ?? '',
@@ -75,6 +89,8 @@ export function readProviderSettings(
     webhookAllow,
     referenceAllow,
     engines: optional('PROVIDER_ENGINES', engines),
+    catalog,
+    catalogFile,
     dispatchIntervalMs: withDefault('PROVIDER_DISPATCH_INTERVAL_MS', setting.positiveInt, 30_000),
     backoffBaseMs: withDefault('PROVIDER_BACKOFF_BASE_MS', setting.positiveInt, 30_000),
     backoffCapMs: withDefault('PROVIDER_BACKOFF_CAP_MS', setting.positiveInt, 3_600_000),

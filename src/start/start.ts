@@ -31,7 +31,10 @@ export async function start(what: string, environment: ProcessEnvironment): Prom
   const env = laptopEnvironment(environment, wanted)
   const bootLogger = createLogger(env['LOG_LEVEL'] === 'silent' ? 'silent' : 'warn')
   const inTerminal = !isProduction(env) && [process.stdin, process.stdout, process.stderr].some(({ isTTY }) => isTTY)
-  const stop = listenForStop({ hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'], logger: bootLogger })
+  const stop = listenForStop({
+    hangupStops: inTerminal && !env['GENERATION_KEYS_FILE'] && !env['PROVIDER_CATALOG'],
+    logger: bootLogger,
+  })
 
   let local: Local
   try {
@@ -98,7 +101,8 @@ async function startPrograms(
   const wanted: (() => Promise<RunningProgram>)[] = []
   if (provider) {
     const { startProvider } = await import('../provider/program.ts')
-    wanted.push(() => startProvider({ settings: provider, demoKeys: local.demoKeys, ...shared }))
+    const { onHangup: onCatalogReload } = stopping
+    wanted.push(() => startProvider({ settings: provider, demoKeys: local.demoKeys, onCatalogReload, ...shared }))
   }
   if (receiver) {
     const { startReceiver } = await import('../receiver/program.ts')
@@ -134,13 +138,15 @@ type Stopping = {
   requested: Promise<Stop>
   request: (stop: Stop) => void
   isRequested: () => boolean
+  /** Adds what SIGHUP reads again. */
+  onHangup: (reread: () => void) => void
   onKeysReload: (settings: ReceiverSettings, logger: Logger) => (replace: (keys: Keys) => void) => void
 }
 
 /**
  * Listens from the first moment on, so that Ctrl-C while PostgreSQL is being made
  * leaves nothing behind either. SIGHUP stops only what a terminal on a laptop has
- * started, which closes with it; else it reads the keys' file again, or says that there is none.
+ * started, which closes with it; else it reads the files of keys and models again, or says that there is none.
  */
 function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: Logger }): Stopping {
   const { promise: requested, resolve: request } = Promise.withResolvers<Stop>()
@@ -151,10 +157,14 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
     stopRequestedAt ??= performance.now()
     request({ reason: signal, interrupted: signal !== 'SIGTERM', failed: false })
   }
-  let onHangup = () =>
+  const rereads: (() => void)[] = []
+  const rereadAll = () => {
+    for (const reread of rereads) reread()
+    if (rereads.length > 0) return
     logger.warn(
-      'SIGHUP changes nothing: no file with keys (GENERATION_KEYS_FILE) is in use; keys in GENERATION_KEYS change with a restart',
+      'SIGHUP changes nothing: neither GENERATION_KEYS_FILE nor PROVIDER_CATALOG is set; other settings change with a restart',
     )
+  }
   const onTerminalClosed = () => {
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     onSignal('SIGHUP')
@@ -162,13 +172,14 @@ function listenForStop({ hangupStops, logger }: { hangupStops: boolean; logger: 
   process
     .on('SIGINT', onSignal)
     .on('SIGTERM', onSignal)
-    .on('SIGHUP', () => (hangupStops ? onTerminalClosed() : onHangup()))
+    .on('SIGHUP', () => (hangupStops ? onTerminalClosed() : rereadAll()))
+  const onHangup = (reread: () => void) => void rereads.push(reread)
   const onKeysReload: Stopping['onKeysReload'] =
     ({ keysFile }, programLogger) =>
     (replace) => {
-      if (keysFile !== undefined) onHangup = () => readKeysAgain(keysFile, replace, programLogger)
+      if (keysFile !== undefined) onHangup(() => readKeysAgain(keysFile, replace, programLogger))
     }
-  return { requested, request, isRequested: () => stopRequestedAt !== undefined, onKeysReload }
+  return { requested, request, isRequested: () => stopRequestedAt !== undefined, onHangup, onKeysReload }
 }
 
 /** A broken file changes nothing. */

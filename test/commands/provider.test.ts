@@ -1,6 +1,8 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
 import os from 'node:os'
-import { expect, it } from 'vitest'
+import path from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
 import { withTestDatabase } from '../support/database.ts'
 import { mediadock, mediadockHere, type Ended } from './mediadock.ts'
 
@@ -24,6 +26,37 @@ it('what is well written but cannot be done is exit 1', async () => {
   const { url } = await withTestDatabase()
   const { code, stderr } = await mediadock({ DATABASE_URL: url }, 'provider', 'faults', 'set', randomUUID(), 'failed=1')
   expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^mediadock: there is no key /) })
+})
+
+it('models are those of PROVIDER_CATALOG, and a broken file is exit 78', async () => {
+  const { url } = await withTestDatabase()
+  const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-catalog-'))
+  onTestFinished(() => fs.rm(folder, { recursive: true }))
+  const file = path.join(folder, 'models.json')
+  const model = {
+    slug: 'mine',
+    type: 'audio',
+    name: 'Mine',
+    capabilities: ['c'],
+    environments: ['live'],
+    engine: 'local-audio',
+  }
+  const write = (changes: object) =>
+    fs.writeFile(
+      file,
+      JSON.stringify({ models: [{ ...model, input_schema: {}, pricing: { credits_base: 1 }, ...changes }] }),
+    )
+  const list = () =>
+    mediadockHere({ DATABASE_URL: url, PROVIDER_CATALOG: file }, 'provider', 'models', 'list', '--json')
+  await write({})
+  expect(JSON.parse((await list()).stdout)).toEqual([
+    { slug: 'mine', type: 'audio', name: 'Mine', live: true, sandbox: false },
+  ])
+  await write({ slug: 'No Slug' })
+  expect(await list()).toMatchObject({
+    code: 78,
+    stderr: expect.stringContaining(`PROVIDER_CATALOG ${file}:1 models[0].slug: `),
+  })
 })
 
 it('every action does what it says, to the database and on stdout', { timeout: 120_000 }, async () => {

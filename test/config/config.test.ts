@@ -377,6 +377,48 @@ describe('production', () => {
   )
 })
 
+describe('the catalog', () => {
+  const builtIn = path.resolve(import.meta.dirname, '../../src/provider/catalog/catalog.yaml')
+  const catalogFile = async (change: (text: string) => string): Promise<string> => {
+    const folder = await fs.mkdtemp(path.join(os.tmpdir(), 'mediadock-catalog-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true }))
+    const file = path.join(folder, 'models.yaml')
+    await fs.writeFile(file, change(await fs.readFile(builtIn, 'utf8')))
+    return file
+  }
+
+  it('comes from the file that is named, or else is the built-in one', async () => {
+    const file = await catalogFile((text) => text.replace('slug: lyra-audio', 'slug: my-audio'))
+    expect(provider({ PROVIDER_CATALOG: file }).catalogFile).toBe(file)
+    expect([...provider({ PROVIDER_CATALOG: file }).catalog.keys()]).toContain('my-audio')
+    expect([...provider({}).catalog.keys()]).toContain('lyra-audio')
+  })
+
+  it('that is broken or missing stops the start, each problem with its file and line', async () => {
+    const file = await catalogFile((text) =>
+      text.replace('engine: local-image\n', 'engine: none\n').replace('    name: Lyra Audio\n', ''),
+    )
+    expect(problemsOf({ PROVIDER_CATALOG: file })).toEqual([
+      expect.stringMatching(`^PROVIDER_CATALOG ${file}:14 models\\[0\\]\\.engine: must be one of `),
+      expect.stringMatching(`^PROVIDER_CATALOG ${file}:\\d+ models\\[8\\]\\.name: is missing$`),
+    ])
+    expect(problemsOf({ PROVIDER_CATALOG: '/nowhere/models.yaml' })).toEqual([
+      'PROVIDER_CATALOG /nowhere/models.yaml cannot be read: ENOENT',
+    ])
+  })
+
+  it('that names a token which is not there stops the start', async () => {
+    const settings = 'engine: http\n    engine_settings: { url: http://127.0.0.1:9000, token_env: STUDIO_TOKEN }\n'
+    const PROVIDER_CATALOG = await catalogFile((text) => text.replace('engine: local-image\n', settings))
+    const problem =
+      'aurora-image: engine_settings.token_env: the environment variable STUDIO_TOKEN holds no token: set it'
+    expect(problemsOf({ PROVIDER_CATALOG })).toEqual([`PROVIDER_CATALOG ${problem}`])
+    expect(provider({ PROVIDER_CATALOG, STUDIO_TOKEN: 'a-token' }).catalog.get('aurora-image')).toMatchObject({
+      engine: 'http',
+    })
+  })
+})
+
 describe('a console that others can reach', () => {
   it.each(['0.0.0.0', '::', '10.0.0.1', 'console.test', '127.console.test'])('on %s needs a token', (host) => {
     expect(problemsOf({ INTERNAL_HOST: host }, ['receiver'])).toEqual([

@@ -156,6 +156,7 @@ describe('a provider', () => {
 })
 
 describe('the engine process', () => {
+  const engine = (name: string) => ({ name, type: 'image', settings: {} }) as const
   const job = (mediaDir: string) => ({
     requestId: 'r',
     model: 'aurora-image',
@@ -169,10 +170,15 @@ describe('the engine process', () => {
     const { settings, deps } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
-    const lost = host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    const lost = host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     process.kill(host.pid() ?? expect.fail('no engine process'), 'SIGKILL')
     await expect(lost).rejects.toThrow('the engine process ended')
-    const output = await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    const output = await host.run(
+      engine('local-image'),
+      job(settings.mediaDir),
+      async () => {},
+      new AbortController().signal,
+    )
     expect(output).toMatchObject({ images: [{ width: 1024, height: 1024 }] })
     expect(await createKey(deps, { account: 'a', name: 'k', environment: 'live' })).toBeDefined()
   })
@@ -184,7 +190,7 @@ describe('the engine process', () => {
       process.execPath = execPath
       host.close()
     })
-    const run = () => host.run('no-engine', job('/nowhere'), async () => {}, AbortSignal.timeout(20_000))
+    const run = () => host.run(engine('no-engine'), job('/nowhere'), async () => {}, AbortSignal.timeout(20_000))
     process.execPath = '/nowhere/node'
     const failures = await Promise.allSettled([run(), run()])
     for (const failure of failures)
@@ -197,7 +203,7 @@ describe('the engine process', () => {
     const { settings } = await settingsOf()
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
-    await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     const pid = host.pid() ?? expect.fail('no engine process')
     expect(os.getPriority(pid)).toBe(19)
     const weighsSessions = await fs.readFile('/proc/sys/kernel/sched_autogroup_enabled', 'utf8').catch(() => '0')
@@ -210,7 +216,7 @@ describe('the engine process', () => {
     onTestFinished(() => void vi.unstubAllEnvs())
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
-    await host.run('local-image', job(settings.mediaDir), async () => {}, new AbortController().signal)
+    await host.run(engine('local-image'), job(settings.mediaDir), async () => {}, new AbortController().signal)
     const read = (name: string) => fs.readFile(`/proc/${host.pid()}/${name}`, 'utf8')
     const names = (await read('environ')).split('\0').map((variable) => variable.split('=')[0])
     expect(names).toContain('PATH')
@@ -224,11 +230,11 @@ describe('the engine process', () => {
     const host = createEngineHost({ settings: undefined, logger })
     onTestFinished(host.close)
     const signal = new AbortController().signal
-    await expect(host.run('no-engine', job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({
+    await expect(host.run(engine('no-engine'), job(settings.mediaDir), async () => {}, signal)).rejects.toMatchObject({
       name: 'EngineError',
     })
     const abort = new AbortController()
-    const aborted = host.run('local-image', job(settings.mediaDir), async () => {}, abort.signal)
+    const aborted = host.run(engine('local-image'), job(settings.mediaDir), async () => {}, abort.signal)
     abort.abort(new Error('no longer wanted'))
     await expect(aborted).rejects.toThrow('no longer wanted')
   })

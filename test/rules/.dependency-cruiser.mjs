@@ -38,8 +38,9 @@ const provider = [
   ['submit'],
   ['queue', 'settings.ts'],
   ['references'],
+  ['catalog'],
   ['engines'],
-  ['webhooks', 'catalog'],
+  ['webhooks'],
   ['accounts'],
   ['domain', 'messages'],
 ].map((floor) => floor.map((room) => `src/provider/${room}`))

@@ -47,6 +47,27 @@ describe('SIGHUP', () => {
     expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
   })
 
+  it('in production of a provider reads PROVIDER_CATALOG again', async () => {
+    const database = await withTestDatabase()
+    const laptop = await openLaptop()
+    onTestFinished(laptop.remove)
+    const file = path.join(laptop.folder, 'models.yaml')
+    await fs.copyFile(path.resolve(import.meta.dirname, '../../src/provider/catalog/catalog.yaml'), file)
+    const production = {
+      NODE_ENV: 'production',
+      DATABASE_URL: database.url,
+      PROVIDER_SECRET_KEY: randomBytes(32).toString('base64'),
+    }
+    const program = laptop.start({ ...production, PROVIDER_CATALOG: file }, 'provider')
+    await program.says(/"msg":"started"/)
+    program.kill('SIGHUP')
+    await program.says(/"models":9,"msg":"catalog read again"/)
+    await fs.appendFile(file, '  - slug: broken\n')
+    program.kill('SIGHUP')
+    await program.says(/models\.yaml:\d+ models\[9\]\.[^\n]*"msg":"the catalog is broken, the old one stays"/)
+    expect((await fetch(`http://127.0.0.1:${laptop.ports.PROVIDER_PORT}/readyz`)).status).toBe(200)
+  })
+
   it('on a laptop changes nothing where no terminal started it', async () => {
     const database = await withTestDatabase()
     const laptop = await openLaptop()

@@ -60,10 +60,10 @@ function v1(deps: ApiDeps): Router {
   // Any answer may be an error instead, in the language of its caller.
   router.use((_req, res, next) => next(void res.vary('Accept-Language')))
   router.use((req, res, next) => (isDecodable(req.path) ? next() : nothing(req, res, next)))
-  router.get('/models', as(listModels)).all('/models', only('GET', 'HEAD'))
-  router.post('/models/:model/estimate', as(estimate)).all('/models/:model/estimate', only('POST'))
+  router.get('/models', as(listModels(deps))).all('/models', only('GET', 'HEAD'))
+  router.post('/models/:model/estimate', as(estimate(deps))).all('/models/:model/estimate', only('POST'))
   router.post('/models/:model', as(createGeneration(deps), 'generate'))
-  router.get('/models/:model', as(showModel)).all('/models/:model', only('GET', 'HEAD', 'POST'))
+  router.get('/models/:model', as(showModel(deps))).all('/models/:model', only('GET', 'HEAD', 'POST'))
   router.get('/requests/:id/status', as(showStatus(deps))).all('/requests/:id/status', only('GET', 'HEAD'))
   router.post('/requests/:id/cancel', as(cancel(deps), deps.settings.cancelEndpoint ? 'generate' : undefined))
   if (deps.settings.cancelEndpoint) router.all('/requests/:id/cancel', only('POST'))
@@ -94,27 +94,33 @@ function withCaller(deps: ApiDeps, handler: Handler, scope?: Scope) {
   }
 }
 
-const listModels: Handler = (req, res, caller) => {
-  const query = catalogQuerySchema.safeParse(req.query)
-  if (!query.success) throw new HttpError(400, 'invalid_query', 'type must be image, video or audio')
-  const { type } = query.data
-  const models = activeModels(caller).filter((model) => type === undefined || model.type === type)
-  res.json({ data: models.map(catalogEntry) })
+function listModels({ catalog }: ApiDeps): Handler {
+  return (req, res, caller) => {
+    const query = catalogQuerySchema.safeParse(req.query)
+    if (!query.success) throw new HttpError(400, 'invalid_query', 'type must be image, video or audio')
+    const { type } = query.data
+    const models = activeModels(catalog(), caller).filter((model) => type === undefined || model.type === type)
+    res.json({ data: models.map(catalogEntry) })
+  }
 }
 
-const showModel: Handler = (req, res, caller) => {
-  const slug = param(req, 'model')
-  const model = findActiveModel(caller, slug)
-  if (model === undefined) throw unknownModel(slug)
-  res.json(modelResource(model))
+function showModel({ catalog }: ApiDeps): Handler {
+  return (req, res, caller) => {
+    const slug = param(req, 'model')
+    const model = findActiveModel(catalog(), caller, slug)
+    if (model === undefined) throw unknownModel(slug)
+    res.json(modelResource(model))
+  }
 }
 
-const estimate: Handler = async (req, res, caller) => {
-  const slug = param(req, 'model')
-  // Before its body is read: of a model that is not there nobody has to hear what is wrong with the input.
-  if (findActiveModel(caller, slug) === undefined) throw unknownModel(slug)
-  const body = await readBody(req, res, estimateBodySchema)
-  res.json({ credits: estimateCredits(caller, slug, body.input) })
+function estimate({ catalog }: ApiDeps): Handler {
+  return async (req, res, caller) => {
+    const slug = param(req, 'model')
+    // Before its body is read: of a model that is not there nobody has to hear what is wrong with the input.
+    if (findActiveModel(catalog(), caller, slug) === undefined) throw unknownModel(slug)
+    const { input } = await readBody(req, res, estimateBodySchema)
+    res.json({ credits: estimateCredits(catalog(), { caller, slug, input }) })
+  }
 }
 
 function createGeneration(deps: ApiDeps): Handler {

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import type * as wire from '../../wire/schemas.ts'
-import { catalog } from '../catalog/catalog-data.ts'
+import { builtInCatalog } from '../catalog/catalog-file.ts'
 import type * as schemas from './openapi-schemas.ts'
 
 /** One generation from its submit to its end, for whoever reads the documentation: a sunrise that takes four seconds. */
@@ -9,7 +9,7 @@ const request_id = '2f0d6c1e-8f5b-4c3a-9d2e-000000000001'
 const base = 'https://api.example.com/v1/requests'
 const model = 'aurora-image'
 
-const { slug, type, name, capabilities, input_schema, pricing } = catalog.find((one) => one.slug === model)!
+const { slug, type, name, capabilities, input_schema, pricing } = builtInCatalog().get(model)!
 
 export const submitBody = {
   input: { prompt: 'a sunrise over snow', aspect_ratio: '16:9' },

@@ -2,30 +2,21 @@ import type { z } from 'zod'
 import { HttpError } from '../../platform/http/http.ts'
 import type { catalogEntrySchema, modelSchema } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
-import { catalog } from './catalog-data.ts'
-import type { CatalogModel } from './catalog-model.ts'
+import type { Catalog, CatalogModel } from './catalog-model.ts'
 import type { Input } from './input.ts'
 import { priceOf } from './pricing.ts'
 
-const bySlug = new Map(catalog.map((model) => [model.slug, model]))
+type Viewer = Pick<Caller, 'environment' | 'activations'>
 
 /** The models that are active for this caller's environment (spec, Model and Versioning). */
-export function activeModels(caller: Pick<Caller, 'environment' | 'activations'>): CatalogModel[] {
-  return catalog.filter((model) => isActive(model, caller))
+export function activeModels(catalog: Catalog, caller: Viewer): CatalogModel[] {
+  return [...catalog.values()].filter((model) => isActive(model, caller))
 }
 
 /** By its exact slug; undefined when it is unknown or not active for this caller. */
-export function findActiveModel(
-  caller: Pick<Caller, 'environment' | 'activations'>,
-  slug: string,
-): CatalogModel | undefined {
-  const model = bySlug.get(slug)
+export function findActiveModel(catalog: Catalog, caller: Viewer, slug: string): CatalogModel | undefined {
+  const model = catalog.get(slug)
   return model && isActive(model, caller) ? model : undefined
-}
-
-/** Active or not: a request that was accepted runs even when its model is switched off meanwhile. */
-export function findModel(slug: string): CatalogModel | undefined {
-  return bySlug.get(slug)
 }
 
 export function unknownModel(slug: string): HttpError {
@@ -49,10 +40,7 @@ export function modelResource(model: CatalogModel): z.infer<typeof modelSchema> 
   return { slug, type, name, capabilities, input_schema, pricing }
 }
 
-function isActive(
-  model: CatalogModel,
-  { environment, activations }: Pick<Caller, 'environment' | 'activations'>,
-): boolean {
+function isActive(model: CatalogModel, { environment, activations }: Viewer): boolean {
   return activations[model.slug] ?? model.environments.includes(environment)
 }
 

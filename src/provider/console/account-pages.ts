@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { html } from 'hono/html'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { CreatedKey, KeyListing } from '../accounts/keys.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
 import { faultsSchema } from '../domain/faults.ts'
 import type { DeliveryListing } from '../webhooks/delivery-history.ts'
 import { entryTable } from './activity-pages.ts'
@@ -46,6 +47,7 @@ export type AccountView = {
   olderThan: string | undefined
   requests: readonly ListedRequest[]
   deliveries: readonly DeliveryListing[]
+  catalog: Catalog
   now: Date
 }
 
@@ -58,6 +60,7 @@ export function accountPage({
   olderThan,
   requests,
   deliveries,
+  catalog,
   now,
 }: AccountView): Markup {
   const here = `/accounts/${encodeURIComponent(account)}`
@@ -76,7 +79,7 @@ export function accountPage({
         <button>Grant</button>
       </form>
     </section>
-    <section class="card"><h2>Requests</h2>${requestTable(requests, now)}</section>
+    <section class="card"><h2>Requests</h2>${requestTable(requests, { catalog, now })}</section>
     <section class="card">
       <h2>Webhook deliveries</h2>
       ${deliveryTable(deliveries)}

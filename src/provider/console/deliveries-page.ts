@@ -4,7 +4,7 @@ import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
-import { catalog } from '../catalog/catalog-data.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
 import { type DeliveryListing, standings } from '../webhooks/delivery-history.ts'
 import { findDeliveries, searchDeliveries } from '../webhooks/delivery-search.ts'
 import { deliveryTable } from './delivery-table.ts'
@@ -27,11 +27,15 @@ type Wanted = z.infer<typeof filterSchema>
 /** `none` says why there is no row. */
 type Found = { rows: DeliveryListing[]; older: string | undefined; none: string }
 
-export function showDeliveryList(app: Express, { db }: { db: Database }, show: Show): void {
+export function showDeliveryList(
+  app: Express,
+  { db, catalog }: { db: Database; catalog: () => Catalog },
+  show: Show,
+): void {
   app.get('/deliveries', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
     const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
-    show(req, res, 'Deliveries', deliveriesPage(found, wanted))
+    show(req, res, 'Deliveries', deliveriesPage(found, wanted, catalog()))
   })
 }
 
@@ -60,7 +64,7 @@ async function foundBy(db: Database, q: string): Promise<Found> {
   return { rows: await findDeliveries(db, id.data, rowsShown), older: undefined, none: 'No delivery.' }
 }
 
-function deliveriesPage({ rows, older, none }: Found, wanted: Wanted): Markup {
+function deliveriesPage({ rows, older, none }: Found, wanted: Wanted, catalog: Catalog): Markup {
   const { account, state, model, since, until, q } = wanted
   const kept = Object.entries({ account, state, model, since, until }).filter(([, value]) => value !== '')
   const link = older === undefined ? '' : `/deliveries?${new URLSearchParams([...kept, ['before', older]]).toString()}`
@@ -72,11 +76,7 @@ function deliveriesPage({ rows, older, none }: Found, wanted: Wanted): Markup {
     </p>
     <form class="inline" method="get" action="/deliveries">
       <label>Account <input name="account" value="${account}" /></label>
-      ${choice('state', state, standings)}${choice(
-        'model',
-        model,
-        catalog.map(({ slug }) => slug),
-      )}
+      ${choice('state', state, standings)}${choice('model', model, [...catalog.keys()])}
       <label>Since (UTC) <input type="datetime-local" name="since" value="${since}" /></label>
       <label>Until (UTC) <input type="datetime-local" name="until" value="${until}" /></label>
       <label><button>Show</button></label>

@@ -6,7 +6,6 @@ import { requestIdSchema } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
 import { callerOfKey, listRunnableKeys } from '../accounts/runnable-keys.ts'
 import type { CatalogModel } from '../catalog/catalog-model.ts'
-import { findModel } from '../catalog/catalog.ts'
 import * as commands from '../operating/commands.ts'
 import { estimateCredits } from '../submit/estimate.ts'
 import { readIdempotencyKey } from '../submit/idempotency.ts'
@@ -54,7 +53,7 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   }
 
   app.get('/models/:slug', async (req, res) => {
-    const model = modelOf(req)
+    const model = modelOf(deps, req)
     const key = requestIdSchema.safeParse(req.query['key'])
     const texts = (await textsLike(deps, model, req.query['like'])) ?? defaultTexts(model)
     const filled = { texts, keyId: key.data ?? '', webhookUrl: '', idempotencyKey: randomUUID() }
@@ -62,17 +61,17 @@ export function showModels(app: Express, deps: ConsoleDeps, show: Show): void {
   })
 
   app.post('/models/:slug/estimate', readFields, async (req, res) => {
-    const model = modelOf(req)
+    const model = modelOf(deps, req)
     const filled = filledIn(req, model)
     const outcome = await attempt(deps, model, filled, (caller) =>
-      estimateCredits(caller, model.slug, inputOf(model, filled.texts)),
+      estimateCredits(deps.catalog(), { caller, slug: model.slug, input: inputOf(model, filled.texts) }),
     )
     if (outcome.kind === 'refused') return answer(req, res.status(outcome.status), model, filled, outcome)
     return answer(req, res, model, filled, { problems: {}, credits: outcome.value })
   })
 
   app.post('/models/:slug/run', readFields, async (req, res) => {
-    const model = modelOf(req)
+    const model = modelOf(deps, req)
     const filled = filledIn(req, model)
     const outcome = await attempt(deps, model, filled, async (caller) => {
       const body = {
@@ -129,8 +128,8 @@ async function attempt<T>(
   }
 }
 
-function modelOf(req: Request): CatalogModel {
-  const model = findModel(String(req.params['slug']))
+function modelOf({ catalog }: ConsoleDeps, req: Request): CatalogModel {
+  const model = catalog().get(String(req.params['slug']))
   if (model === undefined) throw unknown()
   return model
 }

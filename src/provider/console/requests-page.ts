@@ -4,8 +4,7 @@ import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { requestIdSchema, requestStatuses, requestStatusSchema } from '../../wire/schemas.ts'
-import { catalog } from '../catalog/catalog-data.ts'
-import { findModel } from '../catalog/catalog.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { choice, cursorSchema, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
 import { listTable } from './list-table.ts'
@@ -24,11 +23,13 @@ const filterSchema = z.object({
 })
 type Wanted = z.infer<typeof filterSchema>
 
-export function showRequests(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
+type Deps = { db: Database; catalog: () => Catalog; clock: () => Date }
+
+export function showRequests(app: Express, { db, catalog, clock }: Deps, show: Show): void {
   app.get('/requests', async (req, res) => {
     const wanted = filtersIn(req, filterSchema)
     const found = wanted.q === '' ? await searched(db, wanted) : await foundBy(db, wanted.q)
-    show(req, res, 'Requests', requestsPage(found, wanted, clock()))
+    show(req, res, 'Requests', requestsPage(found, wanted, { catalog: catalog(), now: clock() }))
   })
 }
 
@@ -59,18 +60,16 @@ async function foundBy(db: Database, q: string): Promise<Found> {
   return { rows: await findRequests(db, id.data, rowsShown), older: undefined, none: 'No request.' }
 }
 
-function requestsPage({ rows, older, none }: Found, wanted: Wanted, now: Date): Markup {
+function requestsPage({ rows, older, none }: Found, wanted: Wanted, view: ListView): Markup {
   const { account, model, status, environment, q } = wanted
   const kept = Object.entries({ account, model, status, environment }).filter(([, value]) => value !== '')
   const link = older === undefined ? '' : `/requests?${new URLSearchParams([...kept, ['before', older]]).toString()}`
   return html`<h1>Requests</h1>
     <form class="inline" method="get" action="/requests">
       <label>Account <input name="account" value="${account}" /></label>
-      ${choice(
-        'model',
-        model,
-        catalog.map(({ slug }) => slug),
-      )}${choice('status', status, requestStatuses)}${choice('environment', environment, environments)}
+      ${choice('model', model, [
+        ...view.catalog.keys(),
+      ])}${choice('status', status, requestStatuses)}${choice('environment', environment, environments)}
       <label><button>Show</button></label>
     </form>
     <form class="inline" method="get" action="/requests" role="search">
@@ -78,16 +77,23 @@ function requestsPage({ rows, older, none }: Found, wanted: Wanted, now: Date): 
       <label><button class="quiet">Find</button></label>
     </form>
     <section class="card">
-      ${requestTable(rows, now, none)}
+      ${requestTable(rows, view, none)}
       ${link === '' ? '' : html`<p><a href="${link}" rel="next">Older</a></p>`}
     </section>`
 }
 
-export function requestTable(requests: readonly ListedRequest[], now: Date, empty = 'No request.'): Markup {
+/** Beside the rows: the catalog tells what each model makes. */
+type ListView = { catalog: Catalog; now: Date }
+
+export function requestTable(
+  requests: readonly ListedRequest[],
+  { catalog, now }: ListView,
+  empty = 'No request.',
+): Markup {
   const rows = requests.map((request) => {
     const { id, account, status, progress } = request
     return [
-      kindOf(request.model, request.thumbnail),
+      kindOf(catalog.get(request.model)?.type ?? 'unknown', request.thumbnail),
       requestLink(id),
       html`<span class="cut short" title="${account}">${accountLink(account)}</span>`,
       html`<span class="cut short" title="${request.key_name}">${request.key_name}</span>`,
@@ -110,8 +116,7 @@ export function requestTable(requests: readonly ListedRequest[], now: Date, empt
   return html`${listTable({ label: 'Requests', columns, rows, empty })}${asOf}`
 }
 
-function kindOf(model: string, thumbnail: string | null): Markup {
-  const kind = findModel(model)?.type ?? 'unknown'
+function kindOf(kind: string, thumbnail: string | null): Markup {
   const isShown = thumbnail !== null && /^https?:/.test(thumbnail)
   return isShown
     ? html`<img class="thumbnail" src="${thumbnail}" alt="${kind}" width="40" height="40" loading="lazy" />`

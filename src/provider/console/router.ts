@@ -120,6 +120,7 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
         olderThan,
         requests: requests.rows,
         deliveries: deliveries.rows,
+        catalog: deps.catalog(),
         now: deps.clock(),
       }),
     )

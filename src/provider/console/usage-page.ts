@@ -3,7 +3,7 @@ import { html } from 'hono/html'
 import { z } from 'zod'
 import type { Markup } from '../../platform/pages/console-page.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { catalog } from '../catalog/catalog-data.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
 import { environments } from '../domain/schema.ts'
 import { barChart } from './bar-chart.ts'
 import { choice, filtersIn, oneOfThese, textSchema } from './filter-fields.ts'
@@ -31,7 +31,11 @@ const usageSchema = z.object({
 })
 type WantedUsage = z.infer<typeof usageSchema>
 
-export function showUsage(app: Express, { db, clock }: { db: Database; clock: () => Date }, show: Show): void {
+export function showUsage(
+  app: Express,
+  { db, catalog, clock }: { db: Database; catalog: () => Catalog; clock: () => Date },
+  show: Show,
+): void {
   const filterOf = ({ account, model, environment, per }: WantedUsage) => ({
     span: per,
     account: account || undefined,
@@ -41,7 +45,7 @@ export function showUsage(app: Express, { db, clock }: { db: Database; clock: ()
   })
   app.get('/usage', async (req, res) => {
     const wanted = filtersIn(req, usageSchema)
-    show(req, res, 'Usage', usagePage(await readUsage(db, filterOf(wanted)), wanted))
+    show(req, res, 'Usage', usagePage(await readUsage(db, filterOf(wanted)), wanted, catalog()))
   })
   app.get('/usage.csv', async (req, res) => {
     const wanted = filtersIn(req, usageSchema)
@@ -52,18 +56,14 @@ export function showUsage(app: Express, { db, clock }: { db: Database; clock: ()
   })
 }
 
-function usagePage(usage: Usage, wanted: WantedUsage): Markup {
+function usagePage(usage: Usage, wanted: WantedUsage, catalog: Catalog): Markup {
   const { account, per } = wanted
   const { steps, completeFrom } = usage
   const { steps: number } = spans[per]
   return html`<h1>Usage</h1>
     <form class="inline" method="get" action="/usage">
       <label>Account <input name="account" value="${account}" /></label>
-      ${choice(
-        'model',
-        wanted.model,
-        catalog.map(({ slug }) => slug),
-      )}${choice('environment', wanted.environment, environments)}
+      ${choice('model', wanted.model, [...catalog.keys()])}${choice('environment', wanted.environment, environments)}
       <label>
         Range
         <select name="per">

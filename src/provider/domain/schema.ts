@@ -16,6 +16,7 @@ import {
   uuid,
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses, type Output } from '../../wire/schemas.ts'
+import type { EngineChoice, RemoteJob } from './engine-choice.ts'
 import type { Faults } from './faults.ts'
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
@@ -82,6 +83,8 @@ export const requests = provider.table(
     environment: text('environment', { enum: environments }).notNull(),
     model: text('model').notNull(),
     input: jsonb('input').notNull(),
+    engine: jsonb('engine').$type<EngineChoice>(),
+    remoteJob: jsonb('remote_job').$type<RemoteJob>(),
     /** The price, fixed at submit; what was paid is the ledger's to say. */
     cost: credits('cost').notNull(),
     status: text('status', { enum: requestStatuses }).notNull(),

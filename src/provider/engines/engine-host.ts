@@ -2,9 +2,11 @@ import { fork, type ChildProcess } from 'node:child_process'
 import path from 'node:path'
 import type { Logger } from '../../platform/logger.ts'
 import type { Output } from '../../wire/schemas.ts'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import { type Order, reportSchema } from './engine-messages.ts'
 import type { EngineSettings } from './engine-settings.ts'
-import { type EngineJob, EngineError, type Report } from './engine.ts'
+import { readEngineToken } from './engine-token.ts'
+import { EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
 
 /** Beside this file, and TypeScript where this is. */
 const script = path.join(import.meta.dirname, `engine-process${path.extname(import.meta.filename)}`)
@@ -24,14 +26,20 @@ const passedOn =
   /^(?:PATH|HOME|TMPDIR|TEMP|TMP|TZ|SystemRoot|NODE_\w+|SSL_CERT_\w+|\w+_PROXY|LD_LIBRARY_PATH|MALLOC_\w+)$/i
 
 export type EngineHost = {
-  /** Runs a job on an engine by its name; rejects with an EngineError where the client may know why. */
-  run: (engine: string, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
+  /** Runs a job on an engine; rejects with an EngineError where the client may know why. */
+  run: (engine: EngineChoice, job: EngineJob, report: Report, signal: AbortSignal) => Promise<Output>
   /** Of the process that runs now, if one does. */
   pid: () => number | undefined
   close: () => void
 }
 
-type Run = { by: ChildProcess; report: Report; resolve: (output: Output) => void; reject: (error: Error) => void }
+type Run = {
+  by: ChildProcess
+  job: EngineJob
+  report: Report
+  resolve: (output: Output) => void
+  reject: (error: Error) => void
+}
 
 /** Runs engines in a process of their own, started when first needed and again after it has died. */
 export function createEngineHost({
@@ -45,6 +53,16 @@ export function createEngineHost({
   let child: ChildProcess | undefined
   let lastRun = 0
 
+  const keep = ({ by, job }: Run, { run, remoteJob }: { run: number; remoteJob: RemoteJob }) => {
+    const answer = (isKept: boolean) => tell(by, { kind: 'remote_job_kept', run, isKept })
+    Promise.resolve(job.keepRemoteJob?.(remoteJob)).then(
+      () => answer(true),
+      (error: unknown) => {
+        logger.warn({ err: error, request_id: job.requestId }, 'the job of an engine was not kept')
+        answer(false)
+      },
+    )
+  }
   const onMessage = (message: unknown) => {
     const engineReport = reportSchema.parse(message)
     const run = runs.get(engineReport.run)
@@ -55,6 +73,8 @@ export function createEngineHost({
           .report(engineReport.percent, engineReport.line)
           .catch((error: unknown) => logger.warn({ err: error }, 'progress of a generation not written'))
         return
+      case 'remote_job':
+        return keep(run, engineReport)
       case 'done':
         return run.resolve(engineReport.output)
       case 'failed':
@@ -103,21 +123,24 @@ export function createEngineHost({
 
   const run: EngineHost['run'] = async (engine, job, report, signal) => {
     signal.throwIfAborted()
+    const token = readEngineToken(engine)
     const to = child?.connected ? child : (child = start())
     const id = ++lastRun
     const { promise, resolve, reject } = Promise.withResolvers<Output>()
     const abort = () => {
-      tell(to, { kind: 'abort', run: id })
+      tell(to, { kind: 'abort', run: id, discard: isDiscarded(signal.reason) })
       // Engines stop soon after; nobody waits for them.
       reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'))
     }
-    runs.set(id, { by: to, report, resolve, reject })
+    runs.set(id, { by: to, job, report, resolve, reject })
     signal.addEventListener('abort', abort, { once: true })
+    const { keepRemoteJob: _, ...rest } = job
     tell(to, {
       kind: 'run',
       run: id,
       engine,
-      job: { ...job, input: { ...job.input }, references: [...job.references] },
+      token,
+      job: { ...rest, input: { ...job.input }, references: [...job.references] },
     })
     try {
       return await promise

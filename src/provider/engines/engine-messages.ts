@@ -13,6 +13,14 @@ const referenceSchema = z.object({
   sha256: z.string(),
 })
 
+const remoteJobSchema = z.object({ url: z.string().nullable(), isRepeat: z.boolean() })
+
+const engineChoiceSchema = z.object({
+  name: z.string(),
+  type: z.enum(['image', 'video', 'audio']),
+  settings: z.record(z.string(), z.unknown()),
+})
+
 const jobSchema = z.object({
   requestId: z.string(),
   model: z.string(),
@@ -20,17 +28,28 @@ const jobSchema = z.object({
   references: z.array(referenceSchema),
   mediaDir: z.string(),
   mediaUrl: z.string(),
+  remoteJob: remoteJobSchema.nullish().transform((remoteJob) => remoteJob ?? null),
 })
 
 export const orderSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('settings'), settings: engineSettingsSchema.optional() }),
-  z.object({ kind: z.literal('run'), run: z.int(), engine: z.string(), job: jobSchema }),
-  z.object({ kind: z.literal('abort'), run: z.int() }),
+  /** `token`: the bearer token of an engine on another server. It is part of no setting and no row. */
+  z.object({
+    kind: z.literal('run'),
+    run: z.int(),
+    engine: engineChoiceSchema,
+    token: z.string().optional(),
+    job: jobSchema,
+  }),
+  z.object({ kind: z.literal('abort'), run: z.int(), discard: z.boolean() }),
+  /** Answers `remote_job`. */
+  z.object({ kind: z.literal('remote_job_kept'), run: z.int(), isKept: z.boolean() }),
 ])
-export type Order = z.infer<typeof orderSchema>
+export type Order = z.input<typeof orderSchema>
 
 export const reportSchema = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('progress'), run: z.int(), percent: z.number(), line: z.string().optional() }),
+  z.object({ kind: z.literal('remote_job'), run: z.int(), remoteJob: remoteJobSchema }),
   z.object({ kind: z.literal('done'), run: z.int(), output: outputSchema }),
   /** `forClient`: what an EngineError says to the client, and whether it is worth another attempt. `detail` is for the log. */
   z.object({

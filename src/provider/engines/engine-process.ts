@@ -1,9 +1,11 @@
 import fs from 'node:fs'
 import os from 'node:os'
 import { inspect } from 'node:util'
-import { type EngineReport, type Order, orderSchema } from './engine-messages.ts'
+import type { z } from 'zod'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
+import { type EngineReport, orderSchema } from './engine-messages.ts'
 import type { EngineSettings } from './engine-settings.ts'
-import { type Engine, EngineError } from './engine.ts'
+import { type Engine, EngineError, EngineStop } from './engine.ts'
 
 /**
  * The process that engines run in: started by engine-host.ts, given its orders
@@ -42,21 +44,31 @@ function say(report: EngineReport): void {
   if (process.connected) process.send?.(report, () => {})
 }
 
-type Engines = ReadonlyMap<string, Engine>
+type FindEngine = (choice: EngineChoice, token: string | undefined) => Engine | undefined
+type RunOrder = Extract<z.infer<typeof orderSchema>, { kind: 'run' }>
 
 const running = new Map<number, AbortController>()
+/** Of each run that waits for its job on another server to be kept. */
+const keeping = new Map<number, (isKept: boolean) => void>()
 
-async function run(
-  loaded: Promise<Engines>,
-  { run: id, engine: name, job }: Extract<Order, { kind: 'run' }>,
-): Promise<void> {
+/** Settles when the provider has committed it. */
+async function keepRemoteJob(run: number, remoteJob: RemoteJob): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<boolean>()
+  keeping.set(run, resolve)
+  say({ kind: 'remote_job', run, remoteJob })
+  const isKept = await promise.finally(() => keeping.delete(run))
+  if (!isKept) throw new Error('the provider did not keep the job of the engine')
+}
+
+async function run(loaded: Promise<FindEngine>, { run: id, engine: choice, token, job }: RunOrder): Promise<void> {
   const controller = new AbortController()
   running.set(id, controller)
   try {
-    const engine = (await loaded).get(name)
+    const engine = (await loaded)(choice, token)
     if (engine === undefined) throw new EngineError('no engine is installed for this model')
     const report = async (percent: number, line?: string) => say({ kind: 'progress', run: id, percent, line })
-    say({ kind: 'done', run: id, output: await engine.run(job, report, controller.signal) })
+    const whole = { ...job, keepRemoteJob: (remoteJob: RemoteJob) => keepRemoteJob(id, remoteJob) }
+    say({ kind: 'done', run: id, output: await engine.run(whole, report, controller.signal) })
   } catch (error) {
     const forClient = error instanceof EngineError ? { message: error.message, transient: error.transient } : undefined
     say({ kind: 'failed', run: id, detail: inspect(error).slice(0, maxDetailLength), forClient })
@@ -66,10 +78,11 @@ async function run(
 }
 
 /** What draws and encodes is large, and in a package there only where somebody wanted it. */
-async function load(settings: EngineSettings | undefined): Promise<Engines> {
+async function load(settings: EngineSettings | undefined): Promise<FindEngine> {
   try {
-    const { createEngines } = await import('./registry.ts')
-    return createEngines({ settings })
+    const { createEngines, createRemoteEngine } = await import('./registry.ts')
+    const local = createEngines({ settings })
+    return (choice, token) => local.get(choice.name) ?? createRemoteEngine(choice, token)
   } catch (cause) {
     if (!(cause instanceof Error && 'code' in cause && /^(?:ERR_)?MODULE_NOT_FOUND$/.test(String(cause.code))))
       throw cause
@@ -85,7 +98,7 @@ async function load(settings: EngineSettings | undefined): Promise<Engines> {
 }
 
 lowerPriority()
-let engines: Promise<Engines> = Promise.resolve(new Map())
+let engines: Promise<FindEngine> = Promise.resolve(() => undefined)
 process.on('message', (message) => {
   const order = orderSchema.parse(message)
   switch (order.kind) {
@@ -102,7 +115,10 @@ process.on('message', (message) => {
       })
       break
     case 'abort':
-      running.get(order.run)?.abort(new Error('aborted'))
+      running.get(order.run)?.abort(new EngineStop('aborted', { discard: order.discard }))
+      break
+    case 'remote_job_kept':
+      keeping.get(order.run)?.(order.isKept)
       break
     default:
       order satisfies never

@@ -1,21 +1,12 @@
 import { z } from 'zod'
-import { catalog } from '../catalog/catalog-data.ts'
-import type { CatalogModel } from '../catalog/catalog-model.ts'
 
-/** The type of model that each engine can run. Those that are local need no settings. */
-const madeBy: Record<string, string> = {
-  'local-image': 'image',
-  'local-image-with-original': 'image',
-  'local-video': 'video',
-  'local-audio': 'audio',
-  'openai-images': 'image',
-}
+const engineUrl = z
+  .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
+  .transform((url) => url.replace(/\/+$/, ''))
 
 /** An endpoint of the OpenAI images shape: `POST {url}/images/generations`. */
 export const openAiImagesSchema = z.strictObject({
-  url: z
-    .url({ protocol: /^https?$/, error: 'must be an http or https URL' })
-    .transform((url) => url.replace(/\/+$/, '')),
+  url: engineUrl,
   api_key: z.string().min(1).optional(),
   model: z.string().min(1),
   /** How the answer carries the picture; `omit` sends no response_format, for endpoints that refuse the key. */
@@ -34,39 +25,51 @@ export const openAiImagesSchema = z.strictObject({
 })
 export type OpenAiImagesSettings = z.infer<typeof openAiImagesSchema>
 
-/**
- * The value of PROVIDER_ENGINES, parsed from JSON:
- * `{"openai-images":{"url","api_key","model"},"models":{"aurora-image":"openai-images"},"ffmpeg_path":"…"}`.
- */
-export const engineSettingsSchema = z
-  .strictObject({
-    'openai-images': openAiImagesSchema.optional(),
-    /** Binds models to other engines than the catalog's, by slug. */
-    models: z.record(z.string(), z.string()).default({}),
+/** A team's own engine, by the protocol of docs/engines.md: `POST {url}`. */
+export const httpEngineSchema = z.strictObject({
+  url: engineUrl,
+  api_key: z.string().min(1).optional(),
+  /** Deadline of a whole job, transfers included; below the 15 minutes of a generation. */
+  timeout_seconds: z.number().positive().max(840).default(600),
+  /** Pause between two looks at a running job. */
+  poll_seconds: z.number().min(0.02).max(30).default(1),
+  /** Most bytes of all outputs of a job together; one output at a time is in memory. */
+  max_output_bytes: z.int().min(1024).max(268_435_456).default(134_217_728),
+})
+export type HttpEngineSettings = z.infer<typeof httpEngineSchema>
+
+/** Where a bearer token is read from. The catalog file never holds the token itself. */
+const tokenSource = {
+  token_env: z
+    .string()
+    .regex(/^[A-Za-z_]\w*$/, 'must be the name of an environment variable')
+    .optional(),
+  token_file: z.string().min(1).optional(),
+}
+
+const none = z.strictObject({}).default({})
+
+/** The engines that a model of the catalog may name: the types of media that each makes, and its engine_settings. */
+export const engineKinds = {
+  'local-image': { types: ['image'], settings: none },
+  'local-image-with-original': { types: ['image'], settings: none },
+  'local-video': { types: ['video'], settings: none },
+  'local-audio': { types: ['audio'], settings: none },
+  'openai-images': { types: ['image'], settings: openAiImagesSchema.omit({ api_key: true }).extend(tokenSource) },
+  http: { types: ['image', 'video', 'audio'], settings: httpEngineSchema.omit({ api_key: true }).extend(tokenSource) },
+} as const
+
+/** The value of PROVIDER_ENGINES, parsed from JSON. */
+export const engineSettingsSchema = z.strictObject(
+  {
     /** An ffmpeg with libx264 instead of the one that came with the package. */
     ffmpeg_path: z.string().min(1).optional(),
-  })
-  .superRefine((settings, context) => {
-    const configured = Object.keys(madeBy).filter((engine) => engine.startsWith('local-') || engine in settings)
-    for (const [slug, engine] of Object.entries(settings.models)) {
-      const problem = bindingProblem(slug, engine, configured)
-      if (problem) context.addIssue({ code: 'custom', path: ['models', slug], message: `models.${slug}: ${problem}` })
-    }
-  })
+  },
+  {
+    error: ({ code }) =>
+      code === 'unrecognized_keys'
+        ? 'takes ffmpeg_path alone: set the engines of models in the file of PROVIDER_CATALOG'
+        : undefined,
+  },
+)
 export type EngineSettings = z.infer<typeof engineSettingsSchema>
-
-function bindingProblem(slug: string, engine: string, configured: readonly string[]): string | undefined {
-  const model = catalog.find((entry) => entry.slug === slug)
-  if (model === undefined) return 'there is no such model in the catalog'
-  if (!configured.includes(engine)) return `the engine ${engine} is not configured; there are ${configured.join(', ')}`
-  if (madeBy[engine] !== model.type) return `the engine ${engine} makes no ${model.type}`
-  return undefined
-}
-
-/** The name of the engine that runs a model: the bound one, or the catalog's. */
-export function engineNameOf(
-  { slug, engine }: Pick<CatalogModel, 'slug' | 'engine'>,
-  settings?: EngineSettings,
-): string {
-  return settings?.models[slug] ?? engine
-}

@@ -1,4 +1,5 @@
 import type { Output } from '../../wire/schemas.ts'
+import type { RemoteJob } from '../domain/engine-choice.ts'
 
 /** A file that the client gave a link to. It stays on this machine until the job ends. */
 export type Reference = {
@@ -29,6 +30,10 @@ export type EngineJob = {
   /** Folder for what is made; served under `mediaUrl`. */
   mediaDir: string
   mediaUrl: string
+  /** The job that another server already runs for this request. */
+  remoteJob?: RemoteJob | null
+  /** Keeps the job of another server with the request; settles when it is committed. */
+  keepRemoteJob?: (remoteJob: RemoteJob) => Promise<void>
 }
 
 /** Tells how far a job is: a whole percentage, and a line for the request's logs. */
@@ -54,4 +59,21 @@ export class EngineError extends Error {
     super(message, { cause })
     this.transient = transient
   }
+}
+
+/** The reason of an abort. With `discard` nobody will want the result: a job on another server must be canceled too. */
+export class EngineStop extends Error {
+  override name = 'EngineStop'
+  code = 'engine_stop' as const
+  discard: boolean
+  constructor(message: string, { discard }: { discard: boolean }) {
+    super(message)
+    this.discard = discard
+  }
+}
+
+/** Whether an abort for this reason discards the result; a generation that took too long has failed. */
+export function isDiscarded(reason: unknown): boolean {
+  if (reason instanceof EngineStop) return reason.discard
+  return reason instanceof Error && reason.name === 'TimeoutError'
 }

@@ -1,5 +1,7 @@
-import type { EngineSettings } from './engine-settings.ts'
+import type { EngineChoice } from '../domain/engine-choice.ts'
+import { type EngineSettings, httpEngineSchema, openAiImagesSchema } from './engine-settings.ts'
 import type { Engine } from './engine.ts'
+import { createHttpEngine } from './http-engine.ts'
 import { createLocalAudioEngine } from './local-audio.ts'
 import { createLocalImageEngine } from './local-image.ts'
 import { createLocalVideoEngine } from './local-video.ts'
@@ -10,7 +12,7 @@ export type EngineOptions = {
   settings?: EngineSettings | undefined
 }
 
-/** Every engine that can run here, by name. */
+/** The engines that need no other server, by name. */
 export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<string, Engine> {
   const ffmpegPath = settings?.ffmpeg_path
   const engines = [
@@ -18,7 +20,23 @@ export function createEngines({ settings }: EngineOptions = {}): ReadonlyMap<str
     createLocalImageEngine({ name: 'local-image-with-original', withOriginal: true }),
     createLocalVideoEngine({ name: 'local-video', ffmpegPath }),
     createLocalAudioEngine({ name: 'local-audio', ffmpegPath }),
-    ...(settings?.['openai-images'] ? [createOpenAiImagesEngine(settings['openai-images'])] : []),
   ]
   return new Map(engines.map((engine) => [engine.name, engine]))
+}
+
+/** An engine that asks another server, with the settings that its request keeps; undefined for an unknown name. */
+export function createRemoteEngine(
+  { name, type, settings }: EngineChoice,
+  token: string | undefined,
+): Engine | undefined {
+  const { token_env: _variable, token_file: _file, ...rest } = settings
+  const given = { ...rest, ...(token !== undefined && { api_key: token }) }
+  switch (name) {
+    case 'openai-images':
+      return createOpenAiImagesEngine(openAiImagesSchema.parse(given))
+    case 'http':
+      return createHttpEngine(httpEngineSchema.parse(given), type)
+    default:
+      return undefined
+  }
 }

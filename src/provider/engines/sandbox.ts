@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import type { Output } from '../../wire/schemas.ts'
-import { catalog } from '../catalog/catalog-data.ts'
+import type { EngineChoice } from '../domain/engine-choice.ts'
 import type { EngineJob } from './engine.ts'
 import { storeMedia, type MediaExtension } from './media-store.ts'
 
@@ -13,19 +13,23 @@ const sampleAudio = { duration: 5 }
 
 const samplesDir = path.join(import.meta.dirname, 'samples')
 
-export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input' | 'model'>
+export type SandboxPlace = Pick<EngineJob, 'mediaDir' | 'mediaUrl' | 'input'>
 
 /**
  * The canned result of a sandbox key (spec, Authentication, 6): always the same
  * sample, whatever the input; of a model with a count as many different ones as
  * were ordered. The files are put into the media folder where they are missing.
  */
-export async function sandboxOutput(type: 'image' | 'video' | 'audio', place: SandboxPlace): Promise<Output> {
+export async function sandboxOutput(
+  { type, name }: Pick<EngineChoice, 'type' | 'name'>,
+  place: SandboxPlace,
+): Promise<Output> {
   switch (type) {
-    case 'image':
-      return {
-        images: await Promise.all(sampleImages.slice(0, imageCount(place)).map((name) => sampleImage(place, name))),
-      }
+    case 'image': {
+      const withOriginal = name === 'local-image-with-original'
+      const samples = sampleImages.slice(0, imageCount(place))
+      return { images: await Promise.all(samples.map((sample) => sampleImage(place, sample, withOriginal))) }
+    }
     case 'video':
       return { video: { url: await storeSample(place, 'video', 'mp4'), ...sampleVideo } }
     case 'audio':
@@ -33,9 +37,8 @@ export async function sandboxOutput(type: 'image' | 'video' | 'audio', place: Sa
   }
 }
 
-async function sampleImage(place: SandboxPlace, name: (typeof sampleImages)[number]) {
+async function sampleImage(place: SandboxPlace, name: (typeof sampleImages)[number], withOriginal: boolean) {
   const url = await storeSample(place, name, 'webp')
-  const withOriginal = catalog.find(({ slug }) => slug === place.model)?.engine === 'local-image-with-original'
   // The sample is its own full-quality original; what a client tests is that the field is there.
   return { url, ...sampleImageSize, ...(withOriginal ? { original_url: url } : {}) }
 }
@@ -63,7 +66,7 @@ export function createLoader(read: (file: string) => Promise<Buffer>): (file: st
 }
 
 async function storeSample(
-  { mediaDir, mediaUrl }: SandboxPlace,
+  { mediaDir, mediaUrl }: Pick<SandboxPlace, 'mediaDir' | 'mediaUrl'>,
   name: string,
   extension: MediaExtension,
 ): Promise<string> {

@@ -3,7 +3,7 @@
  * Plain functions that answer plain data; what cannot be done throws a CommandError
  * whose message fits on one line.
  *
- *   openProvider({ databaseUrl, secretKey?, by?, logger? })  → { deps, close }   a small pool, for the command line
+ *   openProvider({ databaseUrl, secretKey?, catalog?, by?, logger? })  → { deps, close }   a small pool, for the command line
  *   createKey(deps, { account, name, environment, scopes? })       → { id, account, name, environment, scopes, api_key, signing_secret }
  *   listKeys(deps, { account?, before?, limit? }) → KeyListing[]   newest first, after the key `before`, keysAPage unless said
  *   readKey(deps, id)                          → KeyListing, or undefined
@@ -16,7 +16,7 @@
  *   clearFaults(deps, keyId)                   → { id, faults: null }
  *   checkLedger(deps)                          → { ok, accounts, entries, problems }
  *
- * `deps` is { db, secretKey, clock, logger, by }; only createKey needs the secretKey. Everything that changes
+ * `deps` is { db, secretKey, catalog, clock, logger, by }; only createKey needs the secretKey. Everything that changes
  * something is written to the audit as done by `by`.
  */
 import { z } from 'zod'
@@ -29,8 +29,8 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
 import * as keys from '../accounts/keys.ts'
 import * as ledger from '../accounts/ledger.ts'
-import { catalog } from '../catalog/catalog-data.ts'
-import { findModel } from '../catalog/catalog.ts'
+import { builtInCatalog } from '../catalog/catalog-file.ts'
+import type { Catalog } from '../catalog/catalog-model.ts'
 import { type Faults, faultsSchema } from '../domain/faults.ts'
 import { environments, type Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -41,7 +41,7 @@ const modelActivations = columnsOf(schema.modelActivations)
 const request = columnsOf(schema.requests)
 
 /** `by` is who is written to the audit. */
-export type CommandDeps = AuditDeps & { secretKey: Buffer; by: Actor }
+export type CommandDeps = AuditDeps & { secretKey: Buffer; catalog: () => Catalog; by: Actor }
 type ReadDeps = Pick<CommandDeps, 'db'>
 
 /** The command cannot be done; the message says why. `malformed` when it never could be, whatever is in the database. */
@@ -55,16 +55,24 @@ export class CommandError extends Error {
   }
 }
 
-type Opening = { databaseUrl: string; secretKey?: Buffer; by?: Actor; logger?: AuditDeps['logger'] }
+type Opening = {
+  databaseUrl: string
+  secretKey?: Buffer
+  catalog?: () => Catalog
+  by?: Actor
+  logger?: AuditDeps['logger']
+}
 
-export function openProvider({
-  databaseUrl,
-  secretKey = Buffer.alloc(0),
-  by = { via: 'cli', actor: 'unknown' },
-  logger,
-}: Opening) {
+export function openProvider(opening: Opening) {
+  const {
+    databaseUrl,
+    secretKey = Buffer.alloc(0),
+    catalog = builtInCatalog,
+    by = { via: 'cli', actor: 'unknown' },
+    logger,
+  } = opening
   const pool = createPool({ url: databaseUrl, max: 2 })
-  const deps = { db: pool.db, secretKey, clock: () => new Date(), by, logger: logger ?? { error: () => {} } }
+  const deps = { db: pool.db, secretKey, catalog, clock: () => new Date(), by, logger: logger ?? { error: () => {} } }
   return { deps, close: pool.close }
 }
 
@@ -189,7 +197,7 @@ async function whyNotCanceled({ db }: ReadDeps, id: string): Promise<CommandErro
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
-export async function listModels({ db }: ReadDeps): Promise<ModelListing[]> {
+export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'catalog'>): Promise<ModelListing[]> {
   const rows = answered(
     await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
       sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
@@ -197,7 +205,7 @@ export async function listModels({ db }: ReadDeps): Promise<ModelListing[]> {
     'listing models',
   )
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
-  return catalog.map(({ slug, type, name, environments: defaults }) => {
+  return [...catalog().values()].map(({ slug, type, name, environments: defaults }) => {
     const active = (environment: Environment) =>
       switched.get(`${environment} ${slug}`) ?? defaults.includes(environment)
     return { slug, type, name, live: active('live'), sandbox: active('sandbox') }
@@ -211,8 +219,8 @@ export async function setModelEnabled(
   deps: CommandDeps,
   { slug, environment, enabled }: ModelSwitch,
 ): Promise<ModelSwitch> {
-  const { db, clock } = deps
-  if (findModel(slug) === undefined) throw new CommandError(`there is no model ${slug}`)
+  const { db, catalog, clock } = deps
+  if (!catalog().has(slug)) throw new CommandError(`there is no model ${slug}`)
   parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {

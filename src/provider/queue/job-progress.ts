@@ -1,7 +1,7 @@
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import type { Report } from '../engines/engine.ts'
-import { type ClaimedRequest, recordProgress } from './requests.ts'
+import { EngineStop, type Report } from '../engines/engine.ts'
+import { type ClaimedRequest, isCanceled, recordProgress } from './requests.ts'
 
 /** Engines may report as often as they like; Postgres hears of it this often. */
 const writePauseMs = 250
@@ -26,7 +26,9 @@ export function createJobProgress({ db, clock, logger, leaseMs }: JobProgressDep
     writtenAt = performance.now()
     const leaseUntil = new Date(clock().getTime() + leaseMs)
     const ours = await recordProgress(db, claimed, { progress, logLines: lines, leaseUntil })
-    if (!ours) lost.abort(new Error('the request is no longer ours'))
+    // A canceled generation is stopped wherever it runs; one that was taken over goes on there.
+    if (!ours)
+      lost.abort(new EngineStop('the request is no longer ours', { discard: await isCanceled(db, claimed.id) }))
   }
   const writeOnce = (): Promise<void> => {
     writing ??= write().finally(() => (writing = undefined))

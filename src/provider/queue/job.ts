@@ -4,7 +4,8 @@ import { isAboutTheData } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Output } from '../../wire/schemas.ts'
-import { findModel } from '../catalog/catalog.ts'
+import { type Catalog, engineOf } from '../catalog/catalog-model.ts'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import { badEndingOf } from '../domain/faults.ts'
 import type { EngineHost } from '../engines/engine-host.ts'
 import { EngineError } from '../engines/engine.ts'
@@ -12,7 +13,7 @@ import { sandboxOutput } from '../engines/sandbox.ts'
 import type { References } from '../references/references.ts'
 import type { Ending } from '../webhooks/notification.ts'
 import { createJobProgress } from './job-progress.ts'
-import { type ClaimedRequest, finishRequest, releaseRequest } from './requests.ts'
+import { type ClaimedRequest, finishRequest, recordRemoteJob, releaseRequest } from './requests.ts'
 
 /** Runs that may break for a reason of ours, or of a service that is busy, before the request is FAILED and refunded. */
 const maxAttempts = 3
@@ -26,7 +27,7 @@ export type JobDeps = {
   db: Database
   engines: Pick<EngineHost, 'run'>
   references: Pick<References, 'withFiles'>
-  engineNameOf: (model: { slug: string; engine: string }) => string
+  catalog: () => Catalog
   mediaDir: string
   mediaUrl: string
   clock: () => Date
@@ -86,21 +87,33 @@ async function endingOf(
 }
 
 async function generate(
-  { engines, references, engineNameOf, mediaDir, mediaUrl }: JobDeps,
-  { id, token, model: slug, input }: ClaimedRequest,
+  deps: JobDeps,
+  claimed: ClaimedRequest,
   report: ReturnType<typeof createJobProgress>['report'],
   signal: AbortSignal,
 ): Promise<Output> {
-  const model = findModel(slug)
-  if (model === undefined) throw new EngineError('the model is no longer offered')
-  return references.withFiles({ id, token, input }, signal, (files) =>
+  const { id: requestId, token, model, input, remoteJob } = claimed
+  const { engines, references, mediaDir, mediaUrl } = deps
+  const engine = engineFor(deps, claimed)
+  const keepRemoteJob = async (job: RemoteJob) => {
+    if (!(await recordRemoteJob(deps.db, claimed, job))) throw new Error('the request is no longer ours')
+  }
+  return references.withFiles({ id: requestId, token, input }, signal, (files) =>
     engines.run(
-      engineNameOf(model),
-      { requestId: id, model: slug, input, references: files, mediaDir, mediaUrl },
+      engine,
+      { requestId, model, input, references: files, mediaDir, mediaUrl, remoteJob, keepRemoteJob },
       report,
       signal,
     ),
   )
+}
+
+/** The engine that was fixed at submit; of a request that an older release accepted, the catalog's of today. */
+function engineFor({ catalog }: JobDeps, { engine, model: slug }: ClaimedRequest): EngineChoice {
+  if (engine !== null) return engine
+  const model = catalog().get(slug)
+  if (model === undefined) throw new EngineError('the model is no longer offered')
+  return engineOf(model)
 }
 
 /** So long a rehearsal waits for nothing but its fault; that is no part of its deadline. */
@@ -110,11 +123,13 @@ function waitMsOf({ faults }: Pick<ClaimedRequest, 'faults'>): number {
 
 /** A sandbox request whose key has faults set: slow, or a bad end. */
 async function rehearse(
-  { mediaDir, mediaUrl, random }: JobDeps,
-  { model: slug, input, faults }: ClaimedRequest,
+  deps: JobDeps,
+  claimed: ClaimedRequest,
   report: ReturnType<typeof createJobProgress>['report'],
   signal: AbortSignal,
 ): Promise<Ending> {
+  const { mediaDir, mediaUrl, random } = deps
+  const { input, faults } = claimed
   await report(0, 'rehearsing in the sandbox')
   const stepMs = waitMsOf({ faults }) / 10
   for (let step = 1; step <= 10 && stepMs > 0; step += 1) {
@@ -124,9 +139,7 @@ async function rehearse(
   const bad = badEndingOf(faults, random)
   if (bad === 'failed') return failed('the generation failed: a fault that is set for this sandbox key')
   if (bad === 'canceled') return { kind: 'canceled' }
-  const model = findModel(slug)
-  if (model === undefined) return failed('the model is no longer offered')
-  return { kind: 'completed', output: await sandboxOutput(model.type, { mediaDir, mediaUrl, model: slug, input }) }
+  return { kind: 'completed', output: await sandboxOutput(engineFor(deps, claimed), { mediaDir, mediaUrl, input }) }
 }
 
 /** The spec's only code of a failed generation (Events, Body on failure). */

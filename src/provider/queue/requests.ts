@@ -6,6 +6,7 @@ import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
 import { refundEntries, settleEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
 import type { Faults } from '../domain/faults.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -25,6 +26,9 @@ export type ClaimedRequest = {
   environment: Environment
   model: string
   input: Input
+  /** Null: an older release accepted it. */
+  engine: EngineChoice | null
+  remoteJob: RemoteJob | null
   cost: string
   webhookUrl: string | null
   faults: Faults | null
@@ -47,7 +51,17 @@ export async function claimRequests(
     await db.execute<
       RowOf<
         typeof schema.requests,
-        'id' | 'api_key_id' | 'environment' | 'model' | 'input' | 'cost' | 'webhook_url' | 'faults' | 'attempts'
+        | 'id'
+        | 'api_key_id'
+        | 'environment'
+        | 'model'
+        | 'input'
+        | 'engine'
+        | 'remote_job'
+        | 'cost'
+        | 'webhook_url'
+        | 'faults'
+        | 'attempts'
       > & { input: Input }
     >(sql`
     with orphans as (
@@ -64,16 +78,19 @@ export async function claimRequests(
       ${requests.lease_until} = ${leaseUntil.toISOString()}, ${requests.started_at} = coalesce(${r.started_at}, ${at}::timestamptz)
     from (select id from orphans union all select id from heads) next
     where ${r.id} = next.id
-    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'cost', 'webhook_url', 'faults', 'attempts')}`),
+    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job', 'cost', 'webhook_url', 'faults', 'attempts')}`),
     'claiming requests',
   )
-  return rows.map(({ api_key_id: keyId, webhook_url: webhookUrl, attempts: attempt, ...row }) => ({
-    ...row,
-    token,
-    keyId,
-    webhookUrl,
-    attempt,
-  }))
+  return rows.map(
+    ({ api_key_id: keyId, webhook_url: webhookUrl, remote_job: remoteJob, attempts: attempt, ...row }) => ({
+      ...row,
+      token,
+      keyId,
+      webhookUrl,
+      remoteJob,
+      attempt,
+    }),
+  )
 }
 
 const maxLogLines = 500
@@ -92,6 +109,32 @@ export async function recordProgress(
     where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
     returning ${requests.id}`),
     `recording the progress of the request ${id}`,
+  )
+  return rows.length > 0
+}
+
+/** Keeps the job of another server for the worker that may take the request over. False when it is no longer ours. */
+export async function recordRemoteJob(
+  db: Database,
+  { id, token }: ClaimedRequest,
+  remoteJob: RemoteJob,
+): Promise<boolean> {
+  const rows = answered(
+    await db.execute(sql`
+    update provider.requests set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
+    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
+    returning ${requests.id}`),
+    `recording the job of the request ${id}`,
+  )
+  return rows.length > 0
+}
+
+export async function isCanceled(db: Database, id: string): Promise<boolean> {
+  const rows = answered(
+    await db.execute(
+      sql`select from provider.requests where ${requests.id} = ${id} and ${requests.status} = 'CANCELED'`,
+    ),
+    `reading whether the request ${id} is canceled`,
   )
   return rows.length > 0
 }

@@ -6,6 +6,7 @@ import { clientOf, type Database, databaseOn } from '../../platform/postgres/pos
 import type { Output } from '../../wire/schemas.ts'
 import { reserveEntries } from '../accounts/ledger.ts'
 import type { Input } from '../catalog/input.ts'
+import type { EngineChoice } from '../domain/engine-choice.ts'
 import type { Faults } from '../domain/faults.ts'
 import type { Environment } from '../domain/schema.ts'
 import * as schema from '../domain/schema.ts'
@@ -25,6 +26,7 @@ export type Submission = {
   environment: Environment
   model: string
   input: Input
+  engine: EngineChoice
   cost: string
   webhookUrl: string | undefined
   faults: Faults | null
@@ -112,6 +114,7 @@ function statement(submission: Submission, now: string): SQL {
         'environment',
         'model',
         'input',
+        'engine',
         'cost',
         'status',
         'turn',
@@ -124,7 +127,7 @@ function statement(submission: Submission, now: string): SQL {
         'completed_at',
       )})
       select ${requestId}, payer.id, ${keyId}::uuid, ${environment}, ${submission.model},
-        ${JSON.stringify(submission.input)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
+        ${JSON.stringify(submission.input)}::jsonb, ${completed ? null : JSON.stringify(submission.engine)}::jsonb, ${cost}::numeric, ${completed ? 'COMPLETED' : 'IN_QUEUE'}, payer.turn,
         ${completed ? 100 : 0}::int, ${completed ? JSON.stringify(completed.output) : null}::jsonb,
         ${submission.webhookUrl ?? null}, ${submission.faults === null ? null : JSON.stringify(submission.faults)}::jsonb,
         ${now}::timestamptz, ${completed ? now : null}::timestamptz, ${completed ? now : null}::timestamptz

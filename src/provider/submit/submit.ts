@@ -7,7 +7,7 @@ import type { Resolve } from '../../platform/outward/resolver.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { SubmitBody, Submitted } from '../../wire/schemas.ts'
 import type { Caller } from '../accounts/identify.ts'
-import type { CatalogModel } from '../catalog/catalog-model.ts'
+import { type Catalog, type CatalogModel, engineOf } from '../catalog/catalog-model.ts'
 import { findActiveModel, modelNotFound } from '../catalog/catalog.ts'
 import { type Input, validateInput } from '../catalog/input.ts'
 import { priceOf } from '../catalog/pricing.ts'
@@ -22,6 +22,7 @@ import { fingerprintOf, forgetExpiredKey, recall, type Remembered, rememberPosit
 import { type Submission, writeSubmission } from './submit-statement.ts'
 
 export type SubmitDeps = {
+  catalog: () => Catalog
   db: Database
   settings: Pick<ProviderSettings, 'baseUrl' | 'mediaUrl' | 'mediaDir' | 'webhookAllow' | 'referenceAllow'>
   clock: () => Date
@@ -55,7 +56,7 @@ export async function submit(deps: SubmitDeps, request: SubmitRequest): Promise<
   const earlier = await replay(deps, caller, idempotency)
   if (earlier) return earlier
 
-  const model = findActiveModel(caller, slug)
+  const model = findActiveModel(deps.catalog(), caller, slug)
   if (model === undefined) throw modelNotFound(slug)
   const input = validateInput(model, body.input)
   checkReferences(input, deps.settings)
@@ -129,11 +130,20 @@ async function prepare(
   const cost = priceOf(model, input)
   const faults = caller.environment === 'sandbox' ? caller.faults : null
   const common = { requestId, accountId: caller.accountId, keyId: caller.keyId, environment: caller.environment }
-  const submission = { ...common, model: model.slug, input, cost, webhookUrl, faults, idempotency }
+  const submission = {
+    ...common,
+    model: model.slug,
+    input,
+    engine: engineOf(model),
+    cost,
+    webhookUrl,
+    faults,
+    idempotency,
+  }
   if (caller.environment === 'live' || runsLikeLive(caller)) return { ...submission, completed: undefined }
 
   const { mediaDir, mediaUrl } = deps.settings
-  const output = await sandboxOutput(model.type, { mediaDir, mediaUrl, model: model.slug, input })
+  const output = await sandboxOutput(submission.engine, { mediaDir, mediaUrl, input })
   const notified = { requestId, model: model.slug, cost, webhookUrl: webhookUrl ?? null, faults }
   const delivery = notificationOf(notified, { kind: 'completed', output }, deps.clock(), deps.random)
   return { ...submission, completed: { output, delivery } }

@@ -1,13 +1,14 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { HttpError } from '../../../src/platform/http/http.ts'
-import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { catalogEntry } from '../../../src/provider/catalog/catalog.ts'
 import { validateInput } from '../../../src/provider/catalog/input.ts'
 import { priceOf } from '../../../src/provider/catalog/pricing.ts'
 import { catalogEntrySchema, modelSchema } from '../../../src/wire/schemas.ts'
 
-const model = (slug: string) => catalog.find((entry) => entry.slug === slug) ?? expect.fail(`no ${slug}`)
+const catalog = [...builtInCatalog().values()]
+const model = (slug: string) => builtInCatalog().get(slug) ?? expect.fail(`no ${slug}`)
 const video = model('meridian-text-to-video')
 const refusal = (slug: string, input: Record<string, unknown>) => {
   try {

@@ -1,11 +1,11 @@
 import sharp from 'sharp'
 import { describe, expect, it } from 'vitest'
-import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { createEngines } from '../../../src/provider/engines/registry.ts'
 import { fileOf, imagesOf, runEngine } from './engine-run.ts'
 import { disc, likeness, referenceOf } from './reference-files.ts'
 
-const models = catalog.filter(({ capabilities }) => capabilities.includes('image-to-image'))
+const models = [...builtInCatalog().values()].filter(({ capabilities }) => capabilities.includes('image-to-image'))
 
 /** The key that a model takes its first picture by. */
 const keyOf = (slug: string) => {

@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { videoSize } from '../../../src/provider/engines/frame-size.ts'
 import { createLocalVideoEngine } from '../../../src/provider/engines/local-video.ts'
 import { planShots } from '../../../src/provider/engines/video-graph.ts'
@@ -120,7 +120,7 @@ describe('local-video', () => {
 
 describe('videoSize', () => {
   it('is known, and even, for every ratio and resolution in the catalog', () => {
-    for (const { input_schema: schema } of catalog.filter(({ type }) => type === 'video')) {
+    for (const { input_schema: schema } of [...builtInCatalog().values()].filter(({ type }) => type === 'video')) {
       for (const ratio of schema['aspect_ratio']?.enum ?? ['16:9']) {
         for (const resolution of schema['resolution']?.enum ?? ['720p']) {
           const size = videoSize(String(ratio), String(resolution))

@@ -6,8 +6,14 @@ import { outputSchema } from '../../../src/wire/schemas.ts'
 import { audioOf, fileOf, filesBelow, imagesOf, mediaUrl, temporaryFolder, videoOf } from './engine-run.ts'
 import { probe } from './probe.ts'
 
-async function place(model = 'aurora-image', input: Record<string, unknown> = {}) {
-  return { mediaDir: await temporaryFolder(), mediaUrl, model, input }
+const [image, video, audio] = [
+  { type: 'image', name: 'local-image' },
+  { type: 'video', name: 'local-video' },
+  { type: 'audio', name: 'local-audio' },
+] as const
+
+async function place(input: Record<string, unknown> = {}) {
+  return { mediaDir: await temporaryFolder(), mediaUrl, input }
 }
 
 describe('sandboxOutput', () => {
@@ -23,15 +29,15 @@ describe('sandboxOutput', () => {
   })
 
   it('is the same sample whatever was ordered', async () => {
-    const first = await sandboxOutput('image', await place('aurora-image', { prompt: 'a' }))
-    const second = await sandboxOutput('image', await place('aurora-image-edit', { prompt: 'b', aspect_ratio: '16:9' }))
+    const first = await sandboxOutput(image, await place({ prompt: 'a' }))
+    const second = await sandboxOutput(image, await place({ prompt: 'b', aspect_ratio: '16:9' }))
     expect(second).toEqual(first)
     expect(imagesOf(outputSchema.parse(first))).toHaveLength(1)
   })
 
   it('has as many different images as were ordered, of the size that it says', async () => {
-    const where = await place('aurora-image-pro', { num_images: 4 })
-    const images = imagesOf(await sandboxOutput('image', where))
+    const where = await place({ num_images: 4 })
+    const images = imagesOf(await sandboxOutput({ type: 'image', name: 'local-image-with-original' }, where))
     expect(new Set(images.map(({ url }) => url)).size).toBe(4)
     for (const { url, width, height, original_url: original } of images) {
       expect(await sharp(fileOf(where.mediaDir, url)).metadata()).toMatchObject({ format: 'webp', width, height })
@@ -40,29 +46,29 @@ describe('sandboxOutput', () => {
   })
 
   it('has no original_url for a model that returns none', async () => {
-    const [image] = imagesOf(await sandboxOutput('image', await place()))
-    expect(image).not.toHaveProperty('original_url')
+    const [sample] = imagesOf(await sandboxOutput(image, await place()))
+    expect(sample).not.toHaveProperty('original_url')
   })
 
   it('has a video and a sound of the length that it says', async () => {
     const where = await place()
-    const video = videoOf(await sandboxOutput('video', where))
-    const probed = await probe(fileOf(where.mediaDir, video.url))
-    expect(probed).toMatchObject({ width: video.width, height: video.height })
-    expect(Math.abs(probed.seconds - video.duration)).toBeLessThan(0.06)
-    const audio = audioOf(await sandboxOutput('audio', where))
-    const sound = await probe(fileOf(where.mediaDir, audio.url))
-    expect(Math.abs(sound.seconds - (audio.duration ?? 0))).toBeLessThan(0.06)
+    const clip = videoOf(await sandboxOutput(video, where))
+    const probed = await probe(fileOf(where.mediaDir, clip.url))
+    expect(probed).toMatchObject({ width: clip.width, height: clip.height })
+    expect(Math.abs(probed.seconds - clip.duration)).toBeLessThan(0.06)
+    const piece = audioOf(await sandboxOutput(audio, where))
+    const sound = await probe(fileOf(where.mediaDir, piece.url))
+    expect(Math.abs(sound.seconds - (piece.duration ?? 0))).toBeLessThan(0.06)
   })
 
   it('writes each file once, whole, under many calls at a time', async () => {
     const where = await place()
-    const outputs = await Promise.all(Array.from({ length: 20 }, () => sandboxOutput('video', where)))
+    const outputs = await Promise.all(Array.from({ length: 20 }, () => sandboxOutput(video, where)))
     const [file = ''] = await filesBelow(where.mediaDir)
     expect(await filesBelow(where.mediaDir)).toHaveLength(1)
     expect(new Set(outputs.map((output) => videoOf(output).url))).toEqual(new Set([`${mediaUrl}/${file}`]))
     const { ino } = await fs.stat(`${where.mediaDir}/${file}`)
-    await sandboxOutput('video', where)
+    await sandboxOutput(video, where)
     expect((await fs.stat(`${where.mediaDir}/${file}`)).ino).toBe(ino)
   })
 })

@@ -1,6 +1,6 @@
 import sharp from 'sharp'
 import { describe, expect, it, vi } from 'vitest'
-import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import type { Reference } from '../../../src/provider/engines/engine.ts'
 import { createEngines } from '../../../src/provider/engines/registry.ts'
 import { encodeWav } from '../../../src/provider/engines/wav.ts'
@@ -11,10 +11,12 @@ import { disc, likeness, referenceOf } from './reference-files.ts'
 // Foreign media are decoded at the lowest priority: a busy machine takes its time.
 vi.setConfig({ testTimeout: 120_000 })
 
-const models = catalog.filter(({ capabilities }) => capabilities.includes('image-to-video')).map(({ slug }) => slug)
+const models = [...builtInCatalog().values()]
+  .filter(({ capabilities }) => capabilities.includes('image-to-video'))
+  .map(({ slug }) => slug)
 
 async function film(references: Reference[], input: Record<string, unknown> = {}, slug = 'meridian-text-to-video') {
-  const model = catalog.find((one) => one.slug === slug) ?? expect.fail('no such model')
+  const model = builtInCatalog().get(slug) ?? expect.fail('no such model')
   const engine = createEngines().get(model.engine) ?? expect.fail('no such engine')
   const whole = { prompt: 'a quiet bay', duration: 4, resolution: '480p', aspect_ratio: '16:9', ...input }
   const { output, mediaDir } = await runEngine(engine, { model: slug, input: whole, references })

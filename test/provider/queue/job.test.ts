@@ -2,24 +2,27 @@ import { randomUUID } from 'node:crypto'
 import fs from 'node:fs/promises'
 import { pino } from 'pino'
 import { expect, it, onTestFinished, vi } from 'vitest'
+import { sql } from '../../../src/platform/postgres/drizzle.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
+import type { EngineChoice } from '../../../src/provider/domain/engine-choice.ts'
 import { badEndingOf, type Faults } from '../../../src/provider/domain/faults.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
-import { engineSettingsSchema } from '../../../src/provider/engines/engine-settings.ts'
-import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
-import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
+import { createRemoteEngine } from '../../../src/provider/engines/registry.ts'
+import { cancelRequest, createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import { type JobDeps, runJob } from '../../../src/provider/queue/job.ts'
 import { claimRequests } from '../../../src/provider/queue/requests.ts'
 import { createReferences } from '../../../src/provider/references/references.ts'
 import { type Submission, writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { withTestDatabase } from '../../support/database.ts'
 import { temporaryFolder } from '../engines/engine-run.ts'
+import { startEngineStand } from '../engines/engine-stand.ts'
 import { type Answer, picture, sendJson, startImagesService } from '../engines/images-service.ts'
 
 const start = Date.parse('2026-01-01T00:00:00Z')
 /** Beyond any pause before another attempt. */
 const pauseMs = 60_000
 
-type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl'>> & {
+type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl' | 'engine'>> & {
   random?: () => number
   engines?: JobDeps['engines']
 }
@@ -27,19 +30,20 @@ type Changes = Partial<Pick<Submission, 'environment' | 'faults' | 'webhookUrl'>
 /** One request whose pictures a service makes; `run` is what one attempt of a worker does. */
 async function requestOf(
   answer: Answer,
-  { environment = 'live', faults = null, webhookUrl, random = () => 0.5, engines: own }: Changes = {},
+  { environment = 'live', faults = null, webhookUrl, random = () => 0.5, engines: own, engine: given }: Changes = {},
 ) {
   const database = await withTestDatabase()
   const { deps, close } = openProvider({ databaseUrl: database.url, secretKey: Buffer.alloc(32) })
   onTestFinished(close)
   const service = await startImagesService(answer)
-  const settings = engineSettingsSchema.parse({
-    'openai-images': { url: service.url, model: 'm' },
-    models: { 'aurora-image': 'openai-images' },
-  })
+  const engine: EngineChoice = given ?? {
+    name: 'openai-images',
+    type: 'image',
+    settings: { url: service.url, model: 'm' },
+  }
   const lines: string[] = []
   const logger = pino({}, { write: (line: string) => void lines.push(line) })
-  const engines = createEngineHost({ settings, logger })
+  const engines = createEngineHost({ settings: undefined, logger })
   onTestFinished(engines.close)
 
   const keyId = (await createKey(deps, { account: 'a', name: 'k', environment })).id
@@ -48,7 +52,7 @@ async function requestOf(
   const common = { requestId: id, accountId: 'a', keyId, environment, model: 'aurora-image', cost: '4' }
   const input = { prompt: 'a bay', num_images: 1, aspect_ratio: '1:1', resolution: '1k', output_format: 'png' }
   const rest = { webhookUrl, faults, idempotency: undefined, completed: undefined }
-  await writeSubmission(deps.db, { ...common, input, ...rest }, new Date(start))
+  await writeSubmission(deps.db, { ...common, input, engine, ...rest }, new Date(start))
 
   const media = { mediaDir: await temporaryFolder(), mediaUrl: 'http://127.0.0.1/media' }
   const references = createReferences({
@@ -65,21 +69,21 @@ async function requestOf(
     logger,
     leaseMs: 10_000,
     random,
-    engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model, settings),
+    catalog: builtInCatalog,
     ...media,
   }
   let now = start
-  const run = async () => {
+  const run = async (cut = new AbortController().signal) => {
     now += pauseMs
     const at = new Date(now)
     const claim = { environment, token: randomUUID(), limit: 1, leaseUntil: new Date(now + 10_000), now: at }
-    for (const claimed of await claimRequests(deps.db, claim))
-      await runJob({ ...job, clock: () => at }, claimed, new AbortController().signal)
+    for (const claimed of await claimRequests(deps.db, claim)) await runJob({ ...job, clock: () => at }, claimed, cut)
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     const [account] = await database.sql`select available from provider.accounts`
     return { ...row, balance: Number(account?.['available']) }
   }
-  return { run, db: deps.db, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
+  const cancel = () => cancelRequest(deps, id)
+  return { run, cancel, db: deps.db, log: () => lines.join(''), files: () => fs.readdir(job.mediaDir) }
 }
 
 /** One request of a sandbox key that has these faults. */
@@ -178,4 +182,72 @@ it('takes the shares that fail and that are canceled of the same requests: half 
   expect(endings(0.5, 0.5)).toEqual(['failed', 'failed', 'canceled', 'canceled'])
   expect(endings(0, 0.5)).toEqual(['canceled', 'canceled', undefined, undefined])
   expect(endings(1, 1)).toEqual(['failed', 'failed', 'failed', 'failed'])
+})
+
+/** One request whose picture an engine on another server makes, in this process; it is done once `finish` is called. */
+async function remoteRequest() {
+  const bytes = await picture('png')
+  const looked = Promise.withResolvers<void>()
+  let isDone = false
+  const stand = await startEngineStand(({ response }) => {
+    looked.resolve()
+    sendJson(
+      response,
+      isDone ? { status: 'done', outputs: [{ base64: bytes.toString('base64') }] } : { status: 'running', progress: 5 },
+    )
+  })
+  const engine: EngineChoice = { name: 'http', type: 'image', settings: { url: stand.url, poll_seconds: 0.05 } }
+  const engines: JobDeps['engines'] = {
+    run: (choice, job, report, signal) =>
+      (createRemoteEngine(choice, undefined) ?? expect.fail()).run(job, report, signal),
+  }
+  const request = await requestOf(() => expect.fail('no service is asked'), { engine, engines })
+  return { ...request, stand, looked: looked.promise, finish: () => void (isDone = true) }
+}
+
+it('goes on with the job of an engine on another server when the process was stopped', async () => {
+  const { run, stand, looked, finish } = await remoteRequest()
+  const cut = new AbortController()
+  const stopped = run(cut.signal)
+  await looked
+  cut.abort(new Error('the process is stopping'))
+  expect(await stopped).toMatchObject({ status: 'IN_PROGRESS', attempts: 0 })
+  finish()
+  expect(await run()).toMatchObject({ status: 'COMPLETED', balance: 6 })
+  expect([stand.started.length, stand.of('POST').length, stand.of('DELETE').length]).toEqual([1, 1, 0])
+})
+
+it('takes the job of an engine on another server over from a worker that lost its lease, and starts none', async () => {
+  const { run, stand, looked, finish, log } = await remoteRequest()
+  const lost = run()
+  await looked
+  const taken = run()
+  await lost
+  expect(log()).toContain('generation canceled or taken over')
+  finish()
+  expect(await taken).toMatchObject({ status: 'COMPLETED', attempts: 2, balance: 6 })
+  expect([stand.started.length, stand.of('POST').length, stand.of('DELETE').length]).toEqual([1, 1, 0])
+})
+
+it('cancels the job of an engine on another server with its request', async () => {
+  const { run, cancel, stand, looked } = await remoteRequest()
+  const canceled = run()
+  await looked
+  await cancel()
+  expect(await canceled).toMatchObject({ status: 'CANCELED', balance: 10 })
+  expect(stand.of('DELETE').map(({ path }) => path)).toEqual(['/jobs/1'])
+})
+
+it('runs a request of an older release, which kept no engine, as the catalog says', async () => {
+  const asked: string[] = []
+  const engines: JobDeps['engines'] = {
+    run: async (choice) => {
+      asked.push(choice.name)
+      return { images: [{ url: 'http://127.0.0.1/media/1.png', width: 1, height: 1 }] }
+    },
+  }
+  const { run, db } = await requestOf(() => expect.fail('no service is asked'), { engines })
+  await db.execute(sql`update provider.requests set engine = null`)
+  expect(await run()).toMatchObject({ status: 'COMPLETED' })
+  expect(asked).toEqual(['local-image'])
 })

@@ -5,6 +5,7 @@ import { isNoAnswer } from '../../../src/platform/postgres/errors.ts'
 import { createPool, type Database } from '../../../src/platform/postgres/postgres.ts'
 import { identifyAll } from '../../../src/provider/accounts/identify.ts'
 import { readSigningSecret } from '../../../src/provider/accounts/keys.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import * as commands from '../../../src/provider/operating/commands.ts'
 import { startProvider } from '../../../src/provider/program.ts'
 import {
@@ -34,6 +35,8 @@ const request: ClaimedRequest = {
   environment: 'live',
   model: 'm',
   input: {},
+  engine: { name: 'local-image', type: 'image', settings: {} },
+  remoteJob: null,
   cost: '1',
   webhookUrl: null,
   faults: null,
@@ -59,6 +62,7 @@ const submission = {
   environment: 'live',
   model: 'm',
   input: {},
+  engine: { name: 'local-image', type: 'image', settings: {} },
   cost: '1',
   webhookUrl: undefined,
   faults: null,
@@ -68,6 +72,7 @@ const submission = {
 const deps = (db: Database): commands.CommandDeps => ({
   db,
   secretKey: Buffer.alloc(32, 7),
+  catalog: builtInCatalog,
   clock: () => now,
   logger: { error: () => {} },
   by: { via: 'cli', actor: 'test' },

@@ -42,14 +42,9 @@ async function enqueue(account: string, count = 1, environment: 'live' | 'sandbo
   for (let i = 0; i < count; i += 1) {
     const requestId = randomUUID()
     const common = { accountId: account, keyId: keys.get(account) ?? '', environment, model: 'aurora-image' }
-    const rest = {
-      input: { prompt: 'x' },
-      cost: '4',
-      webhookUrl: undefined,
-      faults: null,
-      idempotency: undefined,
-      completed: undefined,
-    }
+    const engine = { name: 'local-image', type: 'image', settings: {} } as const
+    const what = { input: { prompt: 'x' }, engine, cost: '4' }
+    const rest = { ...what, webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined }
     await writeSubmission(deps.db, { requestId, ...common, ...rest }, at(0))
     ids.push(requestId)
   }

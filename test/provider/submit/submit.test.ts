@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { createLogger } from '../../../src/platform/logger.ts'
 import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { submit as submitTo, type SubmitDeps } from '../../../src/provider/submit/submit.ts'
 import { startTestProvider, type TestProvider } from '../support/running-provider.ts'
 
@@ -322,6 +323,7 @@ describe('a submit', () => {
     const deps: SubmitDeps = {
       db: provider.deps.db,
       settings: provider.settings,
+      catalog: builtInCatalog,
       clock: () => new Date(),
       random: () => 0.5,
       resolve: async () => ['8.8.8.8'],

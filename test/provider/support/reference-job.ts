@@ -3,8 +3,9 @@ import fs from 'node:fs/promises'
 import path from 'node:path'
 import { createLogger } from '../../../src/platform/logger.ts'
 import type { Resolve } from '../../../src/platform/outward/resolver.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
+import { engineOf } from '../../../src/provider/catalog/catalog-model.ts'
 import { createEngineHost } from '../../../src/provider/engines/engine-host.ts'
-import { engineNameOf } from '../../../src/provider/engines/engine-settings.ts'
 import { createKey, grantCredits, openProvider } from '../../../src/provider/operating/commands.ts'
 import { runJob } from '../../../src/provider/queue/job.ts'
 import { claimRequests } from '../../../src/provider/queue/requests.ts'
@@ -34,14 +35,17 @@ export async function startReferenceJobs(rules: Options) {
   const balance = async () => Number((await database.sql`select available from provider.accounts`)[0]?.['available'])
 
   const run = async (
-    model: string,
+    slug: string,
     input: Record<string, string | number | boolean | string[]>,
     deadlineMs = 10_000,
   ) => {
     const references = createReferences({ ...rules, deadlineMs })
     const id = randomUUID()
     const before = await balance()
-    const common = { requestId: id, accountId: 'a', keyId, environment, model, input, cost: '4' } as const
+    const model = builtInCatalog().get(slug)
+    if (model === undefined) throw new Error(`no model ${slug}`)
+    const what = { model: slug, input, engine: engineOf(model), cost: '4' }
+    const common = { requestId: id, accountId: 'a', keyId, environment, ...what } as const
     await writeSubmission(
       deps.db,
       { ...common, webhookUrl: undefined, faults: null, idempotency: undefined, completed: undefined },
@@ -66,13 +70,7 @@ export async function startReferenceJobs(rules: Options) {
       clock: () => new Date(),
     }
     const { mediaDir, mediaUrl } = rules
-    const whole = {
-      ...job,
-      engineNameOf: (model: { slug: string; engine: string }) => engineNameOf(model),
-      mediaDir,
-      mediaUrl,
-    }
-    await runJob(whole, claimed, new AbortController().signal)
+    await runJob({ ...job, catalog: builtInCatalog, mediaDir, mediaUrl }, claimed, new AbortController().signal)
     await references.close()
     const [row] = await database.sql`select status, attempts, error_message from provider.requests where id = ${id}`
     return {

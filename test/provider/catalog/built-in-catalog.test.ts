@@ -1,15 +1,15 @@
 import { describe, expect, it } from 'vitest'
-import { catalog } from '../../../src/provider/catalog/catalog-data.ts'
-import { createEngines } from '../../../src/provider/engines/registry.ts'
+import { builtInCatalog } from '../../../src/provider/catalog/catalog-file.ts'
 import { modelSchema } from '../../../src/wire/schemas.ts'
 
-const bySlug = (slug: string) => catalog.find((model) => model.slug === slug)
+const catalog = [...builtInCatalog().values()]
+const bySlug = (slug: string) => builtInCatalog().get(slug)
 
-describe('the catalog', () => {
-  it('holds models of all three types, each slug once, fit for a path', () => {
+describe('the built-in catalog', () => {
+  it('holds models of all three types, of the shape of the wire', () => {
     expect(new Set(catalog.map(({ type }) => type))).toEqual(new Set(['image', 'video', 'audio']))
-    expect(new Set(catalog.map(({ slug }) => slug)).size).toBe(catalog.length)
-    for (const { slug } of catalog) expect(slug).toMatch(/^[a-z0-9-]+$/)
+    for (const model of catalog)
+      expect(modelSchema.parse(model)).toEqual(modelSchema.parse(JSON.parse(JSON.stringify(model))))
   })
 
   it('shows that a model may be active in both environments, in one, and in none', () => {
@@ -22,44 +22,6 @@ describe('the catalog', () => {
     const modes = new Set(catalog.flatMap(({ capabilities }) => capabilities))
     for (const mode of ['text-to-image', 'image-to-image', 'text-to-video', 'image-to-video', 'text-to-audio'])
       expect(modes).toContain(mode)
-  })
-})
-
-describe.each(catalog.map((model) => [model.slug, model] as const))('%s', (_slug, model) => {
-  const { input_schema: schema, pricing, engine } = model
-
-  it('has the shape of the wire and an engine that makes it', () => {
-    expect(modelSchema.parse(model)).toEqual(modelSchema.parse(JSON.parse(JSON.stringify(model))))
-    expect(createEngines().has(engine)).toBe(true)
-  })
-
-  it('has defaults that its own descriptors allow', () => {
-    for (const descriptor of Object.values(schema)) {
-      const { default: value, enum: allowed, min, max, type, required } = descriptor
-      if (value === undefined) continue
-      expect(typeof value).toBe(type)
-      expect(required).not.toBe(true)
-      if (allowed) expect(allowed).toContain(value)
-      if (typeof value === 'number') expect([value >= (min ?? value), value <= (max ?? value)]).toEqual([true, true])
-    }
-  })
-
-  it('has a factor for exactly the values of each priced parameter, which is never left open', () => {
-    for (const [name, factors] of Object.entries(pricing.multipliers ?? {})) {
-      const descriptor = schema[name]
-      expect(descriptor, name).toBeDefined()
-      expect(descriptor?.required === true || descriptor?.default !== undefined, name).toBe(true)
-      const values = descriptor?.type === 'boolean' ? [true, false] : (descriptor?.enum ?? [])
-      expect(Object.keys(factors).toSorted()).toEqual(values.map(String).toSorted())
-    }
-  })
-
-  it('has decimals that stay exact when they are multiplied', () => {
-    const factors = Object.values(pricing.multipliers ?? {}).flatMap((byValue) => Object.values(byValue))
-    for (const factor of [pricing.credits_base, ...factors]) {
-      expect(factor).toBeGreaterThan(0)
-      expect(String(factor)).toMatch(/^\d+(\.\d{1,2})?$/)
-    }
   })
 })
 

@@ -1,0 +1,111 @@
+import fs from 'node:fs'
+import { createRequire } from 'node:module'
+import path from 'node:path'
+import type { Document, LineCounter } from 'yaml'
+import type { z } from 'zod'
+import type { Catalog } from './catalog-model.ts'
+import { catalogFileSchema } from './catalog-schema.ts'
+
+/** Of one file; the rest shows when these are corrected. */
+const problemsShown = 20
+
+export type CatalogProblem = { line: number; message: string }
+export type ParsedCatalog =
+  | { kind: 'valid'; catalog: Catalog }
+  | { kind: 'broken'; problems: readonly CatalogProblem[] }
+
+const require = createRequire(import.meta.url)
+
+/** Parses the YAML or JSON of a catalog file; each problem has its line. */
+export function parseCatalog(text: string): ParsedCatalog {
+  // Loaded on use: most commands read no catalog.
+  const yaml: typeof import('yaml') = require('yaml')
+  const lines = new yaml.LineCounter()
+  const document = yaml.parseDocument(text, { lineCounter: lines, prettyErrors: false })
+  const faults = [...document.errors, ...document.warnings]
+  if (faults.length > 0) return broken(faults.map(({ message, pos }) => ({ line: lineAt(lines, pos[0]), message })))
+
+  let value: unknown
+  try {
+    value = document.toJS()
+  } catch (error) {
+    // An alias without its anchor, or aliases that multiply: the error does not tell where.
+    return broken([{ line: 1, message: error instanceof Error ? error.message : String(error) }])
+  }
+  const parsed = catalogFileSchema.safeParse(value)
+  if (!parsed.success) {
+    const find = createLineFinder(yaml, document, lines)
+    return broken(parsed.error.issues.map((issue) => ({ line: find(whereOf(issue)), message: wordsOf(issue, value) })))
+  }
+  return { kind: 'valid', catalog: new Map(parsed.data.models.map((model) => [model.slug, model])) }
+}
+
+let builtIn: Catalog | undefined
+
+/** The catalog that comes with the program. */
+export function builtInCatalog(): Catalog {
+  if (builtIn !== undefined) return builtIn
+  const file = path.join(import.meta.dirname, 'catalog.yaml')
+  const parsed = parseCatalog(fs.readFileSync(file, 'utf8'))
+  if (parsed.kind === 'broken')
+    throw new Error(`${file} is broken: ${parsed.problems.map(({ message }) => message).join('; ')}`)
+  return (builtIn = parsed.catalog)
+}
+
+function broken(problems: readonly CatalogProblem[]): ParsedCatalog {
+  const shown = problems.slice(0, problemsShown)
+  const last = shown.at(-1)
+  if (last === undefined || shown.length === problems.length) return { kind: 'broken', problems: shown }
+  return {
+    kind: 'broken',
+    problems: [...shown, { line: last.line, message: `and ${problems.length - shown.length} more problems` }],
+  }
+}
+
+type Issue = z.core.$ZodIssue
+
+/** An unknown key is a problem of its own line, not of the object around it. */
+function whereOf(issue: Issue): readonly PropertyKey[] {
+  return issue.code === 'unrecognized_keys' ? [...issue.path, issue.keys[0] ?? ''] : issue.path
+}
+
+/** `models[3].pricing.multipliers.resolution: has no factor for 1080p` */
+function wordsOf(issue: Issue, value: unknown): string {
+  const place = issue.path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${String(step)}`)).join('')
+  const isMissing = issue.path.length > 0 && valueAt(value, issue.path) === undefined
+  return `${place.replace(/^\./, '') || 'the file'}: ${isMissing ? 'is missing' : issue.message}`
+}
+
+function valueAt(value: unknown, steps: readonly PropertyKey[]): unknown {
+  return steps.reduce<unknown>(
+    (inner, step) => (typeof inner === 'object' && inner !== null ? Reflect.get(inner, step) : undefined),
+    value,
+  )
+}
+
+function lineAt(lines: LineCounter, offset: number): number {
+  return Math.max(lines.linePos(offset).line, 1)
+}
+
+/** Finds the line of a path; of a key that is missing, the line of what should hold it. */
+function createLineFinder(yaml: typeof import('yaml'), document: Document.Parsed, lines: LineCounter) {
+  return (steps: readonly PropertyKey[]): number => {
+    let node: unknown = document.contents
+    let line = 1
+    for (const step of steps) {
+      if (yaml.isAlias(node)) node = node.resolve(document)
+      let position: unknown
+      if (yaml.isMap(node)) {
+        const pair = node.items.find(({ key }) => yaml.isScalar(key) && String(key.value) === String(step))
+        position = pair?.key
+        node = pair?.value
+      } else if (yaml.isSeq(node)) {
+        node = node.items[Number(step)]
+        position = node
+      }
+      if (!yaml.isNode(position) || !position.range) return line
+      line = lineAt(lines, position.range[0])
+    }
+    return line
+  }
+}

@@ -1,0 +1,228 @@
+import { openAsBlob } from 'node:fs'
+import { setTimeout as delay } from 'node:timers/promises'
+import { z } from 'zod'
+import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Output } from '../../wire/schemas.ts'
+import type { EngineChoice, RemoteJob } from '../domain/engine-choice.ts'
+import { type BoundedAnswer, boundedFetch } from './bounded-fetch.ts'
+import type { HttpEngineSettings } from './engine-settings.ts'
+import { type Engine, EngineError, type EngineJob, isDiscarded, type Report } from './engine.ts'
+import { storeRemoteMedia, unusable } from './remote-media.ts'
+
+/** The engine's answers about a job are small; one that takes longer hangs. */
+const callTimeoutMs = 30_000
+/** Of one upload or download; `timeout_seconds` bounds the whole job. */
+const transferTimeoutMs = 300_000
+/** Nobody waits for the answer. */
+const cancelTimeoutMs = 5000
+const triesPerCall = 6
+const retryCapMs = 10_000
+const maxAnswerBytes = 262_144
+/** Room for the JSON around outputs in base64, which is a third larger than the bytes. */
+const base64Overhead = 1.4
+
+const acceptedSchema = z.object({ url: z.string().min(1) })
+
+const remoteOutputSchema = z.object({
+  url: z.string().optional(),
+  base64: z.string().optional(),
+  width: z.int().positive().optional(),
+  height: z.int().positive().optional(),
+  duration: z.number().nonnegative().optional(),
+})
+export type RemoteOutput = z.infer<typeof remoteOutputSchema>
+
+const lookSchema = z.object({
+  status: z.enum(['queued', 'running', 'done', 'failed']),
+  progress: z.number().min(0).max(100).default(0),
+  logs: z.array(z.string()).default([]),
+  outputs: z.array(remoteOutputSchema).max(100).default([]),
+  error: z.string().optional(),
+})
+
+type Run = {
+  settings: HttpEngineSettings
+  type: EngineChoice['type']
+  job: EngineJob
+  report: Report
+  signal: AbortSignal
+}
+
+/**
+ * A team's own engine on another server, by the protocol of docs/engines.md. The
+ * job there has the id of the request, and its URL is kept with the request: a
+ * worker that takes the request over goes on with the same job. An engine that
+ * has lost the job is given it once more, and never a third time.
+ */
+export function createHttpEngine(settings: HttpEngineSettings, type: EngineChoice['type']): Engine {
+  return {
+    name: 'http',
+    run: async (job, report, signal) => {
+      const deadline = AbortSignal.timeout(settings.timeout_seconds * 1000)
+      const remote: RemoteJob = { ...(job.remoteJob ?? { url: null, isRepeat: false }) }
+      try {
+        return await follow({ settings, type, job, report, signal: AbortSignal.any([signal, deadline]) }, remote)
+      } catch (cause) {
+        const isLate = deadline.aborted && !signal.aborted
+        const error = isLate
+          ? new EngineError(`the engine did not finish within ${settings.timeout_seconds} s`, { cause })
+          : cause
+        // After a transient error, and after a stop of this process, a worker goes on with the same job.
+        const isOver = signal.aborted ? isDiscarded(signal.reason) : error instanceof EngineError && !error.transient
+        if (isOver && remote.url !== null) await cancel(settings, remote.url)
+        throw error
+      }
+    },
+  }
+}
+
+/** From the start of the job, or from where another worker left it, to its outputs. Changes `remote` with each step. */
+async function follow(run: Run, remote: RemoteJob): Promise<Output> {
+  const { settings, job, report, signal } = run
+  // Another worker has reported the lines until now.
+  let shown = remote.url === null ? 0 : undefined
+  for (;;) {
+    const url = (remote.url ??= await start(run, remote))
+    const look = await lookAt(run, url)
+    if (look === 'lost') {
+      if (remote.isRepeat) throw failure('it has lost the job twice')
+      Object.assign(remote, { url: null, isRepeat: true })
+      await job.keepRemoteJob?.(remote)
+      continue
+    }
+    for (const line of look.logs.slice(shown ?? look.logs.length)) await report(look.progress, line)
+    shown = Math.max(shown ?? 0, look.logs.length)
+    await report(look.progress)
+    if (look.status === 'done') return await takeOutputs(run, url, look.outputs)
+    if (look.status === 'failed') {
+      throw failure(`it gave this reason: ${look.error ?? 'none'}`)
+    }
+    await delay(settings.poll_seconds * 1000 * (0.75 + Math.random() / 2), undefined, { signal })
+  }
+}
+
+/** Gives the job to the engine, and keeps the URL that it answers. The engine starts one job for one request_id, however often it is asked. */
+async function start(run: Run, remote: RemoteJob): Promise<string> {
+  const { job, settings } = run
+  const init = async () => ({ method: 'POST', body: await formOf(job, run.type) })
+  const { status, body } = await call(run, settings.url, {
+    init,
+    timeoutMs: transferTimeoutMs,
+    maxBytes: maxAnswerBytes,
+  })
+  if (status === 400 || status === 422)
+    throw new EngineError('the engine refused this input', { cause: reasonOf({ status, body }) })
+  if (status !== 202) throw unusable(reasonOf({ status, body }))
+  const url = URL.parse(read(acceptedSchema, body).url, `${settings.url}/`)
+  // The token goes there with each look.
+  if (url?.origin !== new URL(settings.url).origin) throw unusable('it named a job that is not on its own host')
+  await job.keepRemoteJob?.({ ...remote, url: url.href })
+  return url.href
+}
+
+async function formOf(
+  { requestId, model, input, references }: EngineJob,
+  type: EngineChoice['type'],
+): Promise<FormData> {
+  const form = new FormData()
+  const described = references.map(({ field, position, contentType }, at) => ({
+    part: `reference-${at}`,
+    field,
+    position,
+    content_type: contentType,
+  }))
+  form.append('job', JSON.stringify({ request_id: requestId, model, type, input, references: described }))
+  for (const [at, { path, contentType }] of references.entries()) {
+    form.append(`reference-${at}`, await openAsBlob(path, { type: contentType }), `reference-${at}`)
+  }
+  return form
+}
+
+async function lookAt(run: Run, url: string): Promise<z.infer<typeof lookSchema> | 'lost'> {
+  const maxBytes = Math.ceil(run.settings.max_output_bytes * base64Overhead) + maxAnswerBytes
+  const { status, body } = await call(run, url, { timeoutMs: callTimeoutMs, maxBytes })
+  if (status === 404 || status === 410) return 'lost'
+  if (status !== 200) throw unusable(reasonOf({ status, body }))
+  return read(lookSchema, body)
+}
+
+async function takeOutputs(run: Run, jobUrl: string, outputs: readonly RemoteOutput[]): Promise<Output> {
+  let left = run.settings.max_output_bytes
+  return storeRemoteMedia(run.type, run.job, outputs, async (output) => {
+    const bytes = await bytesOf(run, jobUrl, output, left)
+    left -= bytes.byteLength
+    if (left < 0) throw unusable(`it made more than ${run.settings.max_output_bytes} bytes`)
+    return bytes
+  })
+}
+
+async function bytesOf(run: Run, jobUrl: string, { url, base64 }: RemoteOutput, maxBytes: number): Promise<Buffer> {
+  if (base64 !== undefined) return Buffer.from(base64, 'base64')
+  const link = url === undefined ? null : URL.parse(url, jobUrl)
+  if (link === null) throw unusable('it gave neither an output nor a link to one')
+  const isOwn = link.origin === new URL(run.settings.url).origin
+  if (!isOwn && link.protocol !== 'https:') throw unusable('it gave a link that is neither https nor on its own host')
+  const { status, body } = await call(run, link.href, { timeoutMs: transferTimeoutMs, maxBytes, isOwn })
+  if (status !== 200) throw unusable(reasonOf({ status, body }))
+  return body
+}
+
+type Call = { init?: () => Promise<RequestInit>; timeoutMs: number; maxBytes: number; isOwn?: boolean }
+
+/** One call, repeated with jittered pauses while the engine is busy, failing or away. */
+async function call(
+  { settings, signal }: Pick<Run, 'settings' | 'signal'>,
+  url: string,
+  options: Call,
+): Promise<BoundedAnswer> {
+  const { init, timeoutMs, maxBytes, isOwn = true } = options
+  const pauses = { baseMs: settings.poll_seconds * 1000, capMs: retryCapMs }
+  for (let attempt = 1; ; attempt += 1) {
+    let lastFailure: unknown
+    try {
+      const answer = await boundedFetch({
+        url,
+        init: { ...(await init?.()), headers: isOwn ? authorization(settings) : {} },
+        signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
+        maxBytes,
+      })
+      if (answer.status !== 429 && answer.status < 500) return answer
+      lastFailure = reasonOf(answer)
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof EngineError && !error.transient) throw unusable(error)
+      lastFailure = error
+    }
+    if (attempt === triesPerCall)
+      throw new EngineError('the engine is busy or away', { cause: lastFailure, transient: true })
+    await delay(jitteredPauseMs(attempt, pauses, Math.random), undefined, { signal })
+  }
+}
+
+/** Best effort: an engine that cannot be reached finishes for nobody. */
+async function cancel(settings: HttpEngineSettings, url: string): Promise<void> {
+  const init = { method: 'DELETE', headers: authorization(settings) }
+  const signal = AbortSignal.timeout(cancelTimeoutMs)
+  await boundedFetch({ url, init, signal, maxBytes: maxAnswerBytes }).catch(() => {})
+}
+
+function authorization({ api_key: token }: HttpEngineSettings): Record<string, string> {
+  return token === undefined ? {} : { authorization: `Bearer ${token}` }
+}
+
+function read<T>(schema: z.ZodType<T>, body: Buffer): T {
+  try {
+    return schema.parse(JSON.parse(body.toString('utf8')))
+  } catch (cause) {
+    throw unusable(cause instanceof Error ? cause : new Error(String(cause)))
+  }
+}
+
+/** The engine's own words go to the log only: the client must not read what is inside. */
+function failure(reason: string): EngineError {
+  return new EngineError('the engine could not make it', { cause: new Error(reason) })
+}
+
+function reasonOf({ status, body }: BoundedAnswer): Error {
+  return new Error(`it answered ${status}: ${body.toString('utf8', 0, 1000)}`)
+}

@@ -1,0 +1,71 @@
+import type { Output } from '../../wire/schemas.ts'
+import type { EngineChoice } from '../domain/engine-choice.ts'
+import { EngineError, type EngineJob } from './engine.ts'
+import { type MediaExtension, storeMedia } from './media-store.ts'
+import { type ReceivedPicture, receivePicture } from './received-picture.ts'
+
+/** An answer of another server that breaks the protocol or a bound; the reason is for the log. */
+export function unusable(reason: string | Error): EngineError {
+  const cause = typeof reason === 'string' ? new Error(reason) : reason
+  return new EngineError('the engine gave an answer that cannot be used', { cause })
+}
+
+/** What another server claims of an output; the bytes decide the rest. */
+type Claimed = { width?: number | undefined; height?: number | undefined; duration?: number | undefined }
+
+/**
+ * Stores the outputs of an engine on another server, one after another, each
+ * only when its bytes are what the type of the model promises.
+ */
+export async function storeRemoteMedia<T extends Claimed>(
+  type: EngineChoice['type'],
+  job: EngineJob,
+  outputs: readonly T[],
+  fetchBytes: (output: T) => Promise<Buffer>,
+): Promise<Output> {
+  const [first, ...others] = outputs
+  if (first === undefined) throw unusable('it made nothing')
+  if (type === 'image') {
+    const images = []
+    for (const [at, output] of outputs.entries()) {
+      const { bytes, format, width, height } = await pictureOf(await fetchBytes(output))
+      images.push({ url: await storeMedia(job, `image-${at}`, format, bytes), width, height })
+    }
+    return { images }
+  }
+  if (others.length > 0) throw unusable(`it made more than one ${type}`)
+  const { width, height, duration } = first
+  if (type === 'audio') {
+    const url = await storeClip('audio', job, await fetchBytes(first))
+    return { audio: { url, ...(duration !== undefined && { duration }) } }
+  }
+  if (width === undefined || height === undefined || duration === undefined) {
+    throw unusable('it gave no width, height and duration of its video')
+  }
+  return { video: { url: await storeClip('video', job, await fetchBytes(first)), width, height, duration } }
+}
+
+async function pictureOf(bytes: Buffer): Promise<ReceivedPicture> {
+  try {
+    return await receivePicture(bytes)
+  } catch (error) {
+    throw error instanceof EngineError ? unusable(error) : error
+  }
+}
+
+async function storeClip(type: 'video' | 'audio', job: EngineJob, bytes: Buffer): Promise<string> {
+  const extension = extensionOf(bytes)
+  if (extension === undefined || (extension === 'mp4') !== (type === 'video')) {
+    throw unusable(`it made something that is no ${type === 'video' ? 'MP4' : 'WAV or MP3'}`)
+  }
+  return storeMedia(job, type, extension, bytes)
+}
+
+function extensionOf(bytes: Buffer): MediaExtension | undefined {
+  const has = (text: string, at: number) => bytes.toString('latin1', at, at + text.length) === text
+  if (has('ftyp', 4)) return 'mp4'
+  if (has('RIFF', 0) && has('WAVE', 8)) return 'wav'
+  // An ID3 tag, or the sync word of a frame of layer III.
+  const isFrame = bytes[0] === 0xff && ((bytes[1] ?? 0) & 0xe6) === 0xe2
+  return has('ID3', 0) || isFrame ? 'mp3' : undefined
+}
