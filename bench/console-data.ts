@@ -68,8 +68,8 @@ export async function fillTables(
     ],
     [
       'inbox',
-      `insert into mediadock.inbox (delivery_id, lane, due_at)
-       select id, 'direct', now() + interval '1 day' from mediadock.deliveries where parked_reason is null order by received_at desc nulls last limit 200`,
+      `insert into mediadock.inbox (delivery_id, due_at)
+       select id, now() + interval '1 day' from mediadock.deliveries where parked_reason is null order by received_at desc nulls last limit 200`,
     ],
     [
       'arrivals that were accepted, and came again',

@@ -50,8 +50,8 @@ export async function addBacklog(filling: Filling, deliveries: number): Promise<
       await chooseCopies(sql, Math.min(batchRows, deliveries - done), 0)
       await copy(sql, 'deliveries', 't.id = c.id')
       await sql`
-        insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
-        select new_id, 'direct', t.received_at, t.key_name from copied c join mediadock.deliveries t on t.id = c.new_id order by t.received_at`
+        insert into mediadock.inbox (delivery_id, due_at)
+        select new_id, t.received_at from copied c join mediadock.deliveries t on t.id = c.new_id order by t.received_at`
     }
   })
   const sql = postgres(filling.databaseUrl, { max: 1, onnotice: () => {} })

@@ -8,6 +8,7 @@ import { comparedMs, type SharedClock } from '../platform/postgres/shared-clock.
 import type { ArchiverDeps } from './archiving/archiver.ts'
 import { startArchiving } from './archiving/roles.ts'
 import { createSequencer } from './feeding/sequencer.ts'
+import type { Fetcher } from './fetching/fetcher.ts'
 import type { PollLog } from './fetching/poll-log.ts'
 import type { ArrivalLog } from './intake/arrival-log.ts'
 import type { Pressure } from './intake/pressure.ts'
@@ -32,8 +33,7 @@ import { noteStart, writeMinutes } from './upkeep/minutes.ts'
 import { pruneByBothClocks } from './upkeep/retention.ts'
 
 export type Role =
-  | 'direct'
-  | 'fetch'
+  | 'inbox'
   | 'claims'
   | 'feed'
   | 'strays'
@@ -75,6 +75,10 @@ export type BackgroundDeps = {
   lander: Lander
   /** Connections on which no statement reads a whole table. */
   landingDb: Database
+  /** Asks the provider for results. */
+  fetcher: Fetcher
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
   submitter: Submitter
   metrics: ReceiverMetrics
   arrivalLog: ArrivalLog
@@ -96,7 +100,7 @@ export type BackgroundDeps = {
   signal: AbortSignal
 }
 
-/** A lane looks again by itself this often: for retries, and for what another replica accepted and lost; claims are looked at as often. */
+/** The inbox is looked at this often without a wake: for retries, and for deliveries of replicas that died. Claims are renewed as often. */
 const pollMs = 1000
 const drainDeadlineMs = 3000
 /** What lands here wakes the feed; this is for what a service's own INSERT joined, and another process landed. */
@@ -105,39 +109,46 @@ const feedMs = 250
 const lastWritesMs = 2000
 /** Under a load that stays: whoever watches the log does not notice it, and a statement for each few rows costs as much as the rows. */
 const gatherArrivals = { ms: 100, burst: 50 }
+/** A landing wakes them. Under a load that stays, a look each 50 ms finds as many as the quota allows, and costs Postgres little. */
+const gatherFollowUps = { ms: 50, burst: 20 }
 const minutesMs = 20_000
 const straysMs = 5000
 const partitionsMs = 10_000
 
-/** Starts every background role: two lanes of claiming, the feed, the logs, the minutes, the reconciler with its follow-ups, the archive, the subscriptions and the making of partitions. */
+/** Starts every background role: the inbox, the feed, the logs, the minutes, the reconciler with its follow-ups, the archive, the subscriptions and the making of partitions. */
 export function startBackground(deps: BackgroundDeps): Background {
-  const { settings, landing, lander, metrics, pressure, arrivalLog, prepared: after, signal } = deps
+  const { settings, landing, lander, metrics, pressure, arrivalLog, cut, prepared: after, signal } = deps
   const { db, clock, logger } = landing
   const guesses = createGuessLimit(clock)
   const { stuckAfterSeconds, fetchRatePerMinute } = settings
   const common = { after, logger, signal }
   const setAside = createSetAside({ clock, logger })
-  const reconcilerDeps = { ...landing, stuckAfterSeconds, fetchRatePerMinute, awaited: deps.awaited.ids, setAside }
+  const reconcilerDeps = {
+    ...landing,
+    fetch: deps.fetcher,
+    cut,
+    stuckAfterSeconds,
+    fetchRatePerMinute,
+    awaited: deps.awaited.ids,
+    setAside,
+  }
   const followUps = createFollowUps(reconcilerDeps)
 
-  const subscribing = startSubscribing({ settings, landing, pressure, onPosted: deps.onPosted, after, signal })
+  const subscribing = startSubscribing({ settings, landing, pressure, cut, onPosted: deps.onPosted, after, signal })
   const sequencer = createSequencer({ db, onSequenced: subscribing.loop.wake, signal })
   const archiving = startArchiving({ settings, landing, pressure, onCopied: deps.onCopied, after, signal })
 
-  const lane = (name: 'direct' | 'fetch') =>
-    startLoop({
-      name: `landing-${name}`,
-      runOnce: () => pressure.paced(() => lander.claimSome(name), signal),
-      idleMs: pollMs,
-      ...common,
-    })
   const minute = async () => {
     await writeMinutes(db, { now: clock(), stuckAfterSeconds })
     return { more: false }
   }
   const loops: Record<Role, Loop> = {
-    direct: lane('direct'),
-    fetch: lane('fetch'),
+    inbox: startLoop({
+      name: 'inbox',
+      runOnce: () => pressure.paced(lander.claimSome, signal),
+      idleMs: pollMs,
+      ...common,
+    }),
     claims: startLoop({ name: 'claims', runOnce: lander.renewClaims, idleMs: pollMs, ...common }),
     feed: startLoop({ name: 'feed', runOnce: sequencer.runOnce, idleMs: feedMs, ...common }),
     strays: startLoop({ name: 'strays', runOnce: () => bringBackStrays(deps.landingDb), idleMs: straysMs, ...common }),
@@ -162,6 +173,7 @@ export function startBackground(deps: BackgroundDeps): Background {
       runOnce: async () =>
         deps.followsUp && !lander.isBehind() ? pressure.paced(followUps.runOnce, signal) : { more: false },
       idleMs: pollMs,
+      gather: gatherFollowUps,
       ...common,
     }),
     partitions: startLoop({

@@ -10,20 +10,21 @@ import type { Traces } from './traces.ts'
 
 type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: Traces | undefined }
 
-type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void }
+type LandedDeps = { metrics: ReceiverMetrics; clock: () => Date; wakeFeed: () => void; wakeFollowUps: () => void }
 
-/** Counts what landed, and how long after its arrival, and has it put into the feed. */
-export function noteLanded({ metrics, clock, wakeFeed }: LandedDeps): WorkerDeps['onLanded'] {
+/** Counts a landed result and its time since the arrival, and wakes the feed, and the follow-ups where it is not complete. */
+export function noteLanded({ metrics, clock, wakeFeed, wakeFollowUps }: LandedDeps): WorkerDeps['onLanded'] {
   return ({ landing, outcome, receivedAt }) => {
     if (outcome !== 'landed') return
     wakeFeed()
+    if (!landing.mediaComplete) wakeFollowUps()
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
   }
 }
 
 /** Counts what became of copies of media, and has those that are there put into the feed. */
-export function noteCopied({ metrics, wakeFeed }: Omit<LandedDeps, 'clock'>): ArchiverDeps['onCopied'] {
+export function noteCopied({ metrics, wakeFeed }: Pick<LandedDeps, 'metrics' | 'wakeFeed'>): ArchiverDeps['onCopied'] {
   return (outcome, bytes) => {
     metrics.archiveCopies.inc({ outcome })
     metrics.archivedBytes.inc(bytes)

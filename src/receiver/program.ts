@@ -51,8 +51,8 @@ export type ReceiverDeps = {
   background: Background
   /** Notes whose results somebody waits for. */
   awaited: Awaited
-  /** Wakes the worker for deliveries that were just stored. */
-  onStored: (lanes: ReadonlySet<'direct' | 'fetch'>) => void
+  /** Wakes the role that claims deliveries. */
+  onStored: () => void
   startedAt: Date
   isReady: () => boolean
   signal: AbortSignal
@@ -108,25 +108,27 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     logger,
     calls: metrics.providerCalls,
     onPolled: pollLog.record,
-    traces,
   })
   const pressure = createPressure()
   const landing: WorkerDeps = {
     db,
     keys: () => keys,
-    fetch: fetcher,
     mediaHosts: settings.mediaHosts,
     clock,
     logger,
-    cut: cut.signal,
-    onLanded: noteLanded({ metrics, clock: hostClock, wakeFeed: () => background.wake('feed') }),
+    onLanded: noteLanded({
+      metrics,
+      clock: hostClock,
+      wakeFeed: () => background.wake('feed'),
+      wakeFollowUps: () => background.wake('followUps'),
+    }),
     traces,
   }
   const lander = createLander({
     ...landing,
     db: pools.landing.db,
     rest: pressure.rest,
-    wake: (lane) => background.wake(lane),
+    wake: () => background.wake('inbox'),
     signal: stopping.signal,
   })
   const submitter = createSubmitter({
@@ -166,6 +168,8 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     landing,
     lander,
     landingDb: pools.landing.db,
+    fetcher,
+    cut: cut.signal,
     submitter,
     metrics,
     arrivalLog,
@@ -180,7 +184,7 @@ export async function startReceiver(options: ReceiverOptions): Promise<RunningPr
     fetch,
     signal: stopping.signal,
   })
-  const onStored: ReceiverDeps['onStored'] = (lanes) => lanes.forEach((lane) => background.wake(lane))
+  const onStored = () => background.wake('inbox')
   // While the schema is older than this version, what is accepted is kept in the queue and nothing lands.
   const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
   const acceptor = createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored })

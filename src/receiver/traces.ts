@@ -13,24 +13,20 @@ export type Traces = DeliveryTraces & {
 }
 
 /** Undefined, and nothing loaded, where nobody asks for traces. */
-export async function openTraces(
-  { traces, generationApiUrl }: ReceiverSettings,
-  logger: Logger,
-): Promise<Traces | undefined> {
+export async function openTraces({ traces }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
   const writer = traces && (await openSpanWriter(traces, { logger }))
-  return writer && createTraces(writer, new URL(generationApiUrl))
+  return writer && createTraces(writer)
 }
 
 /**
  * One trace for each delivery, from its arrival to its row: `receive delivery`
- * with `verify` and `accept`, and under it, wherever and whenever that happens,
- * `fetch result` and `land`. Every span is written when it is over, from times
+ * with `verify` and `accept`, and under it `land`, wherever and whenever that happens. Every span is written when it is over, from times
  * that are known then, so that deliveries wait for none of it.
  *
  * Of an arrival that is not authentic nothing is believed, its traceparent
  * neither: it is a trace of its own.
  */
-function createTraces(writer: SpanWriter, provider: URL): Traces {
+function createTraces(writer: SpanWriter): Traces {
   const arrived = (arrival: Arrival) => {
     const { status, outcome, reason, deliveryId, requestId, keyName, traceparent, readMs, verifiedMs, ackMs } = arrival
     const traced = keyName !== undefined && deliveryId !== undefined ? { deliveryId, traceparent } : undefined
@@ -87,30 +83,6 @@ function createTraces(writer: SpanWriter, provider: URL): Traces {
 
   return {
     arrived,
-    fetched: (of, { requestId, keyName, outcome, detail, httpStatus, isFailure, ms }) => {
-      const endMs = Date.now()
-      const url = new URL(`${provider.href.replace(/\/$/, '')}/v1/requests/${requestId}`)
-      const type = httpStatus !== undefined && httpStatus >= 400 ? String(httpStatus) : outcome
-      writer.write({
-        name: 'fetch result',
-        kind: 'client',
-        root: arrivalOf(of),
-        startMs: endMs - ms,
-        endMs,
-        attributes: {
-          'http.request.method': 'GET',
-          'url.full': url.href,
-          'server.address': url.hostname,
-          'server.port': Number(url.port) || (url.protocol === 'https:' ? 443 : 80),
-          'http.response.status_code': httpStatus,
-          'mediadock.delivery_id': of.deliveryId,
-          'mediadock.request_id': requestId,
-          'mediadock.key_name': keyName,
-          'mediadock.outcome': outcome,
-        },
-        error: isFailure ? { type, message: detail } : undefined,
-      })
-    },
     landed: (of, { requestId, webhookId, status, media, outcome, failure, ms }) => {
       const endMs = Date.now()
       writer.write({

@@ -101,7 +101,7 @@ describe('the page of a delivery', () => {
 
   it('shows each failed attempt with its error, and until when it waits', async () => {
     const id = await settle(failed())
-    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, failures) values (${id}, 'direct', now() + interval '5 minutes', 3)`
+    await database.sql`insert into mediadock.inbox (delivery_id, due_at, failures) values (${id}, now() + interval '5 minutes', 3)`
     await database.sql`insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail) values (${id}, now(), 'retry', 'landing_failed: value out of range')`
     const page = await open(`deliveries/${id}`)
     expect(await page.locator('.lead').innerText()).toMatch(/It failed 3 of 5 times/)

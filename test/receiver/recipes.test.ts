@@ -50,7 +50,7 @@ describe('docs/recipes.md', () => {
     const page = await fs.readFile(path.join(root, 'docs/recipes.md'), 'utf8')
     blocks = [...page.matchAll(/```(\w+)\n([\s\S]*?)```/g)].map(([, language = '', text = '']) => ({ language, text }))
     folder = await writeProject(blocks.filter(({ language }) => language === 'ts').map(({ text }) => text))
-    its = await withReceiver({ server: preferredServer, stand: true })
+    its = await withReceiver({ server: preferredServer, stand: true, followsUp: true })
     its.stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
     env = { ...childEnv, DATABASE_URL: its.database.url, MEDIADOCK_URL: its.receiver.internalUrl }
     for (const statement of statementsOf('create schema')) await its.database.sql.unsafe(statement)
@@ -187,6 +187,7 @@ describe('docs/recipes.md', () => {
     const own = await withReceiver({
       server: preferredServer,
       stand: true,
+      followsUp: true,
       settings: { mediaArchive: { kind: 'file', root: archive.root }, internalToken },
     })
     onTestFinished(async () => {

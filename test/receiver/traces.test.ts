@@ -12,7 +12,6 @@ import { freePort } from '../provider/support/free-port.ts'
 import { startProductionReceiver } from '../start/support/receiver-process.ts'
 import { startCollector, type CollectedSpan } from '../support/collector.ts'
 import { eventually } from '../support/eventually.ts'
-import { imageResult, json } from '../support/provider-stand.ts'
 import { deliver, failed, nowSeconds, okImage } from '../support/webhooks.ts'
 import { withReceiver } from '../support/with-receiver.ts'
 
@@ -31,11 +30,10 @@ async function traced(more: Partial<TraceSettings> = {}) {
     resource: { 'service.name': 'media' },
     ...more,
   }
-  const { receiver, stand, database, stop } = await withReceiver({ stand: true, logger, settings: { traces } })
+  const { receiver, database, stop } = await withReceiver({ logger, settings: { traces } })
   let stopped: Promise<void> | undefined
   const stopOnce = () => (stopped ??= stop())
   onTestFinished(stopOnce)
-  stand.answer((id, _req, res) => json(res, 200, imageResult(id, 3)))
   const logged = (msg: string) =>
     lines()
       .map((line): Record<string, unknown> => JSON.parse(line))
@@ -43,15 +41,15 @@ async function traced(more: Partial<TraceSettings> = {}) {
   const named = (name: string) => collector.spans().filter((span) => span.name === name)
   const spanOf = (name: string, requestId: string) =>
     eventually(() => named(name).find(({ attributes }) => attributes['mediadock.request_id'] === requestId))
-  return { collector, receiver, stand, database, stop: stopOnce, logged, named, spanOf }
+  return { collector, receiver, database, stop: stopOnce, logged, named, spanOf }
 }
 
 const places = (spans: readonly CollectedSpan[]) =>
   spans.map(({ traceId, parentSpanId }) => ({ traceId, parentSpanId }))
 
 describe('the trace of a delivery', () => {
-  it('is one from the arrival to the row, through the fetch, in the trace that the provider began', async () => {
-    const { collector, receiver, stand, database, logged, spanOf, named } = await traced()
+  it('is one from the arrival to the row, in the trace that the provider began', async () => {
+    const { collector, receiver, database, logged, spanOf, named } = await traced()
     const { requestId, body } = okImage()
     const webhookId = randomUUID()
     expect(await deliver(receiver.webhookUrl, body, { webhookId, headers: { traceparent } })).toMatchObject({
@@ -60,11 +58,10 @@ describe('the trace of a delivery', () => {
 
     const land = await spanOf('land', requestId)
     const receive = await spanOf('receive delivery', requestId)
-    const fetched = await spanOf('fetch result', requestId)
     expect(places([receive])).toEqual([{ traceId: remote.traceId, parentSpanId: remote.spanId }])
     const within = { traceId: remote.traceId, parentSpanId: receive.spanId }
-    expect(places([...named('verify'), ...named('accept'), fetched, land])).toEqual([within, within, within, within])
-    expect(new Set(collector.spans().map(({ spanId }) => spanId)).size).toBe(5)
+    expect(places([...named('verify'), ...named('accept'), land])).toEqual([within, within, within])
+    expect(new Set(collector.spans().map(({ spanId }) => spanId)).size).toBe(4)
 
     const id = deliveryId(webhookId, body)
     const ids = { 'mediadock.delivery_id': id, 'mediadock.request_id': requestId }
@@ -81,30 +78,19 @@ describe('the trace of a delivery', () => {
       },
       resource: { 'service.name': 'media', 'service.version': expect.any(String), 'telemetry.sdk.language': 'nodejs' },
     })
-    expect(fetched).toMatchObject({
-      kind: 3,
-      attributes: {
-        ...ids,
-        'url.full': `${stand.url}/v1/requests/${requestId}`,
-        'server.address': '127.0.0.1',
-        'http.response.status_code': 200,
-        'mediadock.outcome': 'result',
-      },
-    })
     expect(land).toMatchObject({
       kind: 5,
       code: 0,
-      attributes: { ...ids, 'mediadock.outcome': 'landed', 'mediadock.media': 3 },
+      attributes: { ...ids, 'mediadock.outcome': 'landed', 'mediadock.media': 1 },
     })
     // In the order in which it happened, to the millisecond of a clock.
     expect(receive.endMs).toBeGreaterThanOrEqual(receive.startMs)
-    expect(fetched.startMs).toBeGreaterThanOrEqual(receive.startMs - 1)
-    expect(land.startMs).toBeGreaterThanOrEqual(fetched.endMs - 2)
+    expect(land.startMs).toBeGreaterThanOrEqual(receive.startMs - 1)
     expect(Math.abs(land.endMs - Date.now())).toBeLessThan(60_000)
 
     const media = await database.sql`select 1 from mediadock.media where request_id = ${requestId}`
-    expect(media).toHaveLength(3)
-    for (const msg of ['webhook answered', 'provider called', 'delivery processed'])
+    expect(media).toHaveLength(1)
+    for (const msg of ['webhook answered', 'delivery processed'])
       expect(logged(msg).map((line) => [msg, line['trace_id']])).toEqual([[msg, remote.traceId]])
   })
 
@@ -145,25 +131,16 @@ describe('the trace of a delivery', () => {
     }
     await storeDeliveries(receiver.deps.db, [toDelivery(authentic)])
     const within = { traceId: remote.traceId, parentSpanId: storedSpanId(id) }
-    expect(places([await spanOf('fetch result', requestId), await spanOf('land', requestId)])).toEqual([within, within])
+    expect(places([await spanOf('land', requestId)])).toEqual([within])
   })
 
-  it('tells of failures: of a refusal without believing it, of a call that failed, of a row that is refused', async () => {
-    const { collector, receiver, stand, database, spanOf, named } = await traced()
+  it('tells of failures: of a refusal without believing it, of a row that is refused', async () => {
+    const { collector, receiver, database, spanOf, named } = await traced()
     const forged = { secret: 'whsec_of_somebody_else', headers: { traceparent } }
     expect((await deliver(receiver.webhookUrl, failed().body, forged)).status).toBe(401)
     const [refused] = await eventually(() => named('receive delivery').length > 0 && named('receive delivery'))
     expect(refused).toMatchObject({ parentSpanId: '', code: 0, attributes: { 'error.type': 'no_matching_secret' } })
     expect(refused?.traceId).not.toBe(remote.traceId)
-
-    stand.answer((_id, _req, res) => json(res, 503, {}))
-    const sample = okImage()
-    await deliver(receiver.webhookUrl, sample.body)
-    expect(await spanOf('fetch result', sample.requestId)).toMatchObject({
-      code: 2,
-      events: ['exception'],
-      attributes: { 'error.type': '503', 'http.response.status_code': 503, 'mediadock.outcome': 'unreachable' },
-    })
 
     await database.sql.unsafe(`
       create function refuse() returns trigger language plpgsql as $$ begin raise exception 'a secret' using errcode = '22023'; end $$;

@@ -73,7 +73,7 @@ export function arrivalOperations(deps: ReceiverDeps): Operation[] {
       responses: responses({ 200: { description: 'How many', schema: verifiedSchema } }),
     },
     answer: async (req, res) => {
-      const onStored = (lanes: ReadonlySet<'direct' | 'fetch'>) => lanes.forEach((lane) => background.wake(lane))
+      const onStored = () => background.wake('inbox')
       const work = () => verifyQuarantine({ db, keys, onStored })
       res.json(await auditedCall(deps, req, { action: 'verify_quarantine', detailOf: (verified) => verified, work }))
     },

@@ -16,7 +16,6 @@ export type Delivery = {
   receivedAt: Date
   headers: Record<string, string>
   body: Buffer
-  lane: 'direct' | 'fetch'
   /** What the body says; undefined where it is parked. */
   notification: Notification | undefined
   parkReason: ParkReason | undefined
@@ -61,7 +60,6 @@ export function toDelivery({
     receivedAt,
     headers,
     body,
-    lane: parsed.ok ? laneOf(parsed.notification) : 'direct',
     notification: parsed.ok ? parsed.notification : undefined,
     parkReason: parsed.ok ? undefined : parsed.reason,
   }
@@ -150,11 +148,6 @@ export function isStorable(value: unknown): boolean {
       open.push({ value: key, depth }, { value: inner, depth: depth + 1 })
   }
   return true
-}
-
-/** What is fetched before it lands (spec, Events): an error is whole, and of audio the webhook has the only link; the rest of it can wait. */
-export function laneOf(notification: Notification): 'direct' | 'fetch' {
-  return notification.status === 'OK' && !('audio' in notification.payload.output) ? 'fetch' : 'direct'
 }
 
 const idBytes = 6

@@ -65,22 +65,15 @@ export const inbox = mediadock.table(
   'inbox',
   {
     deliveryId: uuid('delivery_id').primaryKey(),
-    lane: text('lane', { enum: ['direct', 'fetch'] }).notNull(),
     dueAt: instant('due_at').notNull(),
     claims: integer('claims').notNull().default(0),
     failures: smallint('failures').notNull().default(0),
-    /** Whose turn it is: what has to be fetched first is claimed from each key in turn. */
-    keyName: text('key_name').notNull().default(''),
     /** Why the last round came to nothing, where that was no failure of its own: an open transaction, a server that fails. */
     trouble: text('trouble'),
   },
   (table) => [
     // Claiming, the oldest first.
-    index('inbox_due').on(table.lane, table.dueAt),
-    // The same of each key in turn, for what costs a call.
-    index('inbox_turns')
-      .on(table.keyName, table.dueAt)
-      .where(sql`lane = 'fetch'`),
+    index('inbox_due_at').on(table.dueAt),
   ],
 )
 

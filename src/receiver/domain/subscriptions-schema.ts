@@ -1,4 +1,4 @@
-import { bigint, integer, sql, text, unique, uuid } from '../../platform/postgres/drizzle.ts'
+import { bigint, boolean, integer, sql, text, unique, uuid } from '../../platform/postgres/drizzle.ts'
 import { instant, mediadock } from './base-schema.ts'
 
 /** Services to which each change of the feed is posted: one row for each, which landing neither reads nor writes. */
@@ -12,6 +12,8 @@ export const subscriptions = mediadock.table(
     secret: text('secret').notNull(),
     /** For how long what fails is tried again. */
     retryHours: integer('retry_hours').notNull().default(24),
+    /** Changes that leave a result incomplete are passed over. */
+    onlyComplete: boolean('only_complete').notNull().default(false),
     state: text('state', { enum: ['active', 'paused', 'stopped'] })
       .notNull()
       .default('active'),

@@ -4,19 +4,7 @@ import { sha256Hex } from './delivery.ts'
 /** A delivery as its trace knows it; both are stored with it. */
 export type Traced = { deliveryId: string; traceparent?: string | undefined }
 
-/** One call to the provider for a delivery. */
-export type TracedCall = {
-  requestId: string
-  keyName: string
-  outcome: string
-  detail: string | undefined
-  /** Of the answer, where there was one. */
-  httpStatus: number | undefined
-  isFailure: boolean
-  ms: number
-}
-
-/** One try to write what a delivery, or the answer to its call, says. */
+/** One try to write what a delivery says. */
 export type TracedLanding = {
   requestId: string
   webhookId: string
@@ -30,7 +18,6 @@ export type TracedLanding = {
 
 /** Gets what becomes of deliveries once it is over; there is none while nobody asks for traces. */
 export type DeliveryTraces = {
-  fetched: (of: Traced, call: TracedCall) => void
   landed: (of: Traced, landing: TracedLanding) => void
 }
 

@@ -1,5 +1,4 @@
 import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
-import type { Traced } from '../domain/trace.ts'
 import type { Purpose } from './call-budget.ts'
 import { createProviderBreaker } from './provider-breaker.ts'
 import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
@@ -19,9 +18,7 @@ export type ResultLookup = {
   environment?: Environment | undefined
   /** Only a webhook signed with a sandbox key names its environment. */
   doubted?: boolean
-  purpose: 'landing' | 'reconciling' | 'trying'
-  /** The delivery that it is for, where its trace is to show it. */
-  traced?: Traced | undefined
+  purpose: 'reconciling' | 'trying'
   /** Counts up with each poll of the request: which of the other keys are tried goes round by it. */
   turn?: number
   signal: AbortSignal
@@ -42,8 +39,7 @@ const maxStandIns = 1000
  * key that is named, then, while the answer is 404 or the key is refused, with
  * others that could know it, for the little that each key gives to such tries:
  * first those of the same environment, and where all of these say 404 the other's,
- * since who named the key may have been wrong or a forger. A landing takes the 404 of the named key
- * for an answer and leaves the others to the reconciler. It is a 404 only when
+ * since who named the key may have been wrong or a forger. It is a 404 only when
  * all that were to be tried give one. Where the calls of the named key are spent, those of a
  * key that is known to be of the same account are used beside them.
  */
@@ -53,7 +49,7 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
   // For a named key that is retired, refused or unknown: the key that last knew a request of its.
   const standIns = new Map<string, string>()
   return async (lookup) => {
-    const { requestId, keyName, purpose, traced, signal, onDecided = () => {} } = lookup
+    const { requestId, keyName, signal, onDecided = () => {} } = lookup
     const tried: Fetched[] = []
     let onlyStandIn = false
     for (const { key, by, isOwn, isStandIn } of candidates(deps.keys(), lookup, standIns)) {
@@ -68,11 +64,10 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
         onDecided,
         breaker,
         spent,
-        traced,
       })
       const named = key.name === keyName
       if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })
-      if (isFinal(answer, { named, purpose })) return { answer, keyName: key.name }
+      if (isFinal(answer)) return { answer, keyName: key.name }
       tried.push({ answer, keyName: key.name })
       // The key that is named has to be waited for, but that one of its account has a call too.
       onlyStandIn ||= named && answer.kind === 'postponed' && answer.reason !== 'unauthorized'
@@ -91,13 +86,9 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
 }
 
 /** Whether no other key need be tried. */
-function isFinal(
-  answer: ResultAnswer,
-  { named, purpose }: { named: boolean; purpose: ResultLookup['purpose'] },
-): boolean {
+function isFinal(answer: ResultAnswer): boolean {
   if (answer.kind === 'postponed') return answer.reason === 'provider_down' || answer.reason === 'stopping'
-  if (answer.kind === 'not_found') return named && purpose === 'landing'
-  return answer.kind !== 'unauthorized'
+  return answer.kind !== 'not_found' && answer.kind !== 'unauthorized'
 }
 
 /** What many answers, none of which was the end, come to. */
@@ -141,7 +132,7 @@ function candidates(
   const known: Candidate[] = [first, standIn].flatMap((key) =>
     key ? [{ key, by: ofNamed, isOwn: true, isStandIn: key === standIn && key !== first }] : [],
   )
-  const others = usable.filter((key) => key !== first && key !== standIn && (purpose !== 'landing' || isOwn(key)))
+  const others = usable.filter((key) => key !== first && key !== standIn)
   const start = (turn * maxOthers) % Math.max(1, others.length)
   const inTurn =
     others.length <= maxOthers ? others : [...others.slice(start), ...others.slice(0, start)].slice(0, maxOthers)

@@ -20,7 +20,7 @@ const lookMs = 1000
 
 /**
  * Keeps a provider that does not answer from holding up what can land without
- * it: each call that hangs costs a place in the lane for 10 s. While it is down
+ * it: each call that hangs costs a place for 10 s. While it is down
  * one call at a time finds out whether it is back, about 5 s after the last one
  * has failed. One process's own view, which is all it needs to be: nothing is
  * lost by one call too many.

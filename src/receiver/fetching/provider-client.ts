@@ -15,8 +15,7 @@ export type FetchOutcome =
 
 export type RateAnswer = { remaining: number; resetSeconds: number }
 
-/** `httpStatus`: of the answer, where there was one. */
-export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined; httpStatus?: number | undefined }
+export type ProviderAnswer = { outcome: FetchOutcome; rate: RateAnswer | undefined }
 
 /** Of one call, its whole answer included. */
 export const callDeadlineMs = 10_000
@@ -47,7 +46,7 @@ export function createProviderClient({
         })
         const body = await readBounded(response)
         const outcome = classify(response, body, { requestId, now: clock() })
-        return { outcome, rate: rateOf(response), httpStatus: response.status }
+        return { outcome, rate: rateOf(response) }
       } catch (error) {
         const detail = deadline.aborted ? `no whole answer within ${callDeadlineMs / 1000} s` : describeFailure(error)
         return { outcome: { kind: 'unreachable', detail }, rate: undefined }

@@ -2,7 +2,6 @@ import type { Counter } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { GenerationKey } from '../domain/keys.ts'
-import { loggedTraceId, type DeliveryTraces, type Traced } from '../domain/trace.ts'
 import { blockCalls, takeCall, type Grant, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
@@ -19,7 +18,6 @@ export type CallDeps = {
   calls: Counter<'operation' | 'outcome'>
   /** Gets every poll, with its outcome. */
   onPolled?: (poll: PollRecord) => void
-  traces?: DeliveryTraces | undefined
 }
 
 /**
@@ -43,14 +41,12 @@ type Call = {
   onDecided: () => void
   breaker: ProviderBreaker
   spent: SpentKeys
-  /** The delivery that it is for. */
-  traced: Traced | undefined
 }
 
 /** One call for the result of a request with this key, if the provider and the key may be called now. */
 export async function callForResult(
   deps: CallDeps,
-  { requestId, key, purpose, signal, onDecided, breaker, spent, traced }: Call,
+  { requestId, key, purpose, signal, onDecided, breaker, spent }: Call,
 ): Promise<ResultAnswer> {
   const pass = breaker.enter(deps.clock())
   if ('restsUntil' in pass) {
@@ -65,7 +61,7 @@ export async function callForResult(
     }
     onDecided()
     const started = performance.now()
-    const { outcome, rate, httpStatus } = await deps.client.fetchResult(requestId, key, signal)
+    const { outcome, rate } = await deps.client.fetchResult(requestId, key, signal)
     const ms = Math.round(performance.now() - started)
     // We ended it ourselves, to stop: that says nothing of the provider or the key.
     if (outcome.kind === 'unreachable' && signal.aborted) {
@@ -93,22 +89,9 @@ export async function callForResult(
         outcome: outcome.kind,
         detail: detailOf(outcome),
         ms,
-        trace_id: loggedTraceId(traced, deps.traces),
       },
       'provider called',
     )
-    if (traced) {
-      const isFailure = outcome.kind !== 'result' && outcome.kind !== 'running'
-      deps.traces?.fetched(traced, {
-        requestId,
-        keyName: key.name,
-        outcome: outcome.kind,
-        detail: detailOf(outcome),
-        httpStatus,
-        isFailure,
-        ms,
-      })
-    }
     try {
       await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures(), spent })
       const block = pauseAfter(outcome, rate)

@@ -63,8 +63,8 @@ export type AcceptorDeps = {
   handover: Handover
   /** Called for each flush, with how many it had to leave: it takes all that waits, as long as that is not too much for one. */
   onFlush?: (flush: { deliveries: number; left: number }) => void
-  /** Called when deliveries of these lanes are committed and wait for whoever claims them. */
-  onStored: (lanes: ReadonlySet<Delivery['lane']>) => void
+  /** Called when deliveries are committed that any process may claim. */
+  onStored: () => void
 }
 
 /**
@@ -174,12 +174,12 @@ async function flush(
       if (stored.isNew.has(row.id)) deps.handover.take(row, claimedUntil)
       else deps.handover.release(row)
     }
-    const toClaim = rows.filter(
+    const isToClaim = rows.some(
       (row) =>
         stored.requeued.has(row.id) ||
         (stored.isNew.has(row.id) && row.parkReason === undefined && !handedOver.has(row)),
     )
-    if (toClaim.length > 0) deps.onStored(new Set(toClaim.map(({ lane }) => lane)))
+    if (isToClaim) deps.onStored()
   } catch (error) {
     for (const row of handedOver) deps.handover.release(row)
     if (batch.length > 1 && isAboutTheData(error)) {

@@ -147,7 +147,7 @@ async function insert(db: Database, batch: readonly Row[]): Promise<void> {
     where set_config('synchronous_commit', 'off', true) = 'off'`)
 }
 
-export type VerifyDeps = { db: Database; keys: () => Keys; onStored: (lanes: ReadonlySet<Delivery['lane']>) => void }
+export type VerifyDeps = { db: Database; keys: () => Keys; onStored: () => void }
 
 export type VerifyOptions = {
   /** Only what was refused for this reason. */
@@ -191,7 +191,7 @@ export async function verifyQuarantine(
         deliveries.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
         authentic.map(({ id }) => id),
       )
-      onStored(new Set(deliveries.map(({ lane }) => lane)))
+      onStored()
       onAccepted?.(
         deliveries.map(({ id }) => id),
         deliveries.length - stored.isNew.size,

@@ -25,7 +25,7 @@ const written = {
     'body',
     'parked_reason',
   ),
-  inbox: list(columnsOf(schema.inbox), 'delivery_id', 'lane', 'due_at', 'claims', 'key_name'),
+  inbox: list(columnsOf(schema.inbox), 'delivery_id', 'due_at', 'claims'),
 }
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
@@ -74,7 +74,7 @@ export async function storeDeliveries(
     arrived as (
       select * from jsonb_to_recordset(${JSON.stringify(itemsOf(rows, claimed))}::jsonb) as a (
         id uuid, webhook_id text, request_id uuid, status text, key_name text, environment text, signed_at float8, received_at float8,
-        headers jsonb, parked_reason text, lane text, claimed_until float8, start int, length int)
+        headers jsonb, parked_reason text, claimed_until float8, start int, length int)
       limit ${atMost(rows.length)}
     ),
     stored as (
@@ -89,7 +89,7 @@ export async function storeDeliveries(
     queued as (
       insert into mediadock.inbox (${written.inbox})
       -- Due now, whatever the clock says of the host that it came to.
-      select id, lane, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int, key_name from stored join arrived using (id) where parked_reason is null
+      select id, coalesce(to_timestamp(claimed_until), least(to_timestamp(received_at), now())), (claimed_until is not null)::int from stored join arrived using (id) where parked_reason is null
     ),
     ${takeOverKeys}
     ${released}
@@ -134,11 +134,11 @@ const takeOverKeys = sql`
     taken_over as (
       update mediadock.deliveries d set key_name = again.key_name, environment = again.environment, parked_reason = null from again
       where ${d.id} = any(array[again.id]) and ${d.id} in (select id from contested) and ${d.environment} is distinct from again.environment
-      returning ${d.id}, again.lane, again.key_name
+      returning ${d.id}
     ),
     requeued as (
-      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'lane', 'due_at', 'key_name')}) select id, lane, now(), key_name from taken_over
-      on conflict (delivery_id) do update set due_at = excluded.due_at, key_name = excluded.key_name, claims = inbox.claims + 1
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at')}) select id, now() from taken_over
+      on conflict (delivery_id) do update set due_at = excluded.due_at, claims = inbox.claims + 1
       returning ${inbox.delivery_id}
     ),
     contended as (
@@ -173,7 +173,6 @@ function itemsOf(rows: readonly Delivery[], claimed: NonNullable<StoreOptions['c
     received_at: row.receivedAt.getTime() / 1000,
     headers: row.headers,
     parked_reason: row.parkReason,
-    lane: row.lane,
     claimed_until: until.get(row.id),
     start: (end += row.body.length) - row.body.length + 1,
     length: row.body.length,

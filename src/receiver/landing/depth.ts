@@ -14,7 +14,7 @@ export type InboxDepth = {
   trouble?: string | undefined
 }
 
-/** Of each lane, at either end of its order: what waits its turn, and what was put off. */
+/** At either end of the order: deliveries that wait, and deliveries that were put off. */
 const maxLookedAt = 1000
 
 /**
@@ -23,8 +23,7 @@ const maxLookedAt = 1000
  */
 export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const end = (order: SQL) => sql`
-    select found.* from (values ('direct'), ('fetch')) as l (lane) cross join lateral (
-      select ${list(inbox, 'delivery_id', 'trouble')} from mediadock.inbox where ${inbox.lane} = l.lane order by ${inbox.due_at} ${order} limit ${maxLookedAt}) as found`
+      (select ${list(inbox, 'delivery_id', 'trouble')} from mediadock.inbox order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
   const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
     with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
     select (select count(*) from mediadock.inbox) as pending, (array_agg(trouble order by received_at) filter (where trouble is not null))[1] as trouble,

@@ -36,9 +36,9 @@ const rowBytes = 512
 const minRoom = { rows: 100, bytes: 1024 * 1024 }
 
 /** A delivery as it is held that was stored as claimed once. */
-export function heldOnce({ id, lane, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
+export function heldOnce({ id, webhookId, keyName, environment, receivedAt, headers }: Delivery): HeldDelivery {
   const traceparent = headers['traceparent']
-  return { deliveryId: id, lane, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
+  return { deliveryId: id, claims: 1, failures: 0, webhookId, keyName, environment, receivedAt, traceparent }
 }
 
 /** What this process claims of the inbox: bounded, and renewed until it is let go. */

@@ -1,11 +1,10 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
 import { answered, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
-import type { Delivery } from '../domain/delivery.ts'
 import type { SignedEnvironment } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -13,12 +12,9 @@ const attempts = columnsOf(schema.attempts)
 const deliveries = columnsOf(schema.deliveries)
 const inbox = columnsOf(schema.inbox)
 
-export type Lane = Delivery['lane']
-
 /** A delivery that this worker holds until the lease ends; `claims` proves it when settling. */
 export type Claimed = {
   deliveryId: string
-  lane: Lane
   claims: number
   failures: number
   webhookId: string
@@ -42,14 +38,13 @@ const retryPause = { baseMs: 1000, capMs: 60_000 }
 export type Claim = Pick<Claimed, 'deliveryId' | 'claims'>
 
 /**
- * Takes due deliveries of a lane for this worker, the oldest first, and where each
- * costs a call to the provider of every key in turn; other workers skip them. No
+ * Takes due deliveries for this worker, the oldest first; other workers skip them. No
  * more than `limit`, and none after the one with which the bodies reach
  * `maxBytes`: what is claimed is held in memory.
  */
 export async function claim(
   db: Database,
-  { lane, limit, maxBytes, now }: { lane: Lane; limit: number; maxBytes: number; now: Date },
+  { limit, maxBytes, now }: { limit: number; maxBytes: number; now: Date },
 ): Promise<Claimed[]> {
   const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
@@ -59,12 +54,17 @@ export async function claim(
   >(
     db,
     sql`
-    with recursive ${lane === 'fetch' ? dueInTurns(limit, now) : dueByAge(lane, limit, now)},
+    with due as (
+      select ${list(inbox, 'delivery_id', 'due_at')} from mediadock.inbox
+      where ${inbox.due_at} <= ${now.toISOString()}::timestamptz
+      order by ${inbox.due_at} limit ${limit}
+      for update skip locked
+    ),
     -- The length of a body that is kept apart from its row stands in the row: none is read that is not taken.
     weighed as (
       select delivery_id, ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'received_at', 'body')},
              ${deliveries.headers} ->> 'traceparent' as traceparent,
-             coalesce(sum(octet_length(${deliveries.body})) over (order by turn, due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
+             coalesce(sum(octet_length(${deliveries.body})) over (order by due_at, delivery_id rows between unbounded preceding and 1 preceding), 0) as before
       from due left join lateral (select * from mediadock.deliveries where ${deliveries.id} = due.delivery_id limit 1) as deliveries on true
     ),
     claimed as (
@@ -78,9 +78,8 @@ export async function claim(
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
   )
-  return answered(rows, `claiming deliveries of the lane ${lane}`).map((row) => ({
+  return answered(rows, 'claiming deliveries').map((row) => ({
     deliveryId: row.delivery_id,
-    lane,
     claims: row.claims,
     failures: row.failures,
     webhookId: row.webhook_id,
@@ -90,37 +89,6 @@ export async function claim(
     traceparent: row.traceparent ?? undefined,
     body: row.body,
   }))
-}
-
-function dueByAge(lane: Lane, limit: number, now: Date): SQL {
-  return sql`due as (
-      select delivery_id, due_at, 1 as turn from mediadock.inbox
-      where lane = ${lane} and due_at <= ${now.toISOString()}::timestamptz
-      order by due_at limit ${limit}
-      for update skip locked
-    )`
-}
-
-/** Thousands of one key, which its secret is enough for, must not keep another's one waiting for as many calls. */
-function dueInTurns(limit: number, now: Date): SQL {
-  return sql`waiting (key_name) as (
-      -- From one key to the next by the index: how many wait of each does not matter.
-      (select key_name from mediadock.inbox where lane = 'fetch' order by key_name limit 1)
-      union all
-      select next.key_name from waiting cross join lateral (
-        select key_name from mediadock.inbox where lane = 'fetch' and key_name > waiting.key_name order by key_name limit 1) as next
-    ),
-    due as (
-      select delivery_id, due_at, turn from waiting cross join lateral (
-        select delivery_id, due_at, row_number() over (order by due_at, delivery_id) as turn from (
-          select delivery_id, due_at from mediadock.inbox
-          where lane = 'fetch' and inbox.key_name = waiting.key_name and due_at <= ${now.toISOString()}::timestamptz
-          order by due_at limit ${limit}
-          for update skip locked
-        ) as oldest
-      ) as of_key
-      order by turn, due_at limit ${limit}
-    )`
 }
 
 /*
@@ -172,7 +140,7 @@ export async function bringBackStrays(db: Database): Promise<{ more: boolean }> 
   const rows = await db.execute<{ n: number }>(sql`
     with strays as (
       select ${inbox.delivery_id} from mediadock.inbox
-      where ${inbox.lane} in ('direct', 'fetch') and ${inbox.due_at} > now() + make_interval(secs => ${furthestAheadSeconds})
+      where ${inbox.due_at} > now() + make_interval(secs => ${furthestAheadSeconds})
       limit ${maxStrays} for update skip locked
     ),
     back as (

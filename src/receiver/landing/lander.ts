@@ -3,24 +3,22 @@ import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
 import { isAboutTheRow } from '../../platform/postgres/errors.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
+import type { Notification } from '../../wire/schemas.ts'
 import { parseNotification, type Delivery } from '../domain/delivery.ts'
 import { createHolding, heldOnce } from './holding.ts'
-import { claim, type Lane } from './inbox.ts'
-import { landingOfWebhook } from './preparing.ts'
-import { createResultFetches, type LandLater, type Understood } from './result-fetches.ts'
+import { claim } from './inbox.ts'
+import { landingOfDelivery } from './landing.ts'
 import { failurePause, returnClaims } from './returning.ts'
 import { bytesOf } from './waves.ts'
-import { landAll, parkMisunderstood, type Landed, type Ready, type WorkerDeps } from './worker.ts'
+import { landAll, parkMisunderstood, type HeldDelivery, type Landed, type Ready, type WorkerDeps } from './worker.ts'
 
 export type LanderDeps = WorkerDeps & {
   /** Rests after so much work, as long as acknowledging needs the machine. */
   rest: (workedMs: number, signal: AbortSignal) => Promise<void>
   /** Called when there is room again for what a round of claiming had to leave. */
-  wake: (lane: Lane) => void
+  wake: () => void
   /** Nothing more is taken after this. */
   signal: AbortSignal
-  /** What an answer of the provider may take before readers are told what the webhook carried. */
-  patienceMs?: number
   /** Gets what each batch came to. */
   onBatch?: (came: Landed | Error) => void
 }
@@ -34,16 +32,14 @@ export type Lander = {
   take: (delivery: Delivery, claimedUntil: Date) => void
   /** What had room was not stored, or known before. */
   release: (delivery: Pick<Delivery, 'id'>) => void
-  /** One round: claims what is due in a lane, as far as there is room. What becomes of it is not waited for. */
-  claimSome: (lane: Lane) => Promise<{ claimed: number; parked: number; more: boolean }>
+  /** One round: claims due deliveries, as far as there is room. It does not wait until they have landed. */
+  claimSome: () => Promise<{ claimed: number; parked: number; more: boolean }>
   /** Renews the claims that are held for longer than usual. */
   renewClaims: () => Promise<{ more: false }>
-  /** Whether more is ready than is written at once: what can wait, calls to the provider above all, has to. */
+  /** Whether more is ready than one batch writes: completing results waits meanwhile. */
   isBehind: () => boolean
   /** Settles when nothing is held any more: all of it is written, or given back. */
   idle: () => Promise<void>
-  /** Settles when no call to the provider is open that is still to complete something. */
-  allAnswered: () => Promise<void>
 }
 
 /** Above it a body is read back from the queue instead: what is made of it is several times as much. */
@@ -56,9 +52,6 @@ const worthSecondRows = 50
 /** So much waits for its batch only when the machine cannot keep up. */
 const behind = { rows: 250, bytes: 16 * 1024 * 1024 }
 const landingDeadlineMs = 30_000
-const defaultPatienceMs = 1000
-
-type Queued = Ready & { end: (written: boolean) => void }
 
 /**
  * Lands what this process holds: deliveries that it has just stored, which are
@@ -71,34 +64,23 @@ type Queued = Ready & { end: (written: boolean) => void }
 export function createLander(deps: LanderDeps): Lander {
   const { db, clock, logger, signal } = deps
   const holding = createHolding({ db, clock })
-  const refusedRoom = new Set<Lane>()
+  let refusedRoom = false
   const inFlight = new Set<string>()
-  let queue: Queued[] = []
+  let queue: Ready[] = []
   let queuedBytes = 0
   let landings = 0
   let failures = 0
   let batchRows = maxBatchRows
   let whenIdle: PromiseWithResolvers<void> | undefined
 
-  const land: LandLater = (ready, end = () => {}) => {
-    queue.push({ ...ready, end })
-    queuedBytes += bytesOf(ready.landing)
-    pumpAfterThisTurn()
-  }
-  const isFull = () => queuedBytes >= behind.bytes
-  const isBehind = () => queue.length >= behind.rows || isFull()
-  const fetches = createResultFetches({
-    ...deps,
-    land,
-    isBehind,
-    isFull,
-    patienceMs: deps.patienceMs ?? defaultPatienceMs,
-  })
+  const isBehind = () => queue.length >= behind.rows || queuedBytes >= behind.bytes
 
-  const hold = ({ claimed, notification }: Understood, claimedUntil: Date) => {
+  const hold = (claimed: HeldDelivery, notification: Notification, claimedUntil: Date) => {
+    const landing = landingOfDelivery(deps, claimed, notification)
     holding.hold(claimed, claimedUntil)
-    if (claimed.lane === 'fetch') fetches.add({ claimed, notification })
-    else land({ claimed, landing: landingOfWebhook(deps, claimed, notification) })
+    queue.push({ claimed, landing })
+    queuedBytes += bytesOf(landing)
+    pumpAfterThisTurn()
   }
 
   const pumpAfterThisTurn = afterThisTurn(() => pump())
@@ -118,9 +100,9 @@ export function createLander(deps: LanderDeps): Lander {
         next()
       })
     }
-    if (refusedRoom.size > 0 && holding.room()) {
-      for (const lane of refusedRoom) deps.wake(lane)
-      refusedRoom.clear()
+    if (refusedRoom && holding.room()) {
+      refusedRoom = false
+      deps.wake()
     }
     if (holding.isEmpty() && landings === 0 && queue.length === 0) {
       whenIdle?.resolve()
@@ -129,9 +111,9 @@ export function createLander(deps: LanderDeps): Lander {
   }
 
   /** No request is written by two batches at a time: each would wait for the other's rows. */
-  const takeBatch = (): Queued[] => {
-    const batch: Queued[] = []
-    const left: Queued[] = []
+  const takeBatch = (): Ready[] => {
+    const batch: Ready[] = []
+    const left: Ready[] = []
     for (const one of queue) {
       if (batch.length < batchRows && !inFlight.has(one.landing.requestId)) batch.push(byItsClaim(one))
       else left.push(one)
@@ -146,22 +128,17 @@ export function createLander(deps: LanderDeps): Lander {
    * The lease may have ended, and this process have claimed it again: only the last claim settles. Where another key has
    * taken over meanwhile, this landing is judged by the old one: it settles nothing, and whoever claims next lands it.
    */
-  const byItsClaim = (one: Queued): Queued => {
+  const byItsClaim = (one: Ready): Ready => {
     const { delivery } = one.landing
-    const claimed = one.claimed && holding.asHeld(one.claimed)
-    if (
-      !delivery ||
-      !claimed ||
-      claimed.claims === one.claimed?.claims ||
-      claimed.environment !== one.claimed?.environment
-    )
+    const claimed = holding.asHeld(one.claimed)
+    if (!delivery || claimed.claims === one.claimed.claims || claimed.environment !== one.claimed.environment)
       return one
     return { ...one, claimed, landing: { ...one.landing, delivery: { ...delivery, claims: claimed.claims } } }
   }
 
-  const landBatch = async (batch: readonly Queued[]): Promise<void> => {
+  const landBatch = async (batch: readonly Ready[]): Promise<void> => {
     const started = performance.now()
-    const left = new Map(batch.flatMap(({ claimed }) => (claimed ? [[claimed.deliveryId, claimed]] : [])))
+    const left = new Map(batch.map(({ claimed }) => [claimed.deliveryId, claimed]))
     // At once, so that its time is not taken for a lease that is to be renewed.
     const onReturned = (id: string) => {
       if (left.delete(id)) holding.letGo(id)
@@ -189,18 +166,14 @@ export function createLander(deps: LanderDeps): Lander {
       // A process that ends tries nothing in parts: all that is ready goes back with it, however much that is.
       const unwritten = signal.aborted ? queue.splice(0) : []
       for (const { landing } of unwritten) queuedBytes -= bytesOf(landing)
-      const ended = unwritten.flatMap(({ claimed }) => claimed ?? [])
+      const ended = unwritten.map(({ claimed }) => claimed)
       const returned = [...left.values(), ...ended].map(holding.asHeld)
       await returnClaims(deps, returned, { error, isAlone: batch.length === 1 })
       for (const { deliveryId } of ended) holding.letGo(deliveryId)
-      for (const { end } of unwritten) end(false)
     }
     for (const id of left.keys()) holding.letGo(id)
     left.clear()
-    for (const { landing, end } of batch) {
-      inFlight.delete(landing.requestId)
-      end(isWritten)
-    }
+    for (const { landing } of batch) inFlight.delete(landing.requestId)
     if (isWritten) await deps.rest(performance.now() - started, signal)
     else await pauseFor(jitteredPauseMs(failures, failurePause, Math.random))
   }
@@ -217,18 +190,18 @@ export function createLander(deps: LanderDeps): Lander {
     take: (delivery, claimedUntil) => {
       const { id, notification } = delivery
       // Given up as lost meanwhile: its lease ends by itself.
-      if (notification && holding.isReserved(id)) hold({ claimed: heldOnce(delivery), notification }, claimedUntil)
+      if (notification && holding.isReserved(id)) hold(heldOnce(delivery), notification, claimedUntil)
     },
     release: ({ id }) => holding.unreserve(id),
-    claimSome: async (lane) => {
+    claimSome: async () => {
       const room = holding.room()
       if (signal.aborted || !room) {
-        refusedRoom.add(lane)
+        refusedRoom = true
         return { claimed: 0, parked: 0, more: false }
       }
       const limit = Math.min(maxClaimRows, room.rows)
       const claimedUntil = holding.claimedUntil()
-      const claimed = await claim(db, { lane, limit, maxBytes: room.bytes, now: clock() })
+      const claimed = await claim(db, { limit, maxBytes: room.bytes, now: clock() })
       let parked = 0
       let bytes = 0
       for (const { body, ...one } of claimed) {
@@ -237,7 +210,7 @@ export function createLander(deps: LanderDeps): Lander {
         const parsed = parseNotification(body)
         if (parsed.ok) {
           holding.add(one.deliveryId, { keyName: one.keyName, bytes: body.length })
-          hold({ claimed: one, notification: parsed.notification }, claimedUntil)
+          hold(one, parsed.notification, claimedUntil)
         } else {
           parked += 1
           // Its own row is to blame where Postgres refuses that: its lease ends, and the others are held meanwhile.
@@ -259,6 +232,5 @@ export function createLander(deps: LanderDeps): Lander {
       pumpAfterThisTurn()
       return whenIdle.promise
     },
-    allAnswered: fetches.idle,
   }
 }

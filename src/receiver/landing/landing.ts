@@ -1,6 +1,6 @@
-import { jitteredPauseMs } from '../../wire/backoff.ts'
 import type { Notification, Output, Result } from '../../wire/schemas.ts'
-import type { Environment } from '../domain/keys.ts'
+import { deliveryIdRange } from '../domain/delivery.ts'
+import { signedEnvironment, type Environment, type Keys, type SignedEnvironment } from '../domain/keys.ts'
 import { cutTo, isTime, maxErrorMessageCharacters, maxNameCharacters } from '../domain/limits.ts'
 
 export type MediaItem = {
@@ -48,10 +48,40 @@ export type Origin = {
   now: Date
 }
 
-/** The whole result is there at any moment: see rhythm.ts of the reconciler, which goes on from here. */
-export const firstCompletionMs = 2000
+/** What a landing needs of the process: its keys, its settings and the time. */
+export type LandingDeps = { keys: () => Keys; mediaHosts: readonly string[] | undefined; clock: () => Date }
 
-/** What a webhook carries: all there is to an ERROR; of pictures the first link, and of video and sound no sizes, times or lengths. */
+/** A stored delivery. A replay claims nothing, and so its `claims` are undefined. */
+export type Identified = {
+  deliveryId: string
+  claims: number | undefined
+  webhookId: string
+  keyName: string
+  environment: SignedEnvironment | undefined
+}
+
+/** Returns the landing of a delivery: the notification that it carries, and who signed it. */
+export function landingOfDelivery(
+  { keys, mediaHosts, clock }: LandingDeps,
+  { deliveryId, claims, webhookId, keyName, environment }: Identified,
+  notification: Notification,
+): Landing {
+  // As stored with the delivery. A row of a release that did not store it is judged by today's keys.
+  const signed = environment ?? signedEnvironment(keys(), keyName)
+  return landingOfNotification(notification, {
+    source: 'webhook',
+    keyName,
+    environment: signed === 'unknown' ? undefined : signed,
+    delivery: { id: deliveryId, claims, ...deliveryIdRange(webhookId) },
+    mediaHosts,
+    now: clock(),
+  })
+}
+
+/**
+ * Returns the landing of a notification (spec, Events). An ERROR is complete. An OK carries the first link of images, and of
+ * video and audio no sizes, times or lengths: its next poll, which completes it, is due now.
+ */
 export function landingOfNotification(notification: Notification, origin: Origin): Landing {
   const common = {
     requestId: notification.request_id,
@@ -88,9 +118,7 @@ export function landingOfNotification(notification: Notification, origin: Origin
     mediaComplete: false,
     cost,
     error: undefined,
-    nextPollAt: new Date(
-      origin.now.getTime() + jitteredPauseMs(1, { baseMs: firstCompletionMs, capMs: firstCompletionMs }, Math.random),
-    ),
+    nextPollAt: origin.now,
     flags: flagsOf(media, origin),
   }
 }

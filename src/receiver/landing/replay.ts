@@ -6,19 +6,28 @@ import { parseNotification } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
 import * as schema from '../domain/schema.ts'
 import { landExplained, type Change } from './land.ts'
-import { landingOf, type Identified } from './preparing.ts'
+import { landingOfDelivery, type Identified } from './landing.ts'
 import type { WorkerDeps } from './worker.ts'
 
 const deliveries = columnsOf(schema.deliveries)
+const requests = columnsOf(schema.requests)
 
 export type Replay = { replayed: number; changes: Change[] }
+
+/** A replay of a result that landed and is not complete makes its next poll due: the follow-ups complete it. */
+async function pollIncomplete({ db, clock }: WorkerDeps, requestId: string): Promise<void> {
+  const now = sql`${clock().toISOString()}::timestamptz`
+  await db.execute(sql`
+    update mediadock.requests set ${requests.next_poll_at} = ${now}
+    where ${requests.request_id} = ${requestId} and ${requests.landed_at} is not null and not ${requests.media_complete}
+      and ${requests.confirmed_at} is null and ${requests.next_poll_at} > ${now}`)
+}
 
 /** A row may appear between our look and our write; a second try sees it. */
 const maxTries = 3
 
 /**
- * Processes a stored delivery again: by the same way as the worker, and as
- * idempotent. With `dryRun` the same is done, triggers included, and rolled back, so the
+ * Processes a stored delivery again: lands what its webhook says, as idempotently as the first time. With `dryRun` the same is done, triggers included, and rolled back, so the
  * changes, or the error, are what would happen. Undefined: there is no such delivery.
  */
 export async function replayDelivery(
@@ -32,7 +41,7 @@ export async function replayDelivery(
   // It cannot be understood today either, and stays parked.
   if (!parsed.ok) return { replayed: 1, changes: [] }
 
-  const landing = await landingOf(deps, delivery, parsed.notification)
+  const landing = landingOfDelivery(deps, delivery, parsed.notification)
   for (let tries = 1; ; tries += 1) {
     const change = await landExplained(deps.db, landing, {
       now: deps.clock(),
@@ -41,6 +50,7 @@ export async function replayDelivery(
     })
     if (change.outcome === 'raced' && tries < maxTries) continue
     if (!dryRun) {
+      if (change.outcome === 'no_effect' && !landing.mediaComplete) await pollIncomplete(deps, landing.requestId)
       deps.logger.info({ delivery_id: id, request_id: landing.requestId, outcome: change.outcome }, 'delivery replayed')
       deps.onLanded({ landing, outcome: change.outcome, receivedAt: undefined })
     }

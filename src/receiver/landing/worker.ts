@@ -12,13 +12,12 @@ import { environmentsOf } from '../domain/keys.ts'
 import { loggedTraceId, type DeliveryTraces } from '../domain/trace.ts'
 import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
-import type { Landing } from './landing.ts'
+import type { Landing, LandingDeps } from './landing.ts'
 import { lockedAmong } from './locked.ts'
-import type { PreparingDeps } from './preparing.ts'
 import { lockWaitMs } from './statement/items.ts'
 import { inTurns, wavesOf } from './waves.ts'
 
-export type WorkerDeps = PreparingDeps & {
+export type WorkerDeps = LandingDeps & {
   db: Database
   logger: Logger
   onLanded: (landed: { landing: Landing; outcome: LandingOutcome; receivedAt: Date | undefined }) => void
@@ -28,8 +27,8 @@ export type WorkerDeps = PreparingDeps & {
 /** A delivery that is claimed by this process; its body stays behind once it is parsed. */
 export type HeldDelivery = Omit<Claimed, 'body'>
 
-/** What can be written: for a delivery, or the result that came after what its webhook said was landed, and completes it. */
-export type Ready = { claimed: HeldDelivery | undefined; completes?: HeldDelivery | undefined; landing: Landing }
+/** A delivery with what is written for it. */
+export type Ready = { claimed: HeldDelivery; landing: Landing }
 
 export type LandAllDeps = WorkerDeps & {
   /** Called before a delivery gets another time, or an end of its own: it is no longer held. */
@@ -64,9 +63,10 @@ async function defer(
   later: readonly { one: Ready; turn: number }[],
 ): Promise<void> {
   const now = clock()
-  const claims = later.flatMap(({ one: { claimed }, turn }) =>
-    claimed ? [{ ...claimed, dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)) }] : [],
-  )
+  const claims = later.map(({ one: { claimed }, turn }) => ({
+    ...claimed,
+    dueAt: new Date(now.getTime() + Math.min(turn * turnMs, maxDeferMs)),
+  }))
   for (const { deliveryId } of claims) onReturned(deliveryId)
   await giveBack(db, claims, { now })
   logger.info(
@@ -130,41 +130,31 @@ async function landAgain(
   return (await landWave(deps, wave.slice(0, half), again)) + (await landWave(deps, wave.slice(half), again))
 }
 
-async function refused(deps: LandAllDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
-  if (metALock(error)) return putOff(deps, [{ claimed, landing }])
-  if (claimed) {
-    deps.onReturned(claimed.deliveryId)
-    return fail(deps, { claimed, landing }, error)
-  }
-  deps.logger.warn(
-    { err: error, request_id: landing.requestId },
-    'a result could not be written, it is polled again later',
-  )
-  return 1
+async function refused(deps: LandAllDeps, one: Ready, error: unknown): Promise<number> {
+  if (metALock(error)) return putOff(deps, [one])
+  deps.onReturned(one.claimed.deliveryId)
+  return fail(deps, one, error)
 }
 
-type ReadyDelivery = { claimed: HeldDelivery; landing: Landing }
-
-/** Their rows are held by somebody's open transaction: tried again later, for as long as that lasts. What has no delivery is polled again. */
+/** Their rows are held by somebody's open transaction: tried again later, for as long as that lasts. */
 async function putOff({ db, clock, logger, onReturned }: LandAllDeps, locked: readonly Ready[]): Promise<number> {
   const now = clock()
-  const claims = locked.flatMap(({ claimed }) =>
-    claimed
-      ? [{ ...claimed, dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)) }]
-      : [],
-  )
+  const claims = locked.map(({ claimed }) => ({
+    ...claimed,
+    dueAt: new Date(now.getTime() + jitteredPauseMs(claimed.claims, lockedPause, Math.random)),
+  }))
   for (const { deliveryId } of claims) onReturned(deliveryId)
   await giveBack(db, claims, { now, trouble: 'the row of its request is locked by an open transaction' })
   for (const { claimed, landing } of locked) {
     logger.warn(
-      { delivery_id: claimed?.deliveryId, request_id: landing.requestId },
+      { delivery_id: claimed.deliveryId, request_id: landing.requestId },
       'the row of a request is locked by an open transaction, landing it later',
     )
   }
   return locked.length
 }
 
-async function fail(deps: WorkerDeps, { claimed, landing }: ReadyDelivery, error: unknown): Promise<number> {
+async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown): Promise<number> {
   const end = await retryOrPark(deps.db, {
     claimed,
     reason: 'landing_failed',
@@ -185,35 +175,28 @@ async function fail(deps: WorkerDeps, { claimed, landing }: ReadyDelivery, error
   return 1
 }
 
-function report(
-  deps: WorkerDeps,
-  { claimed, completes, landing }: Ready,
-  outcome: LandingOutcome,
-  started: number,
-): void {
-  const traced = claimed ?? completes
+function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome, started: number): void {
   deps.logger.info(
     {
-      delivery_id: claimed?.deliveryId,
-      webhook_id: claimed?.webhookId,
+      delivery_id: claimed.deliveryId,
+      webhook_id: claimed.webhookId,
       request_id: landing.requestId,
       status: landing.status,
       outcome,
       media: landing.media.length,
       media_complete: landing.mediaComplete,
-      trace_id: loggedTraceId(traced, deps.traces),
+      trace_id: loggedTraceId(claimed, deps.traces),
     },
-    claimed ? 'delivery processed' : 'result completed',
+    'delivery processed',
   )
-  deps.onLanded({ landing, outcome, receivedAt: claimed?.receivedAt })
-  if (traced) deps.traces?.landed(traced, { ...tracedLanding(landing, traced, started), outcome })
+  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
+  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
 }
 
-function traceFailure(deps: WorkerDeps, { claimed, completes, landing }: Ready, error: unknown, started: number): void {
-  const traced = claimed ?? completes
-  // The code alone: what Postgres says may quote what was to be written.
+function traceFailure(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown, started: number): void {
+  // The code alone: the message of Postgres may quote what was to be written.
   const failure = databaseCodeOf(error) ?? 'failed'
-  if (traced) deps.traces?.landed(traced, { ...tracedLanding(landing, traced, started), outcome: 'failed', failure })
+  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome: 'failed', failure })
 }
 
 function tracedLanding({ requestId, status, media }: Landing, { webhookId }: HeldDelivery, started: number) {

@@ -21,7 +21,7 @@ export type ReplayedMany = Replay & { failed: { delivery_id: string; message: st
 /** What the changes of one call weigh; each has the rows before and after, outputs included. */
 const maxChangesBytes = 4 * 1024 * 1024
 
-/** Few at a time: each may poll the provider, and landing comes first. */
+/** Few at a time: landing comes first. */
 const atOnce = 4
 
 /** Replays what the filters choose, newest first, until the changes are as many as one call carries. One that cannot be landed is listed and holds up no other. */

@@ -3,11 +3,11 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { doublingPauseMs } from '../../wire/backoff.ts'
 import type { PollOutcome } from '../domain/poll-outcomes.ts'
 import * as schema from '../domain/schema.ts'
-import { firstCompletionMs } from '../landing/landing.ts'
 
 const requests = columnsOf(schema.requests)
 
-/** A result whose webhook told a part of it is there whole at any moment. */
+/** The pause after the first poll that did not complete a landed result: the provider has the whole of it at any moment. */
+const firstCompletionMs = 2000
 const completing = { baseMs: firstCompletionMs, capMs: 300_000 }
 /** What nobody seems to know, or what cannot be read or stored, hardly changes. */
 const doubted = { baseMs: 30_000, capMs: 3_600_000 }
@@ -44,7 +44,7 @@ export function nextPollAfter({ rhythm, polls, trackedAt }: Polled, now: Date, r
   const runningMs =
     Math.min(ageMs * runningShare, running.maxMs) * (jitterFrom.running + random() * (1 - jitterFrom.running))
   const openMs = isSteady ? Math.max(running.minMs, runningMs) : doublingPauseMs(polls, doubted) * jitter
-  const landedMs = doublingPauseMs(polls + 1, isSteady ? completing : doubtedLanded) * jitter
+  const landedMs = doublingPauseMs(polls, isSteady ? completing : doubtedLanded) * jitter
   // Whether it has landed is what the row says: its webhook may have come while the provider was called.
   return sql`${at} + case when ${requests.landed_at} is null then ${interval(openMs)}
     else ${isSteady ? sql`least(${interval(landedMs)}, greatest(${interval(completing.baseMs)}, 2 * (${at} - ${requests.landed_at})))` : interval(landedMs)} end`

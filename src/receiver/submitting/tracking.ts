@@ -52,11 +52,11 @@ export function requeueParked({ environment, keyNames, now }: TrackedBy): SQL {
             or (${deliveries.environment} is null and ${deliveries.key_name} = any(${sql.param([...keyNames])}::text[])))
         order by ${deliveries.received_at} limit ${maxParkedForKey}
       ) p
-      where ${d.id} = p.id returning ${d.id}, ${d.status}, ${d.key_name}
+      where ${d.id} = p.id returning ${d.id}
     ),
     requeued as (
-      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'lane', 'due_at', 'key_name')})
-      select id, case status when 'OK' then 'fetch' else 'direct' end, ${now.toISOString()}::timestamptz, key_name from unparked
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at')})
+      select id, ${now.toISOString()}::timestamptz from unparked
       on conflict do nothing
     )`
 }

@@ -11,6 +11,8 @@ export type SubscribingDeps = Pick<SubscriptionSenderDeps, 'onPosted' | 'signal'
   settings: ReceiverSettings
   landing: WorkerDeps
   pressure: Pressure
+  /** Cuts the posts in flight. */
+  cut: AbortSignal
   after: Promise<void>
 }
 
@@ -34,11 +36,12 @@ export function startSubscribing({
   settings,
   landing,
   pressure,
+  cut,
   onPosted,
   after,
   signal,
 }: SubscribingDeps): Subscribing {
-  const { db, clock, logger, cut } = landing
+  const { db, clock, logger } = landing
   const poster = createSubscriptionPoster(settings)
   const sender = createSubscriptionSender({
     db,

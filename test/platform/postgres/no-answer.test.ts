@@ -54,10 +54,7 @@ const at = { now, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
-  [
-    'a claim of deliveries is not "nothing is due"',
-    (db) => inbox.claim(db, { lane: 'direct', limit: 1, maxBytes: 1, now }),
-  ],
+  ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],
   ['counting what is pending is not "none"', (db) => depth(db, now)],

@@ -93,9 +93,9 @@ const indexes = (sql: postgres.Sql, schema: string) => sql`
 
 /** As a receiver of the baseline writes, while one of this version begins. */
 const writing: Record<string, string> = {
-  mediadock: `with d as (insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
-      values (gen_random_uuid(), 'old', gen_random_uuid(), 'ERROR', 'live', now(), now(), '{}', 'old') returning id)
-    insert into mediadock.inbox (delivery_id, lane, due_at, claims) select id, 'direct', now(), 1 from d`,
+  // Not into the inbox: its columns changed before the first release.
+  mediadock: `insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
+      values (gen_random_uuid(), 'old', gen_random_uuid(), 'ERROR', 'live', now(), now(), '{}', 'old')`,
   provider: `select 1`,
 }
 
@@ -127,7 +127,6 @@ it.each([
     await writer
 
     if (schema === 'mediadock') {
-      await sql`delete from mediadock.inbox where delivery_id in (select id from mediadock.deliveries where webhook_id = 'old')`
       await sql`delete from mediadock.deliveries where webhook_id = 'old'`
     }
     expect(await contents(sql, schema, columns)).toEqual(before)

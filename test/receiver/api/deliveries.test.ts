@@ -265,6 +265,7 @@ describe('the quarantine', () => {
 describe('GET /api/stats', () => {
   it('shows what the first page shows', async () => {
     await deliverAndSettle({ receiver, database }, okImage(), { webhookId: randomUUID() })
+    await receiver.deps.background.reconcileNow()
     const { status, json } = await call(receiver, 'GET /api/stats')
     expect(status).toBe(200)
     const [counted] =

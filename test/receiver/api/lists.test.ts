@@ -39,7 +39,7 @@ beforeAll(async () => {
   ids['pending'] = randomUUID()
   await database.sql`insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
     values (${ids['pending']}, ${webhookIds.pending}, ${requests.pending}, 'OK', 'live', ${at}, ${at}, '{}', 'x')`
-  await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, failures) values (${ids['pending']}, 'fetch', now() + interval '5 minutes', 2)`
+  await database.sql`insert into mediadock.inbox (delivery_id, due_at, failures) values (${ids['pending']}, now() + interval '5 minutes', 2)`
   await database.sql`insert into mediadock.requests (request_id, model, key_name, tracked_at) values (${requests.pending}, 'vela', 'live', ${at})`
   await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 6)
   return its.stop

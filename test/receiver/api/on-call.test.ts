@@ -75,7 +75,7 @@ describe('the audit', () => {
     })
     const entries = await audit()
     expect(entries).toMatchObject([
-      { action: 'reconcile_run', target: null, detail: { scanned: 0 } },
+      { action: 'reconcile_run', target: null, detail: { scanned: 1 } },
       { action: 'verify_quarantine', detail: { checked: 1, accepted: 0, refused: 1 } },
       {
         action: 'replay_many',
@@ -304,7 +304,7 @@ describe('what is wrong', () => {
     const pending = randomUUID()
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (${pending}, 'waits', 'live', now(), now() - interval '3 minutes', '{}', '')`
-    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '5 minutes')`
+    await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${pending}, now() + interval '5 minutes')`
     await track(randomUUID())
     expect(await causes()).toEqual(['inbox_old', 'overdue', 'parked:not_json'])
     expect(await get('/api/parked/causes')).toMatchObject({ data: [{ reason: 'not_json', count: 1 }] })

@@ -112,6 +112,7 @@ describe('GET /api/requests/{id}', () => {
     const webhookId = randomUUID()
     await deliver(receiver.webhookUrl, body, { webhookId, secret: 'whsec_unknown' })
     const deliveryId = await deliverAndSettle({ receiver, database }, { requestId, body }, { webhookId })
+    await receiver.deps.background.reconcileOne(requestId)
     const { status, json } = await call(receiver, `GET /api/requests/${requestId}`)
     expect(status).toBe(200)
     expect(json).toMatchObject({ id: requestId, status: 'COMPLETED', media_complete: true, cost: 4 })
@@ -127,9 +128,9 @@ describe('GET /api/requests/{id}', () => {
       'arrival',
       'arrival',
       'delivery',
-      'poll',
       'attempt',
       'landed',
+      'poll',
       'media',
       'media',
     ])
@@ -139,7 +140,7 @@ describe('GET /api/requests/{id}', () => {
       arrival: { outcome: 'refused', reason: 'no_matching_secret', delivery_id: deliveryId },
     })
     expect(json.timeline[5]).toMatchObject({ delivery: { id: deliveryId, outcome: 'landed', arrivals: 2 } })
-    expect(json.timeline[8]).toMatchObject({ status: 'COMPLETED', source: 'webhook' })
+    expect(json.timeline[7]).toMatchObject({ status: 'COMPLETED', source: 'webhook' })
   })
 
   it.each(['not-a-uuid', randomUUID(), '%2e%2e', '%ff'])('answers 404 for %s', async (id) => {

@@ -3,12 +3,13 @@ import { Counter } from 'prom-client'
 import { expect, it } from 'vitest'
 import { createFetcher } from '../../../src/receiver/fetching/fetcher.ts'
 import { withTestDatabase } from '../../support/database.ts'
+import { keysOf, liveKey } from '../../support/receiver.ts'
 import { aroundStatements } from '../../support/statements.ts'
 import { createTestWorker } from '../../support/worker.ts'
 
 it('an answer is kept where Postgres is lost between the call and what it says of the key', async () => {
   const { url } = await withTestDatabase()
-  const deps = createTestWorker({ databaseUrl: url })
+  const deps = createTestWorker({ databaseUrl: url, keys: () => keysOf(liveKey) })
   let statements = 0
   // The call is granted; then nothing can be written.
   const db = aroundStatements(deps.db, (run) => ((statements += 1) === 1 ? run() : Promise.reject(new Error('gone'))))
@@ -16,7 +17,7 @@ it('an answer is kept where Postgres is lost between the call and what it says o
   const spends = { remaining: 0, resetSeconds: 60 }
   const client = { fetchResult: async () => ({ outcome: { kind: 'not_found' as const }, rate: spends }) }
   const fetch = createFetcher({ ...deps, db, client, calls })
-  const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'landing', signal: deps.cut })
+  const fetched = await fetch({ requestId: randomUUID(), keyName: 'live', purpose: 'reconciling', signal: deps.cut })
   expect(fetched).toEqual({ answer: { kind: 'not_found' }, keyName: 'live' })
   expect(statements).toBe(2)
 })

@@ -96,12 +96,8 @@ function receiver({ url = stand.url, keys = [liveKey], limit = 1000 }: Options =
   })
   return {
     submitter,
-    ask: (
-      requestId: string = randomUUID(),
-      keyName: string | undefined = 'live',
-      turn = 1,
-      purpose: 'landing' | 'reconciling' = 'reconciling',
-    ) => fetch({ requestId, keyName, purpose, turn, signal: cut.signal }),
+    ask: (requestId: string = randomUUID(), keyName: string | undefined = 'live', turn = 1) =>
+      fetch({ requestId, keyName, purpose: 'reconciling', turn, signal: cut.signal }),
     reconcile: () => reconciler.runOnce(deps),
     /** The metric, as it is scraped: outcome to count, of those that there were. */
     counted: async () => {
@@ -408,19 +404,18 @@ describe('a key whose calls are spent', () => {
   it('is not looked up again for each of a flood of pictures, but every few seconds', async () => {
     stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
     const { ask, counted } = receiver({ limit: 10 })
-    const landing = () => ask(randomUUID(), 'live', 1, 'landing')
-    await spend(landing, 9)
+    await spend(ask, 9)
     const before = await row()
-    await spend(landing, 50)
+    await spend(ask, 50)
     expect(await row()).toEqual(before)
     expect(await counted()).toEqual({ result: 6, not_asked_quota: 53 })
     // Somebody looks each few seconds, since another process may have given it back.
     nowMs += 5000
-    await landing()
+    await ask()
     expect(await row()).toMatchObject({ missed: 1 })
     expect((await row())?.['xmin']).not.toBe(before?.['xmin'])
     nowMs += 61_000
-    expect(await landing()).toMatchObject({ answer: { kind: 'result' } })
+    expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
   })
 
   it('is stood in for, side by side, by a key that is known to be of its account, and by no other', async () => {

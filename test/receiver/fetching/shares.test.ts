@@ -60,11 +60,13 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
       })
       expect({ status, body }).toMatchObject({ status: 202, body: { state: 'submitted', last_error: null } })
       await deliver(receiver.webhookUrl, real.body, { secret: teamB.signing_secret, t: Math.floor(later / 1000) })
-      const landed = await eventually(
-        async () =>
-          (await database.sql`select media_complete from mediadock.results where request_id = ${real.requestId}`)[0],
-      )
-      expect(landed).toEqual({ media_complete: true })
+      await eventually(async () => {
+        if (!followsUp) await receiver.deps.background.reconcileNow()
+        return (
+          (await database.sql`select from mediadock.results where request_id = ${real.requestId} and media_complete`)
+            .length === 1
+        )
+      })
       expect(performance.now() - started).toBeLessThan(3000)
     },
   )
@@ -75,6 +77,7 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
     onTestFinished(stop)
     for (let n = 0; n < 20; n += 1) await deliver(receiver.webhookUrl, okImage().body, { secret: teamA.signing_secret })
     await eventually(async () => (await database.sql`select from mediadock.inbox`).length === 0)
+    await receiver.deps.background.reconcileNow()
     expect(stand.calls).toHaveLength(6)
     const { body } = await receiver.deps.submitter.submit({ model: 'aurora-image', input: {} })
     // The stand knows no models: what counts is that it was called.
@@ -95,6 +98,7 @@ describe.each(usualServers)('on %s: whoever holds the secret of one key', (serve
       async () =>
         (await database.sql`select from mediadock.results where landed_at is not null`).length === landed.length,
     )
+    await receiver.deps.background.reconcileNow()
     expect(
       await database.sql`select media_complete from mediadock.results where landed_at is not null and not media_complete`,
     ).toEqual([])

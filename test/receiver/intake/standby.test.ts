@@ -113,7 +113,7 @@ describeOnPackaged('a synchronous standby', () => {
       await standby.freeze()
       // Its commit waits for the standby, and has the lock that everybody needs who notifies.
       first.setNow(secondsAgo(10))
-      const held = workOnce(first, 'direct')
+      const held = workOnce(first)
       await eventually(async () => (await sql`select from pg_stat_activity where wait_event = 'SyncRep'`).length > 0)
       let statements = 0
       const counted = aroundStatements(second.db, (run) => {
@@ -121,7 +121,7 @@ describeOnPackaged('a synchronous standby', () => {
         return run()
       })
       second.setNow(secondsAgo(-1))
-      const waiting = workOnce({ ...second, db: counted }, 'direct')
+      const waiting = workOnce({ ...second, db: counted })
       // The claim, and the same landing for the third time.
       await eventually(() => statements === 4)
       standby.thaw()

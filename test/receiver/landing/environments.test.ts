@@ -80,6 +80,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       const forged = await settle(forge(requestId).body, sandboxKey.signing_secret)
       expect(await rowOf(requestId)).toMatchObject({ status: forgedStatus, sandbox: true })
       await settle(okVideo(requestId).body, liveKey.signing_secret)
+      expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: false, media: 1 })
+      await reconcile()
       expect(await rowOf(requestId)).toMatchObject({
         status: 'COMPLETED',
         sandbox: false,
@@ -145,6 +147,7 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
     stand.answer((id, req, res) => (isLive(req) ? notFound(res) : json(res, 200, imageResult(id))))
     const requestId = randomUUID()
     await settle(okImage(requestId).body, sandboxKey.signing_secret)
+    await reconcile()
     const live = await settle(failed(requestId).body, liveKey.signing_secret)
     expect(await rowOf(requestId)).toMatchObject({ status: 'COMPLETED', sandbox: true, confirmed: true })
     expect(await stateOf(live)).toMatchObject({ parked_reason: 'key_mismatch' })

@@ -1,25 +1,23 @@
 import { describe, expect, it } from 'vitest'
-import type { Fetched } from '../../../src/receiver/fetching/fetcher.ts'
 import { createAcceptor } from '../../../src/receiver/intake/accept.ts'
 import { claim, leaseSeconds } from '../../../src/receiver/landing/inbox.ts'
 import { withTestDatabase, usualServers } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { aroundStatements } from '../../support/statements.ts'
+import { aroundStatements, landingAfter } from '../../support/statements.ts'
 import { failed, okImage } from '../../support/webhooks.ts'
-import { allLanded, testLander } from '../../support/work-once.ts'
+import { testLander } from '../../support/work-once.ts'
 import { createTestWorker, newDelivery, store } from '../../support/worker.ts'
 
 /* What a process holds: for how long it is its own, and when it no longer is. */
 
-const unreachable: Fetched = { answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName: 'live' }
 const later = (date: Date, seconds: number) => new Date(date.getTime() + seconds * 1000)
 
 describe.each(usualServers)('on %s: what is held', (server) => {
   it('is renewed in time, however long storing it took', async () => {
     const { url } = await withTestDatabase(server)
-    const answer = Promise.withResolvers<Fetched>()
-    const deps = createTestWorker({ databaseUrl: url, fetch: () => answer.promise })
-    const lander = testLander(deps)
+    const writing = Promise.withResolvers<void>()
+    const deps = createTestWorker({ databaseUrl: url })
+    const lander = testLander({ ...deps, db: landingAfter(deps.db, writing.promise) })
     const start = deps.clock()
     const slow = aroundStatements(deps.db, async (run) => {
       const stored = await run()
@@ -30,15 +28,15 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     await acceptor.accept(newDelivery(okImage().body))
     await lander.renewClaims()
     deps.setNow(later(start, leaseSeconds + 0.5))
-    expect(await claim(deps.db, { lane: 'fetch', limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
-    answer.resolve(unreachable)
-    await allLanded(lander)
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
+    writing.resolve()
+    await lander.idle()
   })
 
   it('is renewed in time, however long claiming it took', async () => {
     const { url } = await withTestDatabase(server)
-    const answer = Promise.withResolvers<Fetched>()
-    const deps = createTestWorker({ databaseUrl: url, fetch: () => answer.promise })
+    const writing = Promise.withResolvers<void>()
+    const deps = createTestWorker({ databaseUrl: url })
     await store(deps.db, [okImage().body])
     deps.setNow(new Date())
     const start = deps.clock()
@@ -49,28 +47,32 @@ describe.each(usualServers)('on %s: what is held', (server) => {
       slowly = false
       return rows
     })
-    const lander = testLander({ ...deps, db: slow })
-    await lander.claimSome('fetch')
+    const lander = testLander({ ...deps, db: landingAfter(slow, writing.promise) })
+    await lander.claimSome()
     await lander.renewClaims()
     deps.setNow(later(start, leaseSeconds + 0.5))
-    expect(await claim(deps.db, { lane: 'fetch', limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
-    answer.resolve(unreachable)
-    await allLanded(lander)
+    expect(await claim(deps.db, { limit: 1, maxBytes: 1000, now: deps.clock() })).toEqual([])
+    writing.resolve()
+    await lander.idle()
   })
 
   it('is held once where this process claims it again after its lease ended, and settled by that claim', async () => {
     const { url, sql } = await withTestDatabase(server)
-    const answer = Promise.withResolvers<Fetched>()
-    const deps = createTestWorker({ databaseUrl: url, fetch: () => answer.promise })
-    const lander = testLander(deps)
+    const writing = Promise.withResolvers<void>()
+    const deps = createTestWorker({ databaseUrl: url })
+    const lander = testLander({ ...deps, db: landingAfter(deps.db, writing.promise) })
     const acceptor = createAcceptor({ db: deps.db, logger: deps.logger, handover: lander, onStored: () => {} })
-    await acceptor.accept(newDelivery(okImage().body))
+    // While one of its request is written, another waits for that batch.
+    const { requestId, body } = failed()
+    await acceptor.accept(newDelivery(body))
+    const waiting = newDelivery(okImage(requestId).body)
+    await acceptor.accept(waiting)
     deps.setNow(later(deps.clock(), leaseSeconds + 1))
-    expect(await lander.claimSome('fetch')).toMatchObject({ claimed: 1 })
-    answer.resolve(unreachable)
-    await allLanded(lander)
-    expect(await sql`select from mediadock.inbox`).toEqual([])
-    expect(await sql`select outcome from mediadock.attempts`).toEqual([])
+    expect(await lander.claimSome()).toMatchObject({ claimed: 2 })
+    writing.resolve()
+    await lander.idle()
+    expect(await sql`select from mediadock.inbox where delivery_id = ${waiting.id}`).toEqual([])
+    expect(await sql`select outcome from mediadock.attempts`).toEqual([{ outcome: 'contradiction' }])
   })
 
   it('is not renewed once it is put off for later, while others of its batch are still being landed', async () => {
@@ -94,7 +96,7 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     deps.setNow(later(deps.clock(), 0.5))
     await store(deps.db, [other.body])
     deps.setNow(later(deps.clock(), 1))
-    await lander.claimSome('direct')
+    await lander.claimSome()
     await eventually(() => isHeldUp)
     const before = await putOff()
     isHeldUp = false
@@ -103,6 +105,6 @@ describe.each(usualServers)('on %s: what is held', (server) => {
     mayGoOn.resolve()
     await renewed
     expect(await putOff()).toBe(before)
-    await allLanded(lander)
+    await lander.idle()
   })
 })

@@ -27,7 +27,7 @@ async function storeFailures({ sql }: TestDatabase, count: number, bytes: number
         '{"request_id":"' || request_id || '","status":"ERROR","error":{"code":"GENERATION_FAILED","message":"' || repeat('a\\"\\u0001 ', ${bytes} / 10) || '"}}', 'UTF8')
       from made
     )
-    insert into mediadock.inbox (delivery_id, lane, due_at) select id, 'direct', now() - interval '1 minute' + n * interval '1 ms' from made`)
+    insert into mediadock.inbox (delivery_id, due_at) select id, now() - interval '1 minute' + n * interval '1 ms' from made`)
 }
 
 describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
@@ -36,7 +36,7 @@ describe.each(usualServers)('what landing holds in memory (%s)', (server) => {
     await database.sql`alter table mediadock.deliveries alter body set storage external`
     await storeFailures(database, 100, mib)
     const { db } = createTestWorker({ databaseUrl: database.url })
-    const taken = (maxBytes: number) => claim(db, { lane: 'direct', limit: 500, maxBytes, now: new Date() })
+    const taken = (maxBytes: number) => claim(db, { limit: 500, maxBytes, now: new Date() })
     expect(await taken(1)).toHaveLength(1)
     const pagesBefore = await toastPagesRead(database)
     expect(await taken(8 * mib)).toHaveLength(8)

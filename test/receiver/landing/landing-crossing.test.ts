@@ -57,9 +57,9 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
           })
           .catch(() => {})
       }
-      await Promise.allSettled([workOnce(deps, 'direct'), workOnce(deps, 'direct'), tracker()])
+      await Promise.allSettled([workOnce(deps), workOnce(deps), tracker()])
       // What stood in each other's way was put back; nothing else is left.
-      for (let again = 0; again < 5 && (await pending()) > 0; again += 1) await workOnce(deps, 'direct')
+      for (let again = 0; again < 5 && (await pending()) > 0; again += 1) await workOnce(deps)
       unlanded += Number(await pending())
       await database.sql`truncate mediadock.inbox, mediadock.deliveries, mediadock.requests, mediadock.media, mediadock.attempts`
     }
@@ -82,7 +82,7 @@ describe.each(usualServers)('landings that cross (%s)', (server) => {
       statements += 1
       return [2, 3].includes(statements) ? deps.db.execute(sql`select pg_terminate_backend(pg_backend_pid())`) : run()
     })
-    await expect(workOnce({ ...deps, db }, 'direct')).rejects.toThrow()
-    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 20, landed: 20 })
+    await expect(workOnce({ ...deps, db })).rejects.toThrow()
+    expect(await workOnce(deps)).toMatchObject({ claimed: 20, landed: 20 })
   })
 })

@@ -24,7 +24,7 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
     )
     deps.setNow(new Date(Date.now() + 1000))
     const started = performance.now()
-    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 64, landed: 32, failed: 32 })
+    expect(await workOnce(deps)).toMatchObject({ claimed: 64, landed: 32, failed: 32 })
     // One after the other each would keep all of them waiting as long as the first: half a minute.
     expect(performance.now() - started).toBeLessThan(10_000)
     expect(await sql`select distinct failures, due_at > ${deps.clock()} as later from mediadock.inbox`).toEqual([
@@ -33,7 +33,7 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
 
     await tracker`commit`
     deps.setNow(new Date(Date.now() + 60_000))
-    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 32, landed: 32 })
+    expect(await workOnce(deps)).toMatchObject({ claimed: 32, landed: 32 })
     expect(await sql`select distinct status, model from mediadock.requests where model is not null`).toEqual([
       { status: 'FAILED', model: 'mine' },
     ])
@@ -55,13 +55,13 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
     )
     deps.setNow(new Date(Date.now() + 1000))
     const started = performance.now()
-    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 64, landed: 56, failed: 8 })
+    expect(await workOnce(deps)).toMatchObject({ claimed: 64, landed: 56, failed: 8 })
     expect(performance.now() - started).toBeLessThan(5000)
     expect(await sql`select from mediadock.inbox where failures = 0 and due_at > ${deps.clock()}`).toHaveLength(8)
 
     await reader`commit`
     deps.setNow(new Date(Date.now() + 60_000))
-    expect(await workOnce(deps, 'direct')).toMatchObject({ claimed: 8, landed: 8 })
+    expect(await workOnce(deps)).toMatchObject({ claimed: 8, landed: 8 })
   })
 
   it('hundreds of deliveries of one request take turns; what came after them lands in the next round', async () => {
@@ -84,7 +84,7 @@ describe.each(usualServers)('landing beside a request that holds up (%s)', (serv
     const innocent = failed()
     await store(deps.db, [innocent.body])
     deps.setNow(new Date(Date.now() + 1000))
-    const rounds = [await workOnce(deps, 'direct'), await workOnce(deps, 'direct')]
+    const rounds = [await workOnce(deps), await workOnce(deps)]
     expect(rounds).toMatchObject([
       { claimed: 500, landed: 4, deferred: 496 },
       { claimed: 101, landed: 5, deferred: 96 },

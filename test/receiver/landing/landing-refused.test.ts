@@ -58,7 +58,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
   const rounds = async (deps: TestWorker, count: number) => {
     const made: Round[] = []
     for (let round = 0; round < count; round += 1) {
-      made.push(await workOnce(deps, 'direct'))
+      made.push(await workOnce(deps))
       deps.setNow(new Date(deps.clock().getTime() + 90_000))
     }
     return made
@@ -122,7 +122,7 @@ describe.each(usualServers)('what a reader refuses (%s)', (server) => {
       statements += 1
       return run()
     })
-    expect(await workOnce({ ...deps, db: counting }, 'direct')).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
+    expect(await workOnce({ ...deps, db: counting })).toMatchObject({ claimed: 500, landed: 499, failed: 1 })
     expect(statements).toBeLessThan(30)
   })
 

@@ -245,8 +245,8 @@ async function addProcessed(sql: postgres.Sql, from: number, to: number): Promis
     insert into mediadock.attempts (delivery_id, attempted_at, outcome)
     select md5('d' || i)::uuid, now() - (${rows} - i) * interval '1 second', 'landed' from generate_series(${from}::int, ${to}::int) as i`
   await sql`
-    insert into mediadock.inbox (delivery_id, lane, due_at, key_name)
-    select md5('d' || i)::uuid, 'direct', now() + interval '5 minutes', 'live' from generate_series(${from}::int, ${to}::int) as i`
+    insert into mediadock.inbox (delivery_id, due_at)
+    select md5('d' || i)::uuid, now() + interval '5 minutes' from generate_series(${from}::int, ${to}::int) as i`
   await sql`set session_replication_role = origin`
 }
 
@@ -259,7 +259,7 @@ async function addDue(sql: postgres.Sql, samples: readonly Sample[]): Promise<vo
       from unnest(${samples.map(({ requestId }) => requestId)}::uuid[], ${samples.map(({ body }) => body.toString())}::text[]) as s (request_id, body)
       returning id
     )
-    insert into mediadock.inbox (delivery_id, lane, due_at, key_name) select id, 'direct', now(), 'live' from due`
+    insert into mediadock.inbox (delivery_id, due_at) select id, now() from due`
 }
 
 async function untilLanded(sql: postgres.Sql): Promise<void> {

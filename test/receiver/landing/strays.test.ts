@@ -11,10 +11,10 @@ it('what a process held that died with its clock an hour ahead is not left for a
   const worker = createTestWorker({ databaseUrl: url })
   await store(worker.db, [failed().body])
   const wrong = new Date(Date.now() + 3_600_000)
-  expect(await claim(worker.db, { lane: 'direct', limit: 1, maxBytes: 1000, now: wrong })).toHaveLength(1)
+  expect(await claim(worker.db, { limit: 1, maxBytes: 1000, now: wrong })).toHaveLength(1)
   await store(worker.db, [failed().body])
   const inAMinute = new Date(Date.now() + 60_000)
-  const held = await claim(worker.db, { lane: 'direct', limit: 1, maxBytes: 1000, now: inAMinute })
+  const held = await claim(worker.db, { limit: 1, maxBytes: 1000, now: inAMinute })
 
   const { stop } = await startTestReceiver({ databaseUrl: url })
   onTestFinished(stop)

@@ -124,7 +124,7 @@ describe('the minutes', () => {
 
   it('take in what is logged late, are then done with, and keep the most that waited', async () => {
     const id = '00000000-0000-4000-8000-000000000003'
-    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${id}, 'direct', now())`
+    await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${id}, now())`
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body) values (${id}, 'w', 'live', now(), ${at(0)}, '{}', '')`
     await write(20)
     await database.sql`truncate mediadock.inbox`

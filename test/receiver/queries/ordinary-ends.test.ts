@@ -72,7 +72,7 @@ describe.each(testServers)('on %s: a delivery is not shown as what landed its re
     const { requestId, body } = failed()
     await store(deps.db, [body])
     deps.setNow(new Date())
-    await workOnce(deps, 'direct')
+    await workOnce(deps)
     // 150 more came, and each was replayed: 300 ends, of which a person gets 200.
     await sql`insert into mediadock.deliveries (id, webhook_id, request_id, status, key_name, signed_at, received_at, headers, body)
       select gen_random_uuid(), gen_random_uuid()::text, ${requestId}, 'ERROR', 'live', now(), now() + n * interval '1 s', '{}', ''

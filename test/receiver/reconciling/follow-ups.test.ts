@@ -56,6 +56,25 @@ describe.each(usualServers)('following up (%s)', (server) => {
     expect(await database.sql`select from mediadock.reconcile_runs`).toHaveLength(0)
   })
 
+  it('is woken by the landing: a result is complete within a call, not at the next look', async () => {
+    const { database, receiver, stand, stop } = await withReceiver({ server, stand: true, followsUp: true })
+    onTestFinished(stop)
+    stand.answer((id, _req, res) => json(res, 200, imageResult(id, 2)))
+    const started = performance.now()
+    for (let round = 0; round < 5; round += 1) {
+      const { body, requestId } = okImage()
+      await deliver(receiver.webhookUrl, body)
+      await eventually(
+        async () =>
+          (await database.sql`select from mediadock.results where request_id = ${requestId} and media_complete`)
+            .length === 1,
+      )
+    }
+    // It looks once a second without a landing.
+    expect(performance.now() - started).toBeLessThan(2500)
+    expect(stand.calls).toHaveLength(5)
+  })
+
   it('lets one that hangs hold no other, and lands each when its own answer is there', async () => {
     const database = await withTestDatabase(server)
     const hang = Promise.withResolvers<void>()

@@ -19,7 +19,7 @@ describe.each(usualServers)('requests of another key (%s)', (server) => {
     await sql`insert into mediadock.requests (request_id, key_name) values (${forged.requestId}, 'other team'), (${own.requestId}, 'live')`
     await store(deps.db, [forged.body, own.body])
     deps.setNow(new Date(Date.now() + 1000))
-    expect(await workOnce(deps, 'direct')).toMatchObject({ landed: 2 })
+    expect(await workOnce(deps)).toMatchObject({ landed: 2 })
     const due = await sql`select request_id from mediadock.requests where next_poll_at <= ${deps.clock()}`
     expect(due).toEqual([{ request_id: forged.requestId }])
   })

@@ -69,6 +69,9 @@ describe.each(usualServers)('a poll comes in the rhythm of what is waited for (%
       })
       expect(landing.mediaComplete).toBe(false)
       await land(deps.db, [landing], { now: deps.clock(), environments: { live: ['live'], sandbox: ['sandbox'] } })
+      // The first poll is due with the landing.
+      expect(await pauseOf(requestId)).toBe(0)
+      expect(await reconciler.runOnce(deps)).toMatchObject({ failed: 1 })
       for (const whole of [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
         const pause = await pauseOf(requestId)
         expect(pause).toBeGreaterThanOrEqual(whole / 2)

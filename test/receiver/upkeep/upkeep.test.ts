@@ -155,7 +155,7 @@ describe('retention', () => {
     await idOf(done)
     await database.sql`insert into mediadock.deliveries (id, webhook_id, key_name, signed_at, received_at, headers, body)
       values (${pending}, ${pending}, 'live', ${old}, ${old}, '{}', '')`
-    await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at) values (${pending}, 'direct', now() + interval '5 minutes')`
+    await database.sql`insert into mediadock.inbox (delivery_id, due_at) values (${pending}, now() + interval '5 minutes')`
     await database.sql`update mediadock.deliveries set received_at = ${old} where webhook_id = ${done}`
     await database.sql`insert into mediadock.arrivals (arrived_at, outcome, status, ack_ms) values (${old}, 'accepted', 200, 1)`
     // Of days without a partition of their own: what is past, and what is not.

@@ -1,7 +1,6 @@
 import type { Request } from 'express'
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
-import type { Fetcher } from '../../fetching/fetcher.ts'
 import { groupFailures, shownFailures, type Failures } from '../../on-call/failures.ts'
 import { replayMany, type ReplayedMany } from '../../on-call/replay-many.ts'
 import type { DeliveryFilters } from '../../queries/filters.ts'
@@ -13,24 +12,13 @@ import type { Query } from '../parts/url.ts'
 /** So many are tried for a preview. */
 const sampleRows = 20
 
-export type Sample = ReplayedMany & {
-  /** For how many of them the provider would be polled. */
-  wouldPoll: number
-}
-
-/** What a replay would change by the webhooks' own words: a try spends no call of the quota. */
-export async function trySample(
-  { landing, clock }: ConsoleDeps,
+/** Returns what a replay of the newest of these deliveries would change. */
+export function trySample(
+  { landing }: ConsoleDeps,
   filters: DeliveryFilters,
   signal: AbortSignal,
-): Promise<Sample> {
-  let wouldPoll = 0
-  const fetch: Fetcher = async () => {
-    wouldPoll += 1
-    return { answer: { kind: 'postponed', reason: 'dry_run', retryAt: clock() }, keyName: undefined }
-  }
-  const sample = await replayMany({ ...landing, fetch }, { filters, dryRun: true, limit: sampleRows, signal })
-  return { ...sample, wouldPoll }
+): Promise<ReplayedMany> {
+  return replayMany(landing, { filters, dryRun: true, limit: sampleRows, signal })
 }
 
 /**
@@ -53,21 +41,17 @@ export function tryForm(query: Query, { byItself }: { byItself: boolean }): Mark
 
 export type Preview = {
   count: number
-  sample: Sample
+  sample: ReplayedMany
 }
 
 /** What it would come to, in one sentence; then the changes, and why some are refused. */
 export function previewView({ count, sample }: Preview): Markup {
-  const { changes, failed, replayed, wouldPoll } = sample
+  const { changes, failed, replayed } = sample
   const all = replayed + failed.length
   const lead = count > all ? html`A dry run of the newest ${number(all)} of them:` : html`A dry run:`
-  const polls =
-    wouldPoll === 0
-      ? ''
-      : html`<p>Before that, the provider is polled for the full result of ${wouldPoll === 1 ? 'one' : number(wouldPoll)} of them, a call each. The dry run makes no calls: it shows what the webhooks say by themselves.</p>`
   return html`<div aria-label="What it would change" role="group">
     ${failed.length > 0 ? problem(html`${lead} ${refusedWords(failed.length, all)}${changes.length === 0 ? '' : `; ${wouldChange(changes.length)}`}. Nothing has been changed.`) : html`<p>${lead} ${changes.length === 0 ? 'nothing would change: what they say is known already, or they would be parked again for the same reason.' : `${wouldChange(changes.length)}, as shown below; nothing has been changed yet.`}</p>`}
-    ${polls}${failuresView(groupFailures(failed))} ${changesView(changes)}
+    ${failuresView(groupFailures(failed))} ${changesView(changes)}
   </div>`
 }
 

@@ -40,15 +40,12 @@ export type Command =
   | { do: 'finish'; request: number; as: 'completed' | 'failed' | 'canceled'; outputs: number }
   | { do: 'falter'; flaw: Flaw; calls: number }
   | { do: 'track'; request: number; keyNamed: boolean; by: 'insert' | 'api' }
-  | { do: 'work'; lane: 'direct' | 'fetch' }
+  | { do: 'work' }
   | { do: 'reconcile' }
-  /** The worker dies after claiming, or after fetching what it claimed. */
-  | { do: 'crash'; lane: 'direct' | 'fetch'; after: 'claim' | 'fetch' }
-  /**
-   * A round stalls with what it has fetched, and goes on when others have long taken over. One that is not
-   * patient has landed what the webhook carried by then.
-   */
-  | { do: 'stall'; role: 'fetch' | 'impatient fetch' | 'reconciler' }
+  /** The process dies after it has claimed deliveries. */
+  | { do: 'crash' }
+  /** A run of the reconciler stalls with the answers in its hand, and goes on when others have long taken over. */
+  | { do: 'stall' }
   | { do: 'unstall' }
   | { do: 'everything at once' }
   | { do: 'replay'; delivery: number; dryRun: boolean }
@@ -59,7 +56,6 @@ export type Command =
   | { do: 'clock jumps back'; seconds: number }
 
 const request = fc.nat(requestCount - 1)
-const lane = fc.constantFrom('direct' as const, 'fetch' as const)
 const flaws: Flaw[] = [
   '500',
   '404',
@@ -117,7 +113,7 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
         by: fc.constantFrom('insert' as const, 'api' as const),
       }),
     },
-    { weight: 5, arbitrary: fc.record({ do: fc.constant('work' as const), lane }) },
+    { weight: 5, arbitrary: fc.constant<Command>({ do: 'work' }) },
     { weight: 3, arbitrary: fc.constant<Command>({ do: 'reconcile' }) },
     { weight: 2, arbitrary: fc.constant<Command>({ do: 'everything at once' }) },
     {
@@ -147,21 +143,8 @@ export function commands({ trouble }: { trouble: number }): fc.Arbitrary<Command
         calls: fc.integer({ min: 1, max: 4 }),
       }),
     },
-    {
-      weight: trouble,
-      arbitrary: fc.record({
-        do: fc.constant('crash' as const),
-        lane,
-        after: fc.constantFrom('claim' as const, 'fetch' as const),
-      }),
-    },
-    {
-      weight: trouble,
-      arbitrary: fc.record({
-        do: fc.constant('stall' as const),
-        role: fc.constantFrom('fetch' as const, 'impatient fetch' as const, 'reconciler' as const),
-      }),
-    },
+    { weight: trouble, arbitrary: fc.constant<Command>({ do: 'crash' }) },
+    { weight: trouble, arbitrary: fc.constant<Command>({ do: 'stall' }) },
     { weight: trouble, arbitrary: fc.constant<Command>({ do: 'unstall' }) },
     {
       weight: trouble,

@@ -5,12 +5,11 @@ import { deliveryId, parseNotification } from '../../../../src/receiver/domain/d
 import { environmentsOf } from '../../../../src/receiver/domain/keys.ts'
 import { verifyQuarantine } from '../../../../src/receiver/intake/quarantine.ts'
 import { claim } from '../../../../src/receiver/landing/inbox.ts'
-import { landingOf } from '../../../../src/receiver/landing/preparing.ts'
 import { replayDelivery } from '../../../../src/receiver/landing/replay.ts'
 import * as reconciler from '../../../../src/receiver/reconciling/reconciler.ts'
 import { toleranceSeconds } from '../../../../src/wire/signature.ts'
 import { headersFor } from '../../../support/webhooks.ts'
-import { allLanded, testLander, workOnce } from '../../../support/work-once.ts'
+import { workOnce } from '../../../support/work-once.ts'
 import { requestCount, type Command, type Webhook } from './commands.ts'
 import { holdAlways, holdEnd, holdForward, holdQuota, holdNotices, type Acknowledged } from './invariants.ts'
 import { createProvider, linkOf, type KeyName, type Kind, type Request } from './provider.ts'
@@ -100,15 +99,6 @@ function startSequence(world: World) {
     refused = refused.filter((one) => !authentic.includes(one))
   }
 
-  const crash = async (lane: 'direct' | 'fetch', after: 'claim' | 'fetch') => {
-    const claimed = await claim(receiver.db, { lane, limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
-    if (after === 'claim') return
-    for (const one of claimed) {
-      const parsed = parseNotification(one.body)
-      if (parsed.ok) await landingOf(receiver, one, parsed.notification)
-    }
-  }
-
   const replay = async (at: number, dryRun: boolean) => {
     const ids = [...acknowledged.keys()]
     const id = ids[at % ids.length]
@@ -133,21 +123,6 @@ function startSequence(world: World) {
       on conflict do nothing`
   }
 
-  const stallOf = async (role: 'fetch' | 'impatient fetch' | 'reconciler'): Promise<Stalled> => {
-    if (role === 'reconciler') return stall(receiver.fetch, (fetch) => reconciler.runOnce({ ...receiver, fetch }))
-    if (role === 'fetch') return stall(receiver.fetch, (fetch) => workOnce({ ...receiver, fetch }, 'fetch'))
-    let told: Promise<void> | undefined
-    const stalling = await stall(receiver.fetch, async (fetch) => {
-      const lander = testLander({ ...receiver, fetch }, { patienceMs: 0 })
-      const claimed = await lander.claimSome('fetch')
-      told = lander.idle()
-      await allLanded(lander)
-      return claimed
-    })
-    await told
-    return stalling
-  }
-
   const perform = async (command: Command): Promise<unknown> => {
     switch (command.do) {
       case 'webhook':
@@ -165,13 +140,13 @@ function startSequence(world: World) {
       case 'track':
         return track(requests[command.request]!, command)
       case 'work':
-        return workOnce(receiver, command.lane)
+        return workOnce(receiver)
       case 'reconcile':
         return reconciler.runOnce(receiver)
       case 'crash':
-        return crash(command.lane, command.after)
+        return claim(receiver.db, { limit: 500, maxBytes: Number.MAX_SAFE_INTEGER, now: now() })
       case 'stall':
-        return stalled.push(await stallOf(command.role))
+        return stalled.push(await stall(receiver.fetch, (fetch) => reconciler.runOnce({ ...receiver, fetch })))
       case 'unstall': {
         const rounds = stalled
         stalled = []
@@ -179,10 +154,10 @@ function startSequence(world: World) {
       }
       case 'everything at once':
         return Promise.all([
-          workOnce(receiver, 'direct'),
-          workOnce(receiver, 'fetch'),
+          workOnce(receiver),
           reconciler.runOnce(receiver),
-          workOnce(receiver, 'fetch'),
+          workOnce(receiver),
+          reconciler.runOnce(receiver),
         ])
       case 'replay':
         return replay(command.delivery, command.dryRun)
@@ -234,12 +209,7 @@ function startSequence(world: World) {
     // Two that wait for a call with each other's key never get it while both are polled at the same instant: the last rounds take one after the other.
     for (let round = 0; round < 40 && !isQuiet(); round += 1) {
       const seconds = round < 12 ? 3700 : secondsToNextPoll()
-      await step(
-        { do: 'work', lane: 'direct' },
-        { do: 'work', lane: 'fetch' },
-        { do: 'reconcile' },
-        { do: 'wait', seconds },
-      )
+      await step({ do: 'work' }, { do: 'reconcile' }, { do: 'wait', seconds })
     }
     holdEnd(before, requests)
   }

@@ -16,7 +16,7 @@ import { mountWebhooks } from '../../../../src/receiver/intake/webhook.ts'
 import type { ReconcilerDeps } from '../../../../src/receiver/reconciling/reconciler.ts'
 import type { TestDatabase } from '../../../support/database.ts'
 import { keysOf } from '../../../support/receiver.ts'
-import { allLanded, testLander } from '../../../support/work-once.ts'
+import { testLander } from '../../../support/work-once.ts'
 import type { KeyName } from './provider.ts'
 
 const live = { name: 'live', api_key: 'service_live_live', signing_secret: 'whsec_live_secret' }
@@ -88,7 +88,7 @@ export async function createWorld(database: TestDatabase) {
     onLanded: () => {},
   }
 
-  const lander = testLander({ ...receiver, fetch: (lookup) => receiver.fetch(lookup) })
+  const lander = testLander(receiver)
   const handover = { ...lander, reserve: (delivery: Delivery) => setting.handsOver && lander.reserve(delivery) }
   const acceptor = createAcceptor({ db, logger, handover, onStored: () => {} })
 
@@ -122,7 +122,7 @@ export async function createWorld(database: TestDatabase) {
     req.end(body)
     const [res] = (await once(req, 'response')) as [http.IncomingMessage]
     const answer = JSON.parse(Buffer.concat(await res.toArray()).toString())
-    await allLanded(lander)
+    await lander.idle()
     return answer.status ?? answer.error.code
   }
 

@@ -4,22 +4,20 @@ import type { WorkerDeps } from '../../../../src/receiver/landing/worker.ts'
 import { keysOf, liveKey } from '../../../support/receiver.ts'
 import { workOnce } from '../../../support/work-once.ts'
 
-/** A process of its own that lands what waits in the direct lane until nothing does, and says what it did. */
+/** A process of its own that lands all deliveries that wait, and prints the counts. */
 const keys = keysOf(liveKey)
 const pool = createPool({ url: process.argv[2] ?? '', max: 10 })
 const deps: WorkerDeps = {
   db: pool.db,
   keys: () => keys,
-  fetch: async ({ keyName }) => ({ answer: { kind: 'unreachable', detail: 'nobody is there' }, keyName }),
   mediaHosts: undefined,
   clock: () => new Date(),
   logger: createLogger('error'),
-  cut: new AbortController().signal,
   onLanded: () => {},
 }
 const sum = { rounds: 0, landed: 0, failed: 0, parked: 0 }
 for (;;) {
-  const { claimed, landed, failed, parked } = await workOnce(deps, 'direct')
+  const { claimed, landed, failed, parked } = await workOnce(deps)
   if (claimed === 0) break
   sum.rounds += 1
   sum.landed += landed
