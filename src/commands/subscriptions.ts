@@ -18,15 +18,20 @@ import { withReceiver, type WithReceiver } from './processing.ts'
 import { printTable } from './terminal.ts'
 import { printable, printJson, UsageError, type Command } from './usage.ts'
 
-type Given = { from: FeedPlace | undefined; retryHours: number | undefined; url: string | undefined }
+type Given = {
+  from: FeedPlace | undefined
+  retryHours: number | undefined
+  url: string | undefined
+  only: string | undefined
+}
 type Done = Record<string, unknown> | undefined
 
 /** What is done to one of them; `words` is how many there are after it. */
 const acts: Record<string, { words: number; work: (to: WithReceiver, name: string, given: Given) => Promise<Done> }> = {
   add: {
     words: 2,
-    work: ({ db, settings }, name, { url, retryHours: retry_hours, from }) => {
-      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from })
+    work: ({ db, settings }, name, { url, retryHours: retry_hours, from, only }) => {
+      const parsed = newSubscriptionSchema.safeParse({ name, url, retry_hours, from, only })
       if (!parsed.success)
         throw new UsageError(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join(', '))
       return addSubscription(db, parsed.data, settings)
@@ -43,17 +48,24 @@ const acts: Record<string, { words: number; work: (to: WithReceiver, name: strin
   remove: { words: 1, work: ({ db }, name) => removeSubscription(db, name) },
 }
 
-const options = { json: { type: 'boolean' }, from: { type: 'string' }, 'retry-hours': { type: 'string' } } as const
+const options = {
+  json: { type: 'boolean' },
+  from: { type: 'string' },
+  only: { type: 'string' },
+  'retry-hours': { type: 'string' },
+} as const
 
 export const subscriptionsCommand: Command = {
   help: `
 mediadock subscriptions [list] [--json]
-mediadock subscriptions add <name> <url> [--retry-hours N] [--from oldest|newest|<position>] [--json]
+mediadock subscriptions add <name> <url> [--only complete] [--retry-hours N]
+                                  [--from oldest|newest|<position>] [--json]
 mediadock subscriptions pause|test|roll|remove <name> [--json]
 mediadock subscriptions resume <name> [--from oldest|newest|<position>] [--json]
 
 Each change of a result is posted to the URL, signed with the secret that add and roll print,
-once: it is not shown again. What is not answered 2xx is tried again for --retry-hours (24),
+once: it is not shown again. Most results change twice, when they are terminal and when they are
+complete; --only complete posts the second alone. What is not answered 2xx is tried again for --retry-hours (24),
 then the subscription stops. It goes on where it was when it is resumed; --from moves it, and
 skips or repeats what lies between. test posts a sample that is no change, and ends with 1
 where that is not answered 2xx.
@@ -67,13 +79,13 @@ where that is not answered 2xx.
   run: async (args, env) => {
     const { values, positionals } = parseArgs({ args, allowPositionals: true, options })
     const [what = 'list', name = '', url, ...more] = positionals
-    const { json = false, from, 'retry-hours': hours } = values
+    const { json = false, from, only, 'retry-hours': hours } = values
     if (what === 'list') return withReceiver(env, ({ db }) => list(db, json))
     const act = Object.hasOwn(acts, what) ? acts[what] : undefined
     if (act === undefined) throw new UsageError('subscriptions takes: list, add, pause, resume, test, roll or remove')
     if (name === '' || more.length > 0 || positionals.length !== act.words + 1)
       throw new UsageError(`subscriptions ${what} takes ${act.words === 2 ? 'a name and a URL' : 'one name'}`)
-    const given = { url, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
+    const given = { url, only, from: placeOf(from), retryHours: hours === undefined ? undefined : Number(hours) }
     return withReceiver(env, async (to) => {
       const done = await auditedCommand({
         db: to.db,

@@ -31,6 +31,10 @@ export const subscriptionSchema = z
       .datetime()
       .nullable()
       .meta({ description: 'When the next change that is to be posted came; null where there is none.' }),
+    only: z
+      .literal('complete')
+      .nullable()
+      .meta({ description: 'Whether only changes with which a result is complete are posted; null posts all.' }),
     retry_hours: z.int().meta({ description: 'For how long what fails is tried again before it stops.' }),
     failures: z.int().meta({ description: 'In a row.' }),
     failing_since: z.iso.datetime().nullable(),
@@ -51,6 +55,7 @@ const shown = [
   'url',
   'state',
   'position',
+  'only_complete',
   'retry_hours',
   'failures',
   'failing_since',
@@ -87,8 +92,9 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
       ) w
     ) waiting
     order by ${s.name}`)
-  return answered(rows, 'reading subscriptions').map((row) => ({
+  return answered(rows, 'reading subscriptions').map(({ only_complete: onlyComplete, ...row }) => ({
     ...row,
+    only: onlyComplete ? 'complete' : null,
     state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
     position: Number(row.position),
     oldest_unsent_at: iso(row.oldest_unsent_at),

@@ -33,11 +33,17 @@ export const placeSchema = z
   })
 export type FeedPlace = z.infer<typeof placeSchema>
 
+export const onlySchema = z.literal('complete').meta({
+  description:
+    'Posts one change for each result, the one with which it is complete, and passes over the change with which it is only terminal. FAILED, CANCELED and REFUSED are complete.',
+})
+
 export const newSubscriptionSchema = z.strictObject({
   name: subscriptionNameSchema,
   url: z.string(),
   retry_hours: z.int().min(1).max(maxRetryHours, `must be at most ${maxRetryHours}`).optional(),
   from: placeSchema.optional(),
+  only: onlySchema.optional(),
 })
 
 /** Where a subscription begins; an SQL null where that is not kept any more, or was given to nobody. */
@@ -54,7 +60,7 @@ export type NewSubscription = z.infer<typeof newSubscriptionSchema>
 /** Makes one; its secret is answered here and when it is rolled, and never shown again. */
 export async function addSubscription(
   db: Database,
-  { name, url: given, retry_hours: retryHours = 24, from = 'newest' }: NewSubscription,
+  { name, url: given, retry_hours: retryHours = 24, from = 'newest', only }: NewSubscription,
   settings: Pick<ReceiverSettings, 'production'>,
 ): Promise<{ name: string; url: string; position: number; secret: string }> {
   const url = parseGivenUrl(given)
@@ -64,8 +70,8 @@ export async function addSubscription(
   const rows = await db.execute<{ place: string | null; others: number; position: string | null }>(sql`
     with place as materialized (select ${startAt(from)} as position, (select count(*)::int from mediadock.subscriptions) as others),
     added as (
-      insert into mediadock.subscriptions (${list(subscriptions, 'name', 'url', 'secret', 'retry_hours', 'position')})
-      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, position from place where position is not null and others < ${maxSubscriptions}
+      insert into mediadock.subscriptions (${list(subscriptions, 'name', 'url', 'secret', 'retry_hours', 'only_complete', 'position')})
+      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${only === 'complete'}, position from place where position is not null and others < ${maxSubscriptions}
       on conflict do nothing returning ${subscriptions.position}
     )
     select place.position::text as place, place.others, (select position::text from added) as position from place`)

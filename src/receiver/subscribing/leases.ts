@@ -18,6 +18,7 @@ export type LeasedSubscription = {
   name: string
   url: string
   secret: string
+  onlyComplete: boolean
   position: number
   /** Beyond the position, what was answered 2xx already. */
   ahead: readonly number[]
@@ -27,7 +28,7 @@ export type LeasedSubscription = {
 
 type LeasedRow = RowOf<
   typeof subscribing.subscriptions,
-  'id' | 'name' | 'url' | 'secret' | 'position' | 'failures' | 'claims'
+  'id' | 'name' | 'url' | 'secret' | 'only_complete' | 'position' | 'failures' | 'claims'
 > & {
   ahead: number[]
 }
@@ -49,8 +50,12 @@ export async function claimSubscriptions(
     )
     update mediadock.subscriptions s set ${subscriptions.claims} = ${s.claims} + 1, ${subscriptions.leased_until} = ${leaseEnd(leaseMs)}
     from due where ${s.id} = due.id
-    returning ${list(s, 'id', 'name', 'url', 'secret', 'position', 'failures', 'claims')}, to_jsonb(${s.ahead}) as ahead`)
-  return answered(rows, 'claiming subscriptions').map((row) => ({ ...row, position: Number(row.position) }))
+    returning ${list(s, 'id', 'name', 'url', 'secret', 'only_complete', 'position', 'failures', 'claims')}, to_jsonb(${s.ahead}) as ahead`)
+  return answered(rows, 'claiming subscriptions').map(({ only_complete: onlyComplete, ...row }) => ({
+    ...row,
+    onlyComplete,
+    position: Number(row.position),
+  }))
 }
 
 /** Keeps what is held; answers the ids of those that are still this process's and may go on. */

@@ -73,7 +73,8 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
     const page = await readOn(deps, leased, at.position)
     if (page === undefined) return { more: false }
     if (page.data.length === 0) break
-    const post = (item: FeedItem) => postOne(deps, leased, item)
+    const post = (item: FeedItem) =>
+      leased.onlyComplete && !isComplete(item) ? passedOver : postOne(deps, leased, item)
     const { isSaved, trouble, ...progress } = await sendPage({
       items: page.data,
       from: at,
@@ -93,6 +94,13 @@ async function postOn(deps: TurnDeps, leased: LeasedSubscription, holds: () => b
   }
   await giveSubscriptionBack(db, leased)
   return { more: mayBegin() && performance.now() >= until }
+}
+
+const passedOver: Promise<ChangePostEnd> = Promise.resolve({ outcome: 'accepted' })
+
+/** Whether no further change completes it. A change that cannot be written out counts, so that the service learns of it. */
+function isComplete(item: FeedItem): boolean {
+  return !('status' in item) || item.status !== 'COMPLETED' || item.media_complete
 }
 
 /** The next page; undefined where what comes next is gone, and the subscription was stopped for it. */

@@ -15,20 +15,28 @@ import { startSubscriber } from './support/subscriber.ts'
 const secret = 'whsec_of_the_subscription'
 
 /** A subscription to what comes from now on. */
-async function subscribe({ sql }: TestDatabase, url: string, { position = 0 } = {}): Promise<string> {
+async function subscribe(
+  { sql }: TestDatabase,
+  url: string,
+  { position = 0, onlyComplete = false } = {},
+): Promise<string> {
   const name = randomUUID()
-  await sql`insert into mediadock.subscriptions (name, url, secret, position)
-    select ${name}, ${url}, ${secret}, greatest(${position}::bigint, coalesce(max(position), 1)) from mediadock.feed_entries`
+  await sql`insert into mediadock.subscriptions (name, url, secret, only_complete, position)
+    select ${name}, ${url}, ${secret}, ${onlyComplete}, greatest(${position}::bigint, coalesce(max(position), 1)) from mediadock.feed_entries`
   // Nothing of it is for the next test.
   onTestFinished(async () => void (await sql`delete from mediadock.subscriptions where name = ${name}`))
   return name
 }
 
 /** Changes of these requests in this order, as the sequencer writes them; answers their positions. */
-async function change({ sql }: TestDatabase, requests: readonly string[]): Promise<string[]> {
+async function change(
+  { sql }: TestDatabase,
+  requests: readonly string[],
+  { status = 1, isComplete = true } = {},
+): Promise<string[]> {
   const rows = await sql`
     insert into mediadock.feed_entries (position, changed_at, request_id, status, media_complete)
-    select greatest((select coalesce(max(position), 0) from mediadock.feed_entries), (extract(epoch from now()) * 1000000)::bigint) + n, now(), id, 1, true
+    select greatest((select coalesce(max(position), 0) from mediadock.feed_entries), (extract(epoch from now()) * 1000000)::bigint) + n, now(), id, ${status}::int, ${isComplete}
     from unnest(${[...requests]}::uuid[]) with ordinality as r (id, n) returning position`
   return rows.map((row) => String(row['position']))
 }
@@ -49,6 +57,18 @@ describe.each(usualServers)('a subscription (%s)', (server) => {
       await second.stop()
       await its.stop()
     }
+  })
+
+  it('with only: complete is posted one change for each result: incomplete ones are passed over', async () => {
+    const subscriber = await startSubscriber()
+    const name = await subscribe(database, subscriber.url, { onlyComplete: true })
+    const [first, second] = [randomUUID(), randomUUID()]
+    await change(database, [first], { status: 1, isComplete: false })
+    const [failure] = await change(database, [second], { status: 2, isComplete: false })
+    const [whole] = await change(database, [first], { status: 1, isComplete: true })
+    const [last] = await change(database, [randomUUID()], { status: 1, isComplete: false })
+    await eventually(async () => (await stateOf(database, name)).position === last)
+    expect(subscriber.posted.map(({ id }) => id)).toEqual([failure, whole])
   })
 
   it('gets each change as the feed has it, signed, with its position as the id', async () => {

@@ -31,6 +31,7 @@ const subscription = {
   url,
   state: 'active',
   position,
+  only: null,
   retry_hours: 24,
   failures: 0,
   failing_since: null,

@@ -38,6 +38,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
   const {
     name,
     url,
+    only,
     state,
     backlog,
     oldest_unsent_at,
@@ -51,7 +52,7 @@ function subscriptionRow(one: Subscription, now: Date): Row {
   return {
     id: name,
     cells: [
-      html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}</div>`,
+      html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}${only === null ? '' : ', complete results only'}</div>`,
       html`${badge(state, tones[state])}${
         one.paused_at === null
           ? ''
@@ -88,6 +89,7 @@ export function addForm(): Markup {
       <label>URL <input name="url" type="url" required maxlength="2048" size="36" /></label>
       <label>Retried for hours <input name="retry_hours" inputmode="numeric" value="24" size="4" /></label>
       <label>Begins with <select name="from"><option value="newest">what comes from now on</option><option value="oldest">the oldest change that is kept</option></select></label>
+      <label><input type="checkbox" name="only" value="complete" /> Complete results only</label>
       <button>Subscribe</button>
     </form>`
 }
