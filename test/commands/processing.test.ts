@@ -61,7 +61,7 @@ describe('mediadock replay', () => {
     await parked(failed(), 'key_mismatch')
     const dry = await run('replay', '--state', 'parked', '--reason', 'landing_failed', '--dry-run')
     expect(dry).toMatchObject({ code: 0, stderr: '2 deliveries to replay\n' })
-    expect(dry.stdout).toMatch(new RegExp(`${one.requestId} +landed +- +COMPLETED +\\+2 -0`))
+    expect(dry.stdout).toMatch(new RegExp(`${one.requestId} +landed +- +COMPLETED +\\+1 -0`))
     expect(dry.stdout).toContain('2 would be replayed, 2 would change, 0 failed')
     expect(await statusOf(one.requestId)).toBeUndefined()
     expect(await audit()).toEqual([])

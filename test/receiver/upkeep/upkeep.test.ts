@@ -43,22 +43,30 @@ async function state(): Promise<string> {
 }
 
 describe('replay', () => {
-  it('of what has landed changes nothing', async () => {
+  it('of what has landed changes nothing, and makes the next poll of an incomplete result due', async () => {
     const webhookId = randomUUID()
-    await deliver(receiver.webhookUrl, okImage().body, { webhookId })
-    expect(await replayDelivery(receiver.deps.landing, await idOf(webhookId), { dryRun: false })).toEqual({
-      replayed: 1,
-      changes: [],
-    })
+    const { body, requestId } = okImage()
+    await deliver(receiver.webhookUrl, body, { webhookId })
+    const id = await idOf(webhookId)
+    await database.sql`update mediadock.requests set next_poll_at = now() + interval '1 hour' where request_id = ${requestId}`
+    const isDue = async () =>
+      (
+        await database.sql`select next_poll_at <= now() as is_due from mediadock.requests where request_id = ${requestId}`
+      )[0]
+    for (const dryRun of [true, false]) {
+      expect(await isDue()).toEqual({ is_due: false })
+      expect(await replayDelivery(receiver.deps.landing, id, { dryRun })).toEqual({ replayed: 1, changes: [] })
+    }
+    expect(await isDue()).toEqual({ is_due: true })
   })
 
   it('as a dry run shows the rows that would change, and changes none', async () => {
     const webhookId = randomUUID()
     const { body, requestId } = okImage()
-    stand.answer((_id, _req, res) => json(res, 500, {}))
     await deliver(receiver.webhookUrl, body, { webhookId })
     const id = await idOf(webhookId)
-    stand.answer((one, _req, res) => json(res, 200, imageResult(one, 2)))
+    await database.sql`delete from mediadock.requests where request_id = ${requestId}`
+    await database.sql`delete from mediadock.media where request_id = ${requestId}`
 
     const notices: string[] = []
     const listening = await database.sql.listen('mediadock_results', (payload) => notices.push(payload))
@@ -71,18 +79,15 @@ describe('replay', () => {
         {
           request_id: requestId,
           outcome: 'landed',
-          request: {
-            before: { status: 'COMPLETED', media_complete: false },
-            after: { status: 'COMPLETED', media_complete: true },
-          },
-          media: { written: [{ position: 0, width: 640 }, { position: 1 }], removed: [] },
+          request: { before: null, after: { status: 'COMPLETED', media_complete: false } },
+          media: { written: [{ position: 0 }], removed: [] },
         },
       ],
     })
     const done = await replayDelivery(receiver.deps.landing, id, { dryRun: false })
     expect(done?.changes).toMatchObject([{ outcome: 'landed' }])
     const [row] = await database.sql`select media_complete from mediadock.results where request_id = ${requestId}`
-    expect(row).toEqual({ media_complete: true })
+    expect(row).toEqual({ media_complete: false })
     await eventually(() => notices.length > 0)
     expect(notices).toHaveLength(1)
     await listening.unlisten()
