@@ -81,6 +81,8 @@ CREATE TABLE "provider"."requests" (
 	"environment" text NOT NULL,
 	"model" text NOT NULL,
 	"input" jsonb NOT NULL,
+	"engine" jsonb,
+	"remote_job" jsonb,
 	"cost" numeric NOT NULL,
 	"status" text NOT NULL,
 	"turn" bigint,

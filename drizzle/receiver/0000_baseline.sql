@@ -101,17 +101,13 @@ ALTER TABLE "mediadock"."deliveries" SET (autovacuum_vacuum_scale_factor = 0.02,
 --> statement-breakpoint
 CREATE TABLE "mediadock"."inbox" (
 	"delivery_id" uuid PRIMARY KEY NOT NULL,
-	"lane" text NOT NULL,
 	"due_at" timestamp with time zone NOT NULL,
 	"claims" integer DEFAULT 0 NOT NULL,
 	"failures" smallint DEFAULT 0 NOT NULL,
-	"key_name" text DEFAULT '' NOT NULL,
 	"trouble" text
 );
 --> statement-breakpoint
-CREATE INDEX "inbox_due" ON "mediadock"."inbox" USING btree ("lane","due_at");
---> statement-breakpoint
-CREATE INDEX "inbox_turns" ON "mediadock"."inbox" USING btree ("key_name","due_at") WHERE lane = 'fetch';
+CREATE INDEX "inbox_due_at" ON "mediadock"."inbox" USING btree ("due_at");
 --> statement-breakpoint
 -- A queue rewrites its rows all the time: keep room on its pages, and sweep it often.
 ALTER TABLE "mediadock"."inbox" SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
@@ -160,6 +156,9 @@ CREATE TABLE "mediadock"."requests" (
 	CONSTRAINT "requests_lengths" CHECK (char_length(model) <= 255 and char_length(key_name) <= 255 and char_length(error_code) <= 255 and char_length(error_message) <= 4000),
 	CONSTRAINT "requests_metadata_size" CHECK (pg_column_size(metadata) <= 8388608 and octet_length(metadata::text) <= 1048576),
 	CONSTRAINT "requests_metadata_depth" CHECK (not jsonb_path_exists(metadata, '$.**{200}')),
+	CONSTRAINT "requests_times" CHECK (tracked_at >= '1000-01-01 00:00:00+00' and tracked_at < '9999-01-01 00:00:00+00' and created_at >= '1000-01-01 00:00:00+00' and created_at < '9999-01-01 00:00:00+00' and completed_at >= '1000-01-01 00:00:00+00' and completed_at < '9999-01-01 00:00:00+00' and landed_at >= '1000-01-01 00:00:00+00' and landed_at < '9999-01-01 00:00:00+00' and confirmed_at >= '1000-01-01 00:00:00+00' and confirmed_at < '9999-01-01 00:00:00+00'),
+	CONSTRAINT "requests_poll_times" CHECK (polled_at >= '1000-01-01 00:00:00+00' and polled_at < '9999-01-01 00:00:00+00' and doubt_poll_at >= '1000-01-01 00:00:00+00' and doubt_poll_at < '9999-01-01 00:00:00+00' and (next_poll_at = 'infinity' or next_poll_at >= '1000-01-01 00:00:00+00' and next_poll_at < '9999-01-01 00:00:00+00')),
+	CONSTRAINT "requests_polls" CHECK (polls >= 0),
 	CONSTRAINT "requests_status" CHECK (status in ('IN_QUEUE', 'IN_PROGRESS', 'COMPLETED', 'FAILED', 'CANCELED')),
 	CONSTRAINT "requests_key_source" CHECK (key_source in ('tracked', 'landed')),
 	CONSTRAINT "requests_landed" CHECK ((landed_at is not null) = (status in ('COMPLETED', 'FAILED', 'CANCELED')) and (landed_at is not null or (source is null and confirmed_at is null)))
@@ -328,6 +327,7 @@ CREATE TABLE "mediadock"."subscriptions" (
 	"url" text NOT NULL,
 	"secret" text NOT NULL,
 	"retry_hours" integer DEFAULT 24 NOT NULL,
+	"only_complete" boolean DEFAULT false NOT NULL,
 	"state" text DEFAULT 'active' NOT NULL,
 	"position" bigint NOT NULL,
 	"ahead" bigint[] DEFAULT '{}' NOT NULL,

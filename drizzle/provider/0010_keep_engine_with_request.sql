@@ -1,2 +1,0 @@
-ALTER TABLE "provider"."requests" ADD COLUMN "engine" jsonb;--> statement-breakpoint
-ALTER TABLE "provider"."requests" ADD COLUMN "remote_job" jsonb;
