@@ -52,8 +52,12 @@ it('one JSON line for each arrival, landing, call to the provider and reconcile 
     skew_seconds: expect.any(Number),
     ms: expect.any(Number),
   })
-  const ids = { delivery_id: arrival['delivery_id'], webhook_id: webhook.webhookId, request_id: image.requestId }
-  expect(await lineOf('delivery processed', ids)).toMatchObject({ status: 'COMPLETED', outcome: 'landed' })
+  // A second line only where the end is not the ordinary one.
+  const again = { secret, webhookId: `wh_${randomUUID()}` }
+  expect((await deliver(webhooks, image.body, again)).status).toBe(200)
+  const second = { webhook_id: again.webhookId, request_id: image.requestId }
+  expect(await lineOf('delivery processed', second)).toMatchObject({ status: 'COMPLETED', outcome: 'no_effect' })
+  expect(linesOf('delivery processed').some((line) => line['webhook_id'] === webhook.webhookId)).toBe(false)
   const call = { operation: 'result', request_id: image.requestId }
   expect(await lineOf('provider called', call)).toMatchObject({
     key_name: 'first',

@@ -176,7 +176,15 @@ async function fail(deps: WorkerDeps, { claimed, landing }: Ready, error: unknow
 }
 
 function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome, started: number): void {
-  deps.logger.info(
+  // The ordinary end needs no line beside that of the arrival.
+  const isOrdinary = outcome === 'landed' && claimed.claims === 1 && claimed.failures === 0
+  if (!isOrdinary) logProcessed(deps, { claimed, landing }, outcome)
+  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
+  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
+}
+
+function logProcessed({ logger, traces }: WorkerDeps, { claimed, landing }: Ready, outcome: LandingOutcome): void {
+  logger.info(
     {
       delivery_id: claimed.deliveryId,
       webhook_id: claimed.webhookId,
@@ -185,12 +193,10 @@ function report(deps: WorkerDeps, { claimed, landing }: Ready, outcome: LandingO
       outcome,
       media: landing.media.length,
       media_complete: landing.mediaComplete,
-      trace_id: loggedTraceId(claimed, deps.traces),
+      trace_id: loggedTraceId(claimed, traces),
     },
     'delivery processed',
   )
-  deps.onLanded({ landing, outcome, receivedAt: claimed.receivedAt })
-  deps.traces?.landed(claimed, { ...tracedLanding(landing, claimed, started), outcome })
 }
 
 function traceFailure(deps: WorkerDeps, { claimed, landing }: Ready, error: unknown, started: number): void {
