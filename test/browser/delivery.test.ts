@@ -42,6 +42,7 @@ describe('the page of a delivery', () => {
       t,
       headers: { 'x-extra': 'kept', authorization: 'Bearer of-the-sender' },
     })
+    await receiver.deps.background.reconcileNow()
     const signature = headersFor(sample.body, { t })['x-service-signature'].slice(-20)
     const page = await open(`deliveries/${id}`)
     const text = await page.locator('main').innerText()

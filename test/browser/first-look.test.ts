@@ -102,6 +102,7 @@ it('a provider that does not answer is on the first page, and no run beside it i
   for (const id of [randomUUID(), randomUUID(), randomUUID()])
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(shown(id))))
   await settled()
+  await receiver.deps.background.reconcileNow()
   await rows('polls', 3)
   const page = await open()
   const banner = wrong(page).locator('[data-cause=provider_unreachable]')

@@ -82,7 +82,9 @@ describe('the keys', () => {
     stand.answer((_id, _req, res) =>
       json(res, 401, { error: { type: 'authentication_error', code: 'invalid_api_key', message: 'no' } }),
     )
-    await deliver(receiver.webhookUrl, okImage().body)
+    const { body, requestId } = okImage()
+    await deliver(receiver.webhookUrl, body)
+    await eventually(() => receiver.deps.background.reconcileOne(requestId))
     await eventually(
       async () =>
         (await database.sql`select from mediadock.call_budgets where blocked_reason = 'unauthorized'`).length > 0,

@@ -179,14 +179,18 @@ describe('the live part', () => {
   it('shows an arrival and its picture without being loaded again', async () => {
     const page = await open()
     await page.getByText('No webhook has arrived in the time that is kept').waitFor()
-    const { body, requestId } = okImage()
-    await deliver(receiver.webhookUrl, body)
+    const requestId = randomUUID()
+    // The link of the webhook, until the whole result is there.
+    const output = { images: [{ url: `${stand.url}/${requestId}.png` }] }
+    const notification = { request_id: requestId, status: 'OK', payload: { model: 'aurora-image', output, cost: 4 } }
+    await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(notification)))
     const picture = page.getByAltText(`Result of ${requestId}`)
     await picture.waitFor()
     await expect.poll(() => picture.evaluate((image) => Number(Object(image).naturalWidth))).toBe(1)
     const row = page.getByRole('group', { name: 'Latest arrivals' }).locator('tbody tr').first()
     expect(await row.innerText()).toContain('accepted')
-    expect(await page.locator(`#result-${requestId}`).innerText()).toContain('2 items')
+    await receiver.deps.background.reconcileNow()
+    await expect.poll(() => page.locator(`#result-${requestId}`).innerText(), { timeout: 10_000 }).toContain('2 items')
     expect(await tile(page, 'Arrivals')).toBe('Arrivals in 5 min 1 1 accepted, 0 again')
     await row.getByRole('link').first().click()
     await page.waitForURL('**/deliveries/*')

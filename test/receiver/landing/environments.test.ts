@@ -369,8 +369,8 @@ describe.each(usualServers)('on %s: a webhook signed with the secret of a sandbo
       const { requestId, webhookId, body } = await trackedLive()
       const id = deliveryId(webhookId, body)
       await storeForged(database.sql, { requestId, webhookId, body, parkedReason: null })
-      await database.sql`insert into mediadock.inbox (delivery_id, lane, due_at, claims, key_name)
-        values (${id}, 'direct', now() + interval '300 s', 1, 'sandbox')`
+      await database.sql`insert into mediadock.inbox (delivery_id, due_at, claims)
+        values (${id}, now() + interval '300 s', 1)`
       const { sent } = await database.sql.begin(async (tx) => {
         await tx`delete from mediadock.inbox where delivery_id = ${id}`
         const sending = send(body, webhookId, owner)

@@ -49,10 +49,11 @@ describe('what the console reads', () => {
     await deliver(receiver.webhookUrl, refused.body, { webhookId, secret: 'whsec_nobody' })
     await eventually(async () => (await database.sql`select from mediadock.arrivals`).length === 3)
     await eventually(async () => (await database.sql`select from mediadock.quarantine`).length === 1)
-    await eventually(async () => (await database.sql`select from mediadock.polls`).length === 1)
     await eventually(
       async () => (await database.sql`select from mediadock.requests where landed_at is not null`).length === 1,
     )
+    await receiver.deps.background.reconcileOne(image.requestId)
+    await eventually(async () => (await database.sql`select from mediadock.polls`).length === 1)
     const now = new Date()
     await database.sql`truncate mediadock.minutes`
     await writeMinutes(db, { now, stuckAfterSeconds: 120 })
