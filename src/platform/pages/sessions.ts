@@ -5,7 +5,6 @@ import { HttpError } from '../http/http.ts'
 import type { Logger } from '../logger.ts'
 import { columnsOf, list } from '../postgres/columns.ts'
 import { sql, type SQL, type Table } from '../postgres/drizzle.ts'
-import { answered } from '../postgres/errors.ts'
 import type { Database } from '../postgres/postgres.ts'
 import type { RowOf } from '../postgres/rows.ts'
 
@@ -84,7 +83,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       failed = false
       if (before === changes)
         known = new Map(
-          answered(rows, 'reading the sessions').map(({ id, name, expires_at }) => [
+          rows.map(({ id, name, expires_at }) => [
             id,
             { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) },
           ]),

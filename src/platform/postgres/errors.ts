@@ -147,17 +147,25 @@ export function one<Row>(rows: readonly Row[], what: string): Row {
   return row
 }
 
-/** The rows of a statement that may give none, once it is sure that it ran to its end and that none of them got lost. */
-export function answered<
-  Rows extends readonly unknown[] & {
-    command?: string | null
-    count?: number | null
-    columns?: readonly unknown[] | null
-  },
->(rows: Rows, what: string): Rows {
+/**
+ * Returns the rows of a statement once it is certain that it ran to its end and that none of them was lost. The code
+ * that runs statements (postgres.ts, prepared.ts) calls this for each of them.
+ */
+export function checkAnswer<Rows>(rows: Rows, statement: string): Rows {
+  if (!isRowList(rows)) return rows
   // A statement that gives no rows at all counts those that it wrote.
   const givesRows = (rows.columns?.length ?? 0) > 0
   if (!rows.command || (givesRows && typeof rows.count === 'number' && rows.count !== rows.length))
-    throw new NoAnswerError(what)
+    throw new NoAnswerError(statement.replace(/\s+/g, ' ').trim().slice(0, shownCharacters))
   return rows
+}
+
+/** What a message shows of a statement: its first words, and no values. */
+const shownCharacters = 80
+
+type RowList = { length: number; command: string | null; count: number | null; columns: readonly unknown[] | null }
+
+/** The driver's own rows. Those that drizzle's builder has mapped are checked by the driver alone (patches/). */
+function isRowList(rows: unknown): rows is RowList {
+  return Array.isArray(rows) && 'command' in rows && 'count' in rows
 }

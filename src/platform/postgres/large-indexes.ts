@@ -1,6 +1,6 @@
 import type postgres from 'postgres'
 import { withDeadline } from '../deadline.ts'
-import { answered } from './errors.ts'
+import { checkAnswer } from './errors.ts'
 
 /** One that a migration makes, as drizzle-kit writes it: what stands after the name of its table is `rest`. */
 type IndexStep = { name: string; schema: string; table: string; rest: string }
@@ -156,5 +156,5 @@ async function run(client: postgres.Sql, statement: string): Promise<void> {
 
 async function looked<Row extends object>(client: postgres.Sql, statement: string, values: string[]): Promise<Row[]> {
   const rows = client.unsafe<Row[]>(statement, values)
-  return [...answered(await withDeadline(rows, lookDeadlineMs, 'looking for indexes'), 'looking for indexes')]
+  return [...checkAnswer(await withDeadline(rows, lookDeadlineMs, 'looking for indexes'), statement)]
 }

@@ -8,6 +8,7 @@ import {
   type SQL,
   type SQLWrapper,
 } from './drizzle.ts'
+import { checkAnswer } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
@@ -125,11 +126,19 @@ export function databaseOn(connection: postgres.ReservedSql): Database {
 }
 
 /**
- * What drizzle's own `drizzle()` makes. That one loads the driver by itself: in an installed package a second
- * one without our patch, or none at all.
+ * The same as drizzle's own `drizzle()`, with the answer of each statement checked. That function would load the
+ * driver again: in an installed package a second one without our patch, or none at all.
  */
 function databaseOver(client: postgres.Sql | postgres.ReservedSql): Database {
-  return new PgDatabase(dialect, new PostgresJsSession(client, dialect, undefined), undefined)
+  const session = new PostgresJsSession(client, dialect, undefined)
+  const prepareQuery = session.prepareQuery.bind(session)
+  session.prepareQuery = (...given) => {
+    const prepared = prepareQuery(...given)
+    const execute = prepared.execute.bind(prepared)
+    prepared.execute = async (values) => checkAnswer(await execute(values), prepared.getQuery().sql)
+    return prepared
+  }
+  return new PgDatabase(dialect, session, undefined)
 }
 
 /** Dates, times and JSON, alone and in arrays: drizzle's columns turn them into text and back, not the driver. */

@@ -1,5 +1,6 @@
 import type postgres from 'postgres'
 import type { SQL } from './drizzle.ts'
+import { checkAnswer } from './errors.ts'
 import { clientOf, statementOf, type Database } from './postgres.ts'
 
 /** By client, whether its connections end at Postgres itself; undefined until the first of them has been checked. */
@@ -18,7 +19,7 @@ const direct = new WeakMap<postgres.Sql, Promise<boolean>>()
 export async function executePrepared<Row extends Record<string, unknown>>(db: Database, query: SQL): Promise<Row[]> {
   const client = clientOf(db)
   const { text, params } = statementOf(query)
-  return client.unsafe<Row[]>(text, params, { prepare: await isDirect(client) })
+  return checkAnswer(await client.unsafe<Row[]>(text, params, { prepare: await isDirect(client) }), text)
 }
 
 /** A pooler tells its clients of a process of its own; the server behind it has another. */

@@ -1,6 +1,6 @@
 import type postgres from 'postgres'
 import { sql, type SQL } from './drizzle.ts'
-import { answered, databaseErrorOf, isConnectionLost } from './errors.ts'
+import { databaseErrorOf, isConnectionLost } from './errors.ts'
 import { clientOf, databaseOn, type Database } from './postgres.ts'
 
 /** Whether a statement is one that is only tried; elsewhere, on a connection that was opened anew above all, it is not. */
@@ -17,7 +17,7 @@ export async function tried<Row extends Record<string, unknown>>(db: Database, s
   let usable = true
   try {
     await alone.execute(`begin; set local mediadock.tried = 'on'`)
-    const rows = answered(await alone.execute<Row>(statement), 'trying a statement')
+    const rows = await alone.execute<Row>(statement)
     await alone.execute('set constraints all immediate')
     return rows
   } catch (error) {

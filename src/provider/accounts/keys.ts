@@ -1,7 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
@@ -62,16 +61,13 @@ export async function insertKey(
     signing_secret: wanted.signingSecret ?? `whsec_${randomBytes(32).toString('base64url')}`,
   }
   await openAccount(db, key.account, now)
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     insert into provider.api_keys
       (${list(apiKeys, 'id', 'account_id', 'name', 'environment', 'scopes', 'key_hash', 'key_hint', 'signing_secret', 'created_at')})
     values (${key.id}, ${key.account}, ${key.name}, ${key.environment}, ${sql.param(key.scopes)}::text[],
       ${sha256(key.api_key)}, ${key.api_key.slice(-4)}, ${seal(key.signing_secret, secretKey)}, ${now.toISOString()})
     on conflict do nothing
-    returning id`),
-    'writing a key',
-  )
+    returning id`)
   return rows.length > 0 ? key : undefined
 }
 
@@ -93,22 +89,18 @@ export type KeyPage = { account?: string | undefined; before?: string | undefine
 
 /** Newest first. */
 export async function listKeys(db: Database, { account, before, limit }: KeyPage): Promise<KeyListing[]> {
-  const rows = answered(
-    await db.execute<KeyListing>(sql`
+  const rows = await db.execute<KeyListing>(sql`
     select ${listed} from provider.api_keys
     where (${account ?? null}::text is null or ${apiKeys.account_id} = ${account ?? null})
       and (${before ?? null}::uuid is null or (${apiKeys.created_at}, ${apiKeys.id}) < (
         select ${k.created_at}, ${k.id} from provider.api_keys k where ${k.id} = ${before ?? null}::uuid))
-    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc limit ${limit}::int`),
-    'listing keys',
-  )
+    order by ${apiKeys.created_at} desc, ${apiKeys.id} desc limit ${limit}::int`)
   return rows.map(withTimes)
 }
 
 export async function readKey(db: Database, id: string): Promise<KeyListing | undefined> {
-  const rows = answered(
-    await db.execute<KeyListing>(sql`select ${listed} from provider.api_keys where ${apiKeys.id} = ${id}::uuid`),
-    'reading a key',
+  const rows = await db.execute<KeyListing>(
+    sql`select ${listed} from provider.api_keys where ${apiKeys.id} = ${id}::uuid`,
   )
   return rows.map(withTimes)[0]
 }
@@ -119,11 +111,8 @@ function withTimes(row: KeyListing): KeyListing {
 
 /** Takes effect at the next request (spec, Authentication 3). False when there is no such key. */
 export async function revokeKey(db: Database, id: string, now: Date): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
-    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, ${now.toISOString()}) where ${apiKeys.id} = ${id} returning ${apiKeys.id}`),
-    'revoking a key',
-  )
+  const rows = await db.execute(sql`
+    update provider.api_keys set ${apiKeys.revoked_at} = coalesce(${apiKeys.revoked_at}, ${now.toISOString()}) where ${apiKeys.id} = ${id} returning ${apiKeys.id}`)
   return rows.length > 0
 }
 
@@ -133,15 +122,12 @@ export async function updateFaults(
   id: string,
   faults: Faults | null,
 ): Promise<'done' | 'unknown' | 'live'> {
-  const [row] = answered(
-    await db.execute<{ done: boolean }>(sql`
+  const [row] = await db.execute<{ done: boolean }>(sql`
     with changed as (
       update provider.api_keys set ${apiKeys.faults} = ${faults === null ? null : JSON.stringify(faults)}::jsonb
       where ${apiKeys.id} = ${id} and ${apiKeys.environment} = 'sandbox' returning ${apiKeys.id}
     )
-    select exists (select from changed) as done from provider.api_keys where id = ${id}`),
-    'changing the faults of a key',
-  )
+    select exists (select from changed) as done from provider.api_keys where id = ${id}`)
   if (row === undefined) return 'unknown'
   return row.done ? 'done' : 'live'
 }
@@ -158,7 +144,7 @@ export async function readSigningSecret(db: Database, keyId: string, secretKey: 
     box: RowOf<typeof schema.apiKeys, 'signing_secret'>['signing_secret']
   }>(sql`select ${apiKeys.signing_secret} as box
     from provider.api_keys where ${apiKeys.id} = ${keyId}`)
-  const [row] = answered(rows, 'reading a signing secret')
+  const [row] = rows
   if (row === undefined) throw new UnreadableSecretError(`there is no API key ${keyId}`)
   try {
     return unseal(row.box, secretKey)

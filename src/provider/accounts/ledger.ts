@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
@@ -48,8 +47,7 @@ export type Grant = {
 /** Gives credits to an account, and answers its balance; makes the account if it is new. */
 export async function grant(db: Database, { accountId, credits, reference }: Grant, now: Date): Promise<string> {
   await openAccount(db, accountId, now)
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
+  const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`
     with entries as (
       insert into provider.ledger_entries (${list(ledgerEntries, 'account_id', 'book', 'kind', 'amount', 'reference', 'created_at')})
       select ${accountId}, side.book, 'grant', side.sign * ${credits}::numeric, ${reference ?? null}, ${now.toISOString()}
@@ -60,31 +58,23 @@ export async function grant(db: Database, { accountId, credits, reference }: Gra
     update provider.accounts a
     set ${account.available} = ${a.available} + coalesce((select amount from entries where book = 'available'), 0)
     where ${a.id} = ${accountId}
-    returning ${a.available}`),
-    'granting credits',
-  )
+    returning ${a.available}`)
   return row?.available ?? '0'
 }
 
 /** Whether what was granted with this reference is this very grant. */
 export async function isGranted(db: Database, { accountId, credits, reference }: Required<Grant>): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     select 1 from provider.ledger_entries where ${ledgerEntries.reference} = ${reference} and ${ledgerEntries.book} = 'available'
-      and ${ledgerEntries.account_id} = ${accountId} and ${ledgerEntries.amount} = ${credits}::numeric`),
-    'looking up a grant',
-  )
+      and ${ledgerEntries.account_id} = ${accountId} and ${ledgerEntries.amount} = ${credits}::numeric`)
   return rows.length > 0
 }
 
 /** Answers whether the account was new. */
 export async function openAccount(db: Database, accountId: string, now: Date): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     insert into provider.accounts (${list(account, 'id', 'created_at')}) values (${accountId}, ${now.toISOString()})
-    on conflict do nothing returning id`),
-    'opening an account',
-  )
+    on conflict do nothing returning id`)
   return rows.length > 0
 }
 
@@ -95,8 +85,7 @@ export type LedgerCheck = { ok: boolean; accounts: number; entries: number; prob
  * is what its entries say, and a reserve is open exactly while its request is.
  */
 export async function checkLedger(db: Database): Promise<LedgerCheck> {
-  const [row] = answered(
-    await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
+  const [row] = await db.execute<{ accounts: number; entries: number; problems: string[] }>(sql`
     with balances as (
       select ${ledgerEntries.account_id}, sum(${ledgerEntries.amount}) as total, sum(${ledgerEntries.amount}) filter (where ${ledgerEntries.book} = 'available') as available
       from provider.ledger_entries group by ${ledgerEntries.account_id}
@@ -133,9 +122,7 @@ export async function checkLedger(db: Database): Promise<LedgerCheck> {
     )
     select (select count(*)::int from provider.accounts) as accounts,
            (select count(*)::int from provider.ledger_entries) as entries,
-           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`),
-    'checking the ledger',
-  )
+           coalesce((select array_agg(problem) from (select problem from found limit 100) shown), '{}') as problems`)
   const { accounts, entries, problems } = row ?? { accounts: 0, entries: 0, problems: [] }
   return { ok: problems.length === 0, accounts, entries, problems }
 }

@@ -2,7 +2,6 @@ import type { Response } from 'express'
 import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 
@@ -97,12 +96,9 @@ const idleMs = 3_600_000
 
 /** Housekeeping: windows of keys and accounts that have not called for an hour go, at most `limit` a call. Answers how many went. */
 export async function pruneIdleWindows(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     delete from provider.rate_windows where ${rateWindows.id} = any (array(
       select ${rateWindows.id} from provider.rate_windows where ${rateWindows.at_ms}[1] < ${now.getTime() - idleMs}::bigint limit ${limit}::int for update skip locked
-    )) returning 1`),
-    'removing idle windows',
-  )
+    )) returning 1`)
   return rows.length
 }

@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
@@ -26,8 +25,7 @@ export async function listRunnableKeys(
   limit: number,
   wanted?: string,
 ): Promise<{ keys: RunnableKey[]; isCut: boolean }> {
-  const rows = answered(
-    await db.execute<RunnableKey & { place: number }>(sql`
+  const rows = await db.execute<RunnableKey & { place: number }>(sql`
     select * from (
       select ${list(k, 'id', 'name', 'environment', 'created_at')}, ${k.account_id} as account, ${k.key_hint} as hint, ${a.available},
         row_number() over (partition by ${k.environment} order by ${k.created_at} desc, ${k.id} desc)::int as place
@@ -35,9 +33,7 @@ export async function listRunnableKeys(
       where ${k.revoked_at} is null and 'generate' = any (${k.scopes})
     ) runnable
     where place <= ${limit + 1}::int or id = ${wanted ?? null}::uuid
-    order by environment = 'live', created_at desc, id desc`),
-    'listing keys that may submit',
-  )
+    order by environment = 'live', created_at desc, id desc`)
   return {
     keys: rows.filter(({ id, place }) => place <= limit || id === wanted),
     isCut: rows.some(({ place }) => place > limit),
@@ -51,13 +47,10 @@ type CallerRow = RowOf<typeof schema.apiKeys, 'account_id' | 'environment' | 'fa
 
 /** Who calls with this key, for whoever may use it without holding it. Undefined when it is unknown or revoked. */
 export async function callerOfKey(db: Database, keyId: string): Promise<Caller | undefined> {
-  const [row] = answered(
-    await db.execute<CallerRow>(sql`
+  const [row] = await db.execute<CallerRow>(sql`
     select ${list(k, 'account_id', 'environment', 'scopes', 'faults')},
       (select jsonb_object_agg(${m.slug}, ${m.enabled}) from provider.model_activations m where ${m.environment} = ${k.environment}) as activations
-    from provider.api_keys k where ${k.id} = ${keyId} and ${k.revoked_at} is null`),
-    'finding the caller of a key',
-  )
+    from provider.api_keys k where ${k.id} = ${keyId} and ${k.revoked_at} is null`)
   if (row === undefined) return undefined
   const { account_id: accountId, environment, scopes, faults, activations } = row
   return { keyId, accountId, environment, scopes, faults, activations: activations ?? {} }

@@ -1,7 +1,6 @@
 import type { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { accountSchema } from '../../wire/schemas.ts'
@@ -17,16 +16,13 @@ const usageDays = 30
 /** `GET /v1/account` (spec, Account; decisions, balance.credits and usage_30d). */
 export async function readAccount(db: Database, accountId: string, now: Date): Promise<z.infer<typeof accountSchema>> {
   const since = new Date(now.getTime() - usageDays * 86_400_000).toISOString()
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
+  const [row] = await db.execute<RowOf<typeof schema.accounts, 'available'> & { requests: number; spent: string }>(sql`
     select ${a.available},
       (select count(*)::int from provider.requests r
        where ${r.account_id} = ${a.id} and ${r.environment} = 'live' and ${r.created_at} > ${since}) as requests,
       (select coalesce(sum(${ledgerEntries.amount}), 0) from provider.ledger_entries e
        where ${e.account_id} = ${a.id} and ${e.book} = 'settled' and ${e.created_at} > ${since}) as spent
-    from provider.accounts a where ${a.id} = ${accountId}`),
-    'reading an account',
-  )
+    from provider.accounts a where ${a.id} = ${accountId}`)
   if (row === undefined) throw new Error(`there is no account ${accountId}`)
   return {
     account_id: accountId,

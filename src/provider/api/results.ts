@@ -1,7 +1,6 @@
 import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema, type Result, type StatusBody } from '../../wire/schemas.ts'
@@ -45,12 +44,9 @@ export type ResultAnswer = { kind: 'terminal'; body: Result } | { kind: 'running
 /** `GET /v1/requests/{request_id}`: 200 once terminal, until then 202 with the status (spec, result). */
 export async function readResult(deps: ReadDeps, caller: Caller, lookup: Lookup): Promise<ResultAnswer> {
   // Keys see the requests of their account and environment (decisions, request visibility).
-  const [row] = answered(
-    await deps.db.execute<ResultRow>(sql`
+  const [row] = await deps.db.execute<ResultRow>(sql`
     select ${list(requests, ...columns)} from provider.requests
-    where ${requests.id} = ${knownId(lookup.requestId)} and ${requests.account_id} = ${caller.accountId} and ${requests.environment} = ${caller.environment}`),
-    'reading a result',
-  )
+    where ${requests.id} = ${knownId(lookup.requestId)} and ${requests.account_id} = ${caller.accountId} and ${requests.environment} = ${caller.environment}`)
   if (row === undefined) throw unknownRequest(lookup.requestId)
   const common = { request_id: row.id, model: row.model, ...times(row) }
   switch (row.status) {

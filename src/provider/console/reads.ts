@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
@@ -27,8 +26,7 @@ export const accountsShown = 500
 
 /** What is reserved is the price of the live requests that have not ended: few, and found by the queue's own indexes. */
 export async function listAccounts(db: Database): Promise<AccountRow[]> {
-  return answered(
-    await db.execute<AccountRow>(sql`
+  return await db.execute<AccountRow>(sql`
     with unfinished as (
       select ${list(requests, 'account_id', 'cost', 'environment')} from provider.requests where ${requests.status} = 'IN_QUEUE'
       union all
@@ -40,17 +38,14 @@ export async function listAccounts(db: Database): Promise<AccountRow[]> {
     left join (
       select account_id, count(*) as requests, sum(cost) filter (where environment = 'live') as reserved from unfinished group by account_id
     ) u on u.account_id = ${a.id}
-    order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`),
-    'listing accounts',
-  )
+    order by ${a.created_at} desc, ${a.id} limit ${accountsShown}::int`)
 }
 
 export async function readBalance(db: Database, account: string): Promise<string | undefined> {
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.accounts, 'available'>>(sql`select ${accounts.available} from provider.accounts
-    where ${accounts.id} = ${account}`),
-    'reading a balance',
-  )
+  const [row] = await db.execute<
+    RowOf<typeof schema.accounts, 'available'>
+  >(sql`select ${accounts.available} from provider.accounts
+    where ${accounts.id} = ${account}`)
   return row?.available
 }
 
@@ -66,13 +61,10 @@ export async function listEntries(
   before: number | undefined,
   limit: number,
 ): Promise<EntryRow[]> {
-  const rows = answered(
-    await db.execute<EntryRow>(sql`
+  const rows = await db.execute<EntryRow>(sql`
     select ${list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')} from provider.ledger_entries
     where ${ledgerEntries.account_id} = ${account} and (${before ?? null}::bigint is null or ${ledgerEntries.id} < ${before ?? null}::bigint)
-    order by ${ledgerEntries.id} desc nulls last limit ${limit}::int`),
-    'listing entries of the ledger',
-  )
+    order by ${ledgerEntries.id} desc nulls last limit ${limit}::int`)
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
@@ -80,14 +72,11 @@ export async function listEntries(
 export async function listEntriesOf(db: Database, requestId: string): Promise<EntryRow[]> {
   const columns = list(ledgerEntries, 'id', 'book', 'kind', 'amount', 'request_id', 'created_at')
   const mine = sql`${ledgerEntries.request_id} = ${requestId} and ${ledgerEntries.book} = 'reserved'`
-  const rows = answered(
-    await db.execute<EntryRow>(sql`
+  const rows = await db.execute<EntryRow>(sql`
     select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} = 'reserve'
     union all
     select ${columns} from provider.ledger_entries where ${mine} and ${ledgerEntries.kind} <> 'reserve'
-    order by id`),
-    'listing the entries of a request',
-  )
+    order by id`)
   return rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
 }
 
@@ -125,12 +114,9 @@ export type RequestDetail = RequestRow &
   RowOf<typeof schema.requests, 'logs' | 'error_code' | 'error_message'> & { input: string; output: string | null }
 
 export async function readRequest(db: Database, id: string): Promise<RequestDetail | undefined> {
-  const [row] = answered(
-    await db.execute<RequestDetail>(sql`
+  const [row] = await db.execute<RequestDetail>(sql`
     select ${requestColumns}, ${r.input}::text as input, ${r.output}::text as output, ${list(r, 'logs', 'error_code', 'error_message')}
-    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`),
-    'reading a request',
-  )
+    from provider.requests r left join provider.api_keys k on ${k.id} = ${r.api_key_id} where ${r.id} = ${id}`)
   return row && withTimes(row)
 }
 

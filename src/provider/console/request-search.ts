@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RequestStatus } from '../../wire/schemas.ts'
 import type { Environment } from '../domain/schema.ts'
@@ -66,8 +66,7 @@ export async function searchRequests(db: Database, filter: RequestFilter): Promi
     select ${list(requests, ...looked)} from provider.requests
     where ${requests.account_id} = ${of} and (${before?.id ?? null}::uuid is null or (${requests.created_at}, ${requests.id}) < ${from})
     order by ${requests.created_at} desc nulls last, ${requests.id} desc nulls last limit ${rows}::int`
-  const [found] = answered(
-    await db.execute<{ rows: PageRow[] | null; horizon: Horizon | null }>(sql`
+  const [found] = await db.execute<{ rows: PageRow[] | null; horizon: Horizon | null }>(sql`
     with newest as (
       select l.*, row_number() over (order by l.created_at desc, l.id desc) as place
       from (select ${accounts.id} from provider.accounts where ${mine}) a
@@ -87,9 +86,7 @@ export async function searchRequests(db: Database, filter: RequestFilter): Promi
       order by looked.created_at desc, looked.id desc limit ${limit + 1}::int
     )
     select (select jsonb_agg(page order by page.created_at desc, page.id desc) from (${rowsOf(sql`wanted`)}) page) as rows,
-      (select jsonb_build_object('id', id, 'at_us', ${atUs(sql`created_at`)}::text) from horizon) as horizon`),
-    'searching requests',
-  )
+      (select jsonb_build_object('id', id, 'at_us', ${atUs(sql`created_at`)}::text) from horizon) as horizon`)
   const rows = found?.rows ?? []
   const last = rows.length > limit ? rows[limit - 1] : undefined
   const end = last ?? found?.horizon ?? undefined
@@ -102,8 +99,7 @@ export async function searchRequests(db: Database, filter: RequestFilter): Promi
 
 /** By its id, or by the Idempotency-Key that an account submitted it with: each is one probe of an index. */
 export async function findRequests(db: Database, id: string, limit: number): Promise<ListedRequest[]> {
-  const rows = answered(
-    await db.execute<PageRow>(sql`
+  const rows = await db.execute<PageRow>(sql`
     with wanted as (
       select ${id}::uuid as id
       union
@@ -114,9 +110,7 @@ export async function findRequests(db: Database, id: string, limit: number): Pro
       ) found
       limit ${limit}::int
     )
-    select * from (${rowsOf(sql`wanted`)}) page order by page.created_at desc, page.id desc`),
-    'finding requests',
-  )
+    select * from (${rowsOf(sql`wanted`)}) page order by page.created_at desc, page.id desc`)
   return rows.map(withTimes)
 }
 

@@ -1,7 +1,6 @@
 import { createAudit } from '../../platform/pages/audit.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
@@ -19,12 +18,9 @@ export async function listAudit(
   db: Database,
   { target, before, limit }: { target?: string | undefined; before?: number | undefined; limit: number },
 ): Promise<AuditRow[]> {
-  const rows = answered(
-    await db.execute<AuditRow>(sql`
+  const rows = await db.execute<AuditRow>(sql`
     select ${list(a, 'id', 'at', 'via', 'actor', 'action', 'target', 'detail')} from provider.audit a
     where (${target ?? null}::text is null or ${a.target} = ${target ?? null}) and (${before ?? null}::bigint is null or ${a.id} < ${before ?? null}::bigint)
-    order by ${a.id} desc limit ${limit}::int`),
-    'reading the audit',
-  )
+    order by ${a.id} desc limit ${limit}::int`)
   return rows.map((row) => ({ ...row, at: iso(row.at) }))
 }

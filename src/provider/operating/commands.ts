@@ -23,7 +23,6 @@ import { z } from 'zod'
 import type { Actor, AuditDeps } from '../../platform/pages/audit.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import { createPool, type Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
@@ -187,22 +186,18 @@ export async function cancelRequest(
 }
 
 async function whyNotCanceled({ db }: ReadDeps, id: string): Promise<CommandError> {
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.requests, 'status'>>(sql`select ${request.status} from provider.requests
-    where ${request.id} = ${id}`),
-    'reading the state of a request',
-  )
+  const [row] = await db.execute<
+    RowOf<typeof schema.requests, 'status'>
+  >(sql`select ${request.status} from provider.requests
+    where ${request.id} = ${id}`)
   return new CommandError(row ? `request ${id} is ${row.status} already` : `there is no request ${id}`)
 }
 
 export type ModelListing = { slug: string; type: string; name: string } & Record<Environment, boolean>
 
 export async function listModels({ db, catalog }: Pick<CommandDeps, 'db' | 'catalog'>): Promise<ModelListing[]> {
-  const rows = answered(
-    await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
-      sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
-    ),
-    'listing models',
+  const rows = await db.execute<RowOf<typeof schema.modelActivations, 'slug' | 'environment' | 'enabled'>>(
+    sql`select ${list(modelActivations, 'slug', 'environment', 'enabled')} from provider.model_activations`,
   )
   const switched = new Map(rows.map(({ slug, environment, enabled }) => [`${environment} ${slug}`, enabled]))
   return [...catalog().values()].map(({ slug, type, name, environments: defaults }) => {
@@ -224,13 +219,10 @@ export async function setModelEnabled(
   parse(z.enum(environments), environment, 'environment')
   const action = enabled ? 'model_enable' : 'model_disable'
   return audited(deps, { ...deps.by, action, target: slug, detailOf: () => ({ environment }) }, async () => {
-    answered(
-      await db.execute(sql`
+    await db.execute(sql`
       insert into provider.model_activations (${list(modelActivations, 'environment', 'slug', 'enabled', 'updated_at')})
       values (${environment}, ${slug}, ${enabled}, ${clock().toISOString()})
-      on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`),
-      'switching a model',
-    )
+      on conflict (environment, slug) do update set enabled = excluded.enabled, updated_at = excluded.updated_at`)
     return { slug, environment, enabled }
   })
 }

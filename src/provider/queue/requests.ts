@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Output, RequestStatus } from '../../wire/schemas.ts'
@@ -47,23 +46,22 @@ export async function claimRequests(
   { environment, token, limit, leaseUntil, now }: Claim,
 ): Promise<ClaimedRequest[]> {
   const at = now.toISOString()
-  const rows = answered(
-    await db.execute<
-      RowOf<
-        typeof schema.requests,
-        | 'id'
-        | 'api_key_id'
-        | 'environment'
-        | 'model'
-        | 'input'
-        | 'engine'
-        | 'remote_job'
-        | 'cost'
-        | 'webhook_url'
-        | 'faults'
-        | 'attempts'
-      > & { input: Input }
-    >(sql`
+  const rows = await db.execute<
+    RowOf<
+      typeof schema.requests,
+      | 'id'
+      | 'api_key_id'
+      | 'environment'
+      | 'model'
+      | 'input'
+      | 'engine'
+      | 'remote_job'
+      | 'cost'
+      | 'webhook_url'
+      | 'faults'
+      | 'attempts'
+    > & { input: Input }
+  >(sql`
     with orphans as (
       select ${requests.id} from provider.requests
       where ${requests.status} = 'IN_PROGRESS' and ${requests.environment} = ${environment} and ${requests.lease_until} <= ${at}
@@ -78,9 +76,7 @@ export async function claimRequests(
       ${requests.lease_until} = ${leaseUntil.toISOString()}, ${requests.started_at} = coalesce(${r.started_at}, ${at}::timestamptz)
     from (select id from orphans union all select id from heads) next
     where ${r.id} = next.id
-    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job', 'cost', 'webhook_url', 'faults', 'attempts')}`),
-    'claiming requests',
-  )
+    returning ${list(r, 'id', 'api_key_id', 'environment', 'model', 'input', 'engine', 'remote_job', 'cost', 'webhook_url', 'faults', 'attempts')}`)
   return rows.map(
     ({ api_key_id: keyId, webhook_url: webhookUrl, remote_job: remoteJob, attempts: attempt, ...row }) => ({
       ...row,
@@ -101,15 +97,12 @@ export async function recordProgress(
   { id, token }: ClaimedRequest,
   { progress, logLines, leaseUntil }: { progress: number; logLines: readonly string[]; leaseUntil: Date },
 ): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     update provider.requests
     set ${requests.progress} = greatest(${requests.progress}, ${progress}::int), ${requests.lease_until} = ${leaseUntil.toISOString()},
       ${requests.logs} = (${requests.logs} || ${sql.param([...logLines])}::text[])[:${maxLogLines}::int]
     where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
-    returning ${requests.id}`),
-    `recording the progress of the request ${id}`,
-  )
+    returning ${requests.id}`)
   return rows.length > 0
 }
 
@@ -119,22 +112,16 @@ export async function recordRemoteJob(
   { id, token }: ClaimedRequest,
   remoteJob: RemoteJob,
 ): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     update provider.requests set ${requests.remote_job} = ${JSON.stringify(remoteJob)}::jsonb
     where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid
-    returning ${requests.id}`),
-    `recording the job of the request ${id}`,
-  )
+    returning ${requests.id}`)
   return rows.length > 0
 }
 
 export async function isCanceled(db: Database, id: string): Promise<boolean> {
-  const rows = answered(
-    await db.execute(
-      sql`select from provider.requests where ${requests.id} = ${id} and ${requests.status} = 'CANCELED'`,
-    ),
-    `reading whether the request ${id} is canceled`,
+  const rows = await db.execute(
+    sql`select from provider.requests where ${requests.id} = ${id} and ${requests.status} = 'CANCELED'`,
   )
   return rows.length > 0
 }
@@ -146,13 +133,10 @@ export async function releaseRequest(
   retryAt: Date,
   countAttempt: boolean,
 ): Promise<void> {
-  answered(
-    await db.execute(sql`
+  await db.execute(sql`
     update provider.requests
     set ${requests.lease_token} = null, ${requests.lease_until} = ${retryAt.toISOString()}, ${requests.attempts} = ${requests.attempts} - ${countAttempt ? 0 : 1}::int
-    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`),
-    `letting go of the request ${id}`,
-  )
+    where ${requests.id} = ${id} and ${requests.status} = 'IN_PROGRESS' and ${requests.lease_token} = ${token}::uuid`)
 }
 
 /** Ends a running request, once: settles or refunds, and puts its notification into the outbox. */
@@ -191,8 +175,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
   const output: Output | null = ending.kind === 'completed' ? ending.output : null
   const error = ending.kind === 'failed' ? ending.error : null
   const moved = sql`(select account_id, id as request_id, cost as amount, ${at}::timestamptz as at from ended where environment = 'live')`
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
+  const [row] = await db.execute<RowOf<typeof schema.requests, 'id'>>(sql`
     with before as (
       select ${requests.id}, ${requests.status} from provider.requests where ${requests.id} = ${id} and ${guard} for update
     ), ended as (
@@ -207,9 +190,7 @@ async function end(db: Database, { id, guard, ending, delivery, now }: End): Pro
     ), refunded as (${ending.kind === 'completed' ? sql`select 1` : refund}
     ), notified as (${insertDelivery(delivery, sql`ended`, at)}
     )
-    select id from ended`),
-    `ending the request ${id}`,
-  )
+    select id from ended`)
   return row?.id
 }
 

@@ -1,7 +1,6 @@
 import { createNaturalBatch } from '../../platform/natural-batch.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { StatusBody } from '../../wire/schemas.ts'
@@ -117,10 +116,7 @@ async function read(db: Database, questions: readonly StatusQuestion[], walked: 
           order by ${requests.turn}, ${requests.seq}
       ) q
     ) queue`
-  const rows = answered(
-    await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`),
-    'reading statuses',
-  )
+  const rows = await db.execute<Found | Walked>(walked.length === 0 ? found : sql`${found} union all ${queues}`)
 
   const took = { readAtMs, tookMs: performance.now() - readAtMs }
   return {

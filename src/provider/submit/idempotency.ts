@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import { HttpError } from '../../platform/http/http.ts'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Environment } from '../domain/schema.ts'
@@ -59,17 +58,14 @@ export async function recall(
   fingerprint: Buffer,
   now: Date,
 ): Promise<Remembered | undefined> {
-  const [row] = answered(
-    await db.execute<
-      RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
-        RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
-    >(sql`
+  const [row] = await db.execute<
+    RowOf<typeof schema.idempotencyKeys, 'request_id' | 'submitted_position'> &
+      RowOf<typeof schema.requests, 'cost'> & { same: boolean; expired: boolean; queued: boolean }
+  >(sql`
     select ${k.request_id}, ${k.fingerprint} = ${fingerprint} as same, ${k.created_at} <= ${cutoff(now)} as expired,
       ${r.cost}, ${r.turn} is not null as queued, ${k.submitted_position}
     from provider.idempotency_keys k join provider.requests r on ${r.id} = ${k.request_id}
-    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`),
-    'looking up an Idempotency-Key',
-  )
+    where ${k.account_id} = ${accountId} and ${k.environment} = ${environment} and ${k.key} = ${key}`)
   if (row === undefined) return undefined
   const { request_id: requestId, same, expired, cost, queued, submitted_position: submittedPosition } = row
   return { requestId, same, expired, cost, queued, submittedPosition }
@@ -81,12 +77,9 @@ export async function rememberPosition(
   { accountId, environment, key }: KeyScope,
   position: number,
 ): Promise<void> {
-  answered(
-    await db.execute(sql`
+  await db.execute(sql`
     update provider.idempotency_keys set ${idempotencyKeys.submitted_position} = ${position}::int
-    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`),
-    'remembering a position',
-  )
+    where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}`)
 }
 
 /** Makes room for a key that is used again after its time. */
@@ -95,24 +88,18 @@ export async function forgetExpiredKey(
   { accountId, environment, key }: KeyScope,
   now: Date,
 ): Promise<void> {
-  answered(
-    await db.execute(sql`
+  await db.execute(sql`
     delete from provider.idempotency_keys
     where ${idempotencyKeys.account_id} = ${accountId} and ${idempotencyKeys.environment} = ${environment} and ${idempotencyKeys.key} = ${key}
-      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`),
-    'forgetting an expired Idempotency-Key',
-  )
+      and ${idempotencyKeys.created_at} <= ${cutoff(now)}`)
 }
 
 /** Housekeeping: the oldest expired keys go, at most `limit` a call. Answers how many went. */
 export async function pruneExpiredKeys(db: Database, limit: number, now: Date): Promise<number> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     delete from provider.idempotency_keys where ctid = any (array(
       select ctid from provider.idempotency_keys where ${idempotencyKeys.created_at} <= ${cutoff(now)} order by ${idempotencyKeys.created_at} limit ${limit}::int
-    )) returning 1`),
-    'removing expired Idempotency-Keys',
-  )
+    )) returning 1`)
   return rows.length
 }
 

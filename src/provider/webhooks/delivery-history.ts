@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { iso } from '../accounts/keys.ts'
@@ -55,11 +54,8 @@ export const listedColumns = sql`${d.id}, ${d.request_id}, ${d.account_id} as ac
   ) a) as ended`
 
 export async function listDeliveriesOf(db: Database, requestId: string): Promise<DeliveryListing[]> {
-  const rows = answered(
-    await db.execute<DeliveryRow>(sql`
-    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`),
-    'listing the deliveries of a request',
-  )
+  const rows = await db.execute<DeliveryRow>(sql`
+    select ${listedColumns} from provider.deliveries d where ${d.request_id} = ${requestId} order by ${d.created_at} desc`)
   return rows.map(toListing)
 }
 
@@ -86,22 +82,16 @@ export type DeliveryDetail = {
 }
 
 export async function showDelivery(db: Database, id: string): Promise<DeliveryDetail | undefined> {
-  const [row] = answered(
-    await db.execute<
-      DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
-    >(sql`
+  const [row] = await db.execute<
+    DeliveryRow & RowOf<typeof schema.deliveries, 'body' | 'api_key_id'> & { key_name: string | null }
+  >(sql`
     select ${listedColumns}, ${list(d, 'body', 'api_key_id')}, ${k.name} as key_name
-    from provider.deliveries d left join provider.api_keys k on ${k.id} = ${d.api_key_id} where ${d.id} = ${id}`),
-    'reading a delivery',
-  )
+    from provider.deliveries d left join provider.api_keys k on ${k.id} = ${d.api_key_id} where ${d.id} = ${id}`)
   if (row === undefined) return undefined
-  const attempts = answered(
-    await db.execute<AttemptListing>(sql`
+  const attempts = await db.execute<AttemptListing>(sql`
     select ${attempt}, ${deliveryAttempts.detail}
     from provider.delivery_attempts where ${deliveryAttempts.delivery_id} = ${id}
-    order by ${deliveryAttempts.number} desc limit ${attemptsShown}::int`),
-    'reading the attempts of a delivery',
-  )
+    order by ${deliveryAttempts.number} desc limit ${attemptsShown}::int`)
   const { body, api_key_id, key_name, ...delivery } = row
   const key = { id: api_key_id, name: key_name }
   return { delivery: toListing(delivery), key, body, attempts: attempts.map(toAttempt).toReversed() }
@@ -113,15 +103,12 @@ export async function showDelivery(db: Database, id: string): Promise<DeliveryDe
  * still has attempts of its own coming.
  */
 export async function resendDelivery(db: Database, id: string, now: Date): Promise<boolean> {
-  const rows = answered(
-    await db.execute(sql`
+  const rows = await db.execute(sql`
     update provider.deliveries
     set ${deliveries.state} = 'pending', ${deliveries.max_attempts} = greatest(${deliveries.max_attempts}, ${deliveries.attempts} + 1),
       ${deliveries.due_at} = ${now.toISOString()}, ${deliveries.settled_at} = null, ${deliveries.lease_token} = null
     where ${deliveries.id} = ${id} and ${deliveries.request_id} is not null
       and (${deliveries.state} <> 'pending' or (${deliveries.lease_token} is null and ${deliveries.due_at} > ${now.toISOString()}))
-    returning ${deliveries.id}`),
-    'sending a delivery again',
-  )
+    returning ${deliveries.id}`)
   return rows.length > 0
 }

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
 import {
@@ -65,8 +65,7 @@ export async function searchDeliveries(db: Database, filter: DeliveryFilter): Pr
   const ofModel = sql`cross join lateral (
     select 1 from (select ${requests.model} from provider.requests where ${requests.id} = looked.request_id limit 1) r where r.model = ${model ?? null}
   ) m`
-  const [found] = answered(
-    await db.execute<{ rows: PageRow[] | null; horizon: Horizon | null }>(sql`
+  const [found] = await db.execute<{ rows: PageRow[] | null; horizon: Horizon | null }>(sql`
     with newest as (
       select l.*, row_number() over (order by l.created_at desc, l.id desc) as place
       from (select ${accounts.id} from provider.accounts ${mine}) a cross join lateral (${latest(sql`a.id`, 1)}) l
@@ -87,9 +86,7 @@ export async function searchDeliveries(db: Database, filter: DeliveryFilter): Pr
         select ${listedColumns}, ${atUs(sql`${d.created_at}`)}::text as at_us
         from wanted w join provider.deliveries d on ${d.id} = w.id
       ) page) as rows,
-      (select jsonb_build_object('id', id, 'at_us', ${atUs(sql`created_at`)}::text) from horizon) as horizon`),
-    'searching deliveries',
-  )
+      (select jsonb_build_object('id', id, 'at_us', ${atUs(sql`created_at`)}::text) from horizon) as horizon`)
   const rows = found?.rows ?? []
   const last = rows.length > limit ? rows[limit - 1] : undefined
   const end = last ?? found?.horizon ?? undefined
@@ -116,15 +113,12 @@ function within({ since, until, before }: DeliveryFilter): SQL {
 
 /** By its own id, or by that of its request: each is one probe of an index. */
 export async function findDeliveries(db: Database, id: string, limit: number): Promise<DeliveryListing[]> {
-  const rows = answered(
-    await db.execute<DeliveryRow>(sql`
+  const rows = await db.execute<DeliveryRow>(sql`
     with wanted as (
       select ${d.id} from provider.deliveries d where ${d.id} = ${id}::uuid
       union
       (select ${d.id} from provider.deliveries d where ${d.request_id} = ${id}::uuid limit ${limit}::int)
     )
-    select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id order by ${d.created_at} desc, ${d.id} desc`),
-    'finding deliveries',
-  )
+    select ${listedColumns} from wanted w join provider.deliveries d on ${d.id} = w.id order by ${d.created_at} desc, ${d.id} desc`)
   return rows.map(toListing)
 }

@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
@@ -57,7 +56,7 @@ export async function findDueLanes(
     select account_id, host, due_at <= ${dueBy.toISOString()}::timestamptz as due, n from lanes
     where due_at <= ${dueBy.toISOString()}::timestamptz or n = ${limit}::int
     order by n`)
-  const lanes = answered(rows, 'looking for deliveries that are due').map((row) => ({
+  const lanes = rows.map((row) => ({
     ...row,
     accountId: row.account_id,
   }))
@@ -122,7 +121,7 @@ export async function claimDue(
     set ${deliveries.attempts} = ${d.attempts} + 1, ${deliveries.lease_token} = ${token}::uuid, ${deliveries.due_at} = ${leaseUntil.toISOString()}
     from due where ${d.id} = due.id
     returning ${list(d, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'attempts', 'max_attempts', 'faults')}`)
-  return answered(rows, 'claiming deliveries').map((row) => ({
+  return rows.map((row) => ({
     id: row.id,
     token,
     accountId: row.account_id,

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { takeCalls } from '../accounts/rate-limit.ts'
@@ -72,23 +72,17 @@ export async function listSigningKeys(
   db: Database,
   { account, wanted, limit }: { account?: string | undefined; wanted?: string | undefined; limit: number },
 ): Promise<SigningKey[]> {
-  return answered(
-    await db.execute<SigningKey>(sql`
+  return await db.execute<SigningKey>(sql`
     select ${list(k, 'id', 'name', 'environment')}, ${k.account_id} as account, ${k.key_hint} as hint
     from provider.api_keys k
     where ${k.revoked_at} is null ${account === undefined ? sql`` : sql`and ${k.account_id} = ${account}`}
-    order by ${k.id} = ${wanted ?? null}::uuid desc nulls last, ${k.created_at} desc, ${k.id} desc limit ${limit}::int`),
-    'listing keys that sign',
-  )
+    order by ${k.id} = ${wanted ?? null}::uuid desc nulls last, ${k.created_at} desc, ${k.id} desc limit ${limit}::int`)
 }
 
 /** Where the webhooks of an account go: the URL of its latest. */
 export async function lastWebhookUrl(db: Database, account: string): Promise<string | undefined> {
-  const [row] = answered(
-    await db.execute<RowOf<typeof schema.deliveries, 'url'>>(sql`
+  const [row] = await db.execute<RowOf<typeof schema.deliveries, 'url'>>(sql`
     select ${deliveries.url} from provider.deliveries where ${deliveries.account_id} = ${account}
-    order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit 1`),
-    'reading the latest webhook URL',
-  )
+    order by ${deliveries.created_at} desc nulls last, ${deliveries.id} desc nulls last limit 1`)
   return row?.url
 }

@@ -1,7 +1,7 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
@@ -50,7 +50,7 @@ export async function claimCopies(db: Database, { now, limit }: { now: Date; lim
       ${copies.due_at} = ${leaseEnd(now, sql`${c.unended}`)}
     from due where (${c.request_id}, ${c.kind}, ${c.position}) = (due.request_id, due.kind, due.position)
     returning ${list(c, 'request_id', 'kind', 'position', 'url', 'claims', 'unended', 'tries')}`)
-  return answered(rows, 'claiming media to archive').map(({ request_id, ...row }) => ({
+  return rows.map(({ request_id, ...row }) => ({
     requestId: request_id,
     ...row,
   }))
@@ -68,7 +68,7 @@ export async function renewCopies(db: Database, held: readonly Copy[], now: Date
     from held where (${c.request_id}, ${c.kind}, ${c.position}) = (held.request_id, held.kind, held.position)
       and ${c.claims} = held.claims and ${c.state} = 'waiting'
     returning ${list(c, 'request_id', 'kind', 'position')}`)
-  const ours = answered(rows, 'holding claims of media to archive')
+  const ours = rows
   const kept = new Set(ours.map(({ request_id, kind, position }) => `${request_id}/${kind}/${position}`))
   return held.filter((copy) => kept.has(keyOfCopy(copy)))
 }

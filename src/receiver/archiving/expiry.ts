@@ -1,6 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
@@ -24,9 +23,7 @@ export async function expireMedia(
     const rows = await db.execute<RowOf<typeof archive.mediaCopies, 'request_id'>>(sql`
       select ${copies.request_id} from mediadock.media_copies
       where ${copies.state} = 'archived' and ${copies.ended_at} < ${cutoff.toISOString()}::timestamptz order by ${copies.ended_at} limit ${maxMedia}`)
-    const requestIds = new Set(
-      answered(rows, 'looking for media that are to be kept no longer').map(({ request_id: id }) => id),
-    )
+    const requestIds = new Set(rows.map(({ request_id: id }) => id))
     if (requestIds.size === 0) break
     let isAtWork = false
     for (const requestId of requestIds) {

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
@@ -88,5 +88,5 @@ export async function stillThere(db: Database, sha256s: readonly string[], now: 
   const rows = await db.execute<RowOf<typeof archive.archivedFiles, 'sha256'>>(sql`
     select ${f.sha256} from mediadock.archived_files f where ${f.sha256} = any(${sql.param([...sha256s])}::text[])
       and (${f.removing_at} is not null or ${f.look_at} <= ${now.toISOString()}::timestamptz)`)
-  return answered(rows, 'looking for files of removed media').map(({ sha256 }) => sha256)
+  return rows.map(({ sha256 }) => sha256)
 }

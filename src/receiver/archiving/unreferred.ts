@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as archive from '../domain/archive-schema.ts'
@@ -45,7 +44,7 @@ export async function removeUnreferred(
     update mediadock.archived_files f set ${files.removing_at} = ${at}, ${files.look_at} = ${marked}::timestamptz from looked
     where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and not is_referred
     returning ${list(f, 'sha256', 'content_type', 'incarnation')}`)
-  const doomed = answered(rows, 'looking for files that nothing refers to')
+  const doomed = rows
   for (const { sha256, content_type, incarnation } of doomed) {
     const isOurs = (until: string) =>
       sql`${f.sha256} = ${sha256} and ${f.incarnation} = ${incarnation}::uuid and ${f.look_at} = ${until}::timestamptz and ${f.removing_at} is not null`
@@ -53,7 +52,7 @@ export async function removeUnreferred(
     const held = await db.execute(
       sql`update mediadock.archived_files f set ${files.look_at} = ${until}::timestamptz where ${isOurs(marked)} returning ${f.sha256}`,
     )
-    if (answered(held, `holding the file ${sha256} that is to be deleted`).length === 0) continue
+    if (held.length === 0) continue
     await store.remove({ sha256, contentType: content_type })
     await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(until)}`)
   }

@@ -1,6 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -11,6 +10,6 @@ const changes = columnsOf(feeding.changes)
 export async function unsequencedSeconds(tx: Executor, now: Date): Promise<number> {
   const rows = await tx.execute<RowOf<typeof feeding.changes, 'changed_at'>>(sql`
     select ${changes.changed_at} from mediadock.changes order by ${changes.xid}, ${changes.id} limit 1`)
-  const [oldest] = answered(rows, 'looking for the oldest change without a position')
+  const [oldest] = rows
   return oldest === undefined ? 0 : Math.max(0, (now.getTime() - new Date(oldest.changed_at).getTime()) / 1000)
 }

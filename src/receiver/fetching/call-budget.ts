@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL, type StringChunk } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
@@ -210,17 +210,15 @@ export async function callBudgets(db: Executor, now: Date): Promise<Map<string, 
     select ${list(budget, 'key_name', 'blocked_until', 'blocked_reason')}, ${lately(budget.slots)} as calls, ${lately(budget.submit_slots)} as submits
     from mediadock.call_budgets`)
   return new Map(
-    answered(rows, 'reading the budgets of calls').map(
-      ({ key_name, calls, submits, blocked_until, blocked_reason }) => [
-        key_name,
-        {
-          calls,
-          submits,
-          blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
-          blockedReason: blocked_reason ?? undefined,
-        },
-      ],
-    ),
+    rows.map(({ key_name, calls, submits, blocked_until, blocked_reason }) => [
+      key_name,
+      {
+        calls,
+        submits,
+        blockedUntil: blocked_until === null ? undefined : new Date(blocked_until),
+        blockedReason: blocked_reason ?? undefined,
+      },
+    ]),
   )
 }
 

@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { sourceOf } from './refused-source.ts'
@@ -68,7 +67,7 @@ export function createKnownSenders({ db, clock }: { db: Database; clock: () => D
       const rows = await db.execute<{ source: string }>(
         sql`select distinct ${senders.source} from mediadock.known_senders`,
       )
-      known = new Set(answered(rows, 'reading the known senders').map(({ source }) => source))
+      known = new Set(rows.map(({ source }) => source))
       keptAt = performance.now()
     },
   }

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
@@ -78,7 +78,7 @@ export async function claim(
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
   )
-  return answered(rows, 'claiming deliveries').map((row) => ({
+  return rows.map((row) => ({
     deliveryId: row.delivery_id,
     claims: row.claims,
     failures: row.failures,

@@ -2,7 +2,7 @@ import postgres from 'postgres'
 import { z } from 'zod'
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered, databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import { databaseErrorOf, NoAnswerError, one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import { executePrepared } from '../../platform/postgres/prepared.ts'
 import { isTried, tried } from '../../platform/postgres/tried.ts'
@@ -91,7 +91,7 @@ async function landOrdinary(
   if (ordinary.length === 0) return []
   const statement = sql`${ordinaryLandings(ordinary, sql`${now.toISOString()}::timestamptz`, waitMs)} select request_id, outcome from outcome where ${everyNotification}`
   const rows = await untilNotGivingWay(() => executePrepared<Came>(db, statement))
-  return answered(rows, `landing ${ordinary.length} ordinary results`)
+  return rows
 }
 
 /**

@@ -1,6 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
@@ -16,5 +15,5 @@ export async function lockedAmong(db: Database, requestIds: readonly string[]): 
   const rows = await db.execute<RowOf<typeof schema.requests, 'request_id'>>(sql`
     with free as materialized (select ${requests.request_id} from mediadock.requests where ${which} for update skip locked)
     select ${requests.request_id} from mediadock.requests where ${which} and ${requests.request_id} <> all(array(select request_id from free))`)
-  return new Set(answered(rows, 'looking for locked requests').map(({ request_id }) => request_id))
+  return new Set(rows.map(({ request_id }) => request_id))
 }

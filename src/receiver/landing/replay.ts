@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { parseNotification } from '../domain/delivery.ts'
 import { environmentsOf } from '../domain/keys.ts'
@@ -68,7 +67,7 @@ async function load(
     RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body' | 'parked_reason'>
   >(sql`
     select ${list(deliveries, 'webhook_id', 'key_name', 'environment', 'body', 'parked_reason')} from mediadock.deliveries where ${deliveries.id} = ${id}`)
-  const [row] = answered(rows, `looking up the delivery ${id}`)
+  const [row] = rows
   return (
     row && {
       deliveryId: id,

@@ -1,7 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { jitteredPauseMs } from '../../wire/backoff.ts'
@@ -65,7 +64,7 @@ async function claimUntold(db: Database, now: Date): Promise<Told | undefined> {
       select ${issues.id} from mediadock.issues where ${issues.untold} is not null and ${issues.tell_at} <= ${at}
       order by ${issues.tell_at} limit 1 for update skip locked)
     returning ${list(issues, ...told)}`)
-  return answered(rows, 'claiming an issue that is to be told')[0]
+  return rows[0]
 }
 
 /** Told, given up, or at another time; unless it became something else meanwhile. */

@@ -1,6 +1,5 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
@@ -100,7 +99,7 @@ export async function noteIssues(
       from over where ${i.id} = over.id returning 1
     )
     select (select count(*)::int from noted where is_new) as opened, (select count(*)::int from closed) as closed`)
-  return answered(rows, 'keeping what is wrong as issues')[0] ?? { opened: 0, closed: 0 }
+  return rows[0] ?? { opened: 0, closed: 0 }
 }
 
 /**
@@ -135,7 +134,7 @@ export async function muteIssue(
     update mediadock.issues set ${issues.muted_until} = ${until?.toISOString() ?? null}::timestamptz, ${issues.muted_by} = ${until ? by : null},
       ${issues.untold} = case when ${until !== undefined}::boolean then null else ${issues.untold} end
     where ${issues.id} = ${id}::bigint and ${issues.closed_at} is null returning ${issues.cause}`)
-  return answered(rows, 'muting an issue')[0]
+  return rows[0]
 }
 
 /** Postgres stores neither NUL nor lone surrogates. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, isOutage } from '../../platform/postgres/errors.ts'
+import { isOutage } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
@@ -91,7 +91,7 @@ export async function startReplay(
     select ${randomUUID()}::uuid, ${at}, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int, 'running', ${at}
     where (select count(*) from mediadock.replay_jobs where ${jobs.state} = 'running') < ${maxRunning}
     returning ${jobs.id}`)
-  return answered(rows, 'beginning a replay')[0]?.id
+  return rows[0]?.id
 }
 
 export async function findReplay(db: Database, id: string): Promise<ReplayJob | undefined> {
@@ -164,7 +164,7 @@ async function claimReplay(db: Database, now: Date): Promise<Claimed | undefined
       select ${jobs.id} from mediadock.replay_jobs where ${jobs.state} = 'running' and ${jobs.leased_until} <= ${at}
       order by ${jobs.leased_until} limit 1 for update skip locked)
     returning ${list(jobs, ...shown, 'claims', 'cursor')}`)
-  const [row] = answered(rows, 'claiming a replay')
+  const [row] = rows
   if (!row) return undefined
   const { claims, cursor, ...rest } = row
   return { ...toJob(rest), claims, cursor }
@@ -201,7 +201,7 @@ async function end({ db, clock, logger }: WorkerDeps, { id, claims, state, probl
   const rows = await db.execute<RowOf<typeof onCall.replayJobs, 'id'>>(sql`
     update mediadock.replay_jobs set ${jobs.state} = ${state}, ${jobs.ended_at} = ${now.toISOString()}::timestamptz, ${jobs.problem} = ${problem ?? null}
     where ${jobs.id} = ${id}::uuid and ${jobs.claims} = ${claims}::int and ${jobs.state} = 'running' returning ${jobs.id}`)
-  if (answered(rows, 'ending a replay').length === 0) return
+  if (rows.length === 0) return
   const { actor, count, replayed, changed, failed, query } = job
   const detail = { count, replayed, changed, failed, end: state, ...(problem !== undefined && { error: problem }) }
   const target = new URLSearchParams(query).toString()

@@ -1,7 +1,7 @@
 import type postgres from 'postgres'
 import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
 import type { SQLWrapper } from '../../platform/postgres/drizzle.ts'
-import { answered, databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../platform/postgres/errors.ts'
+import { databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../platform/postgres/errors.ts'
 import { clientOf, type Database, databaseOn, type Executor } from '../../platform/postgres/postgres.ts'
 
 /** No page and no call may keep Postgres busy for longer than this. */
@@ -52,7 +52,7 @@ async function readOnOneConnection<T>(
       // Nobody waits for the answer any more.
       if (state.late) throw new QueryTimeoutError()
       // A list that is empty because its answer got lost would be read as good news.
-      return answered(await alone.execute<Row>(query), 'a query')
+      return await alone.execute<Row>(query)
     },
   }
   try {

@@ -1,7 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { toleranceSeconds } from '../../wire/signature.ts'
@@ -124,7 +123,7 @@ async function ordinaryEnds(
     select id from unnest(${ids}::uuid[]) as id
     where (select 1 from mediadock.attempts t where ${t.delivery_id} = id
       and (${t.detail} is distinct from 'replay' or ${t.attempted_at} = ${landedAt}::timestamptz) limit 1) is null`)
-  return answered(rows, 'reading which deliveries landed their request').map(({ id }) => ({
+  return rows.map(({ id }) => ({
     delivery_id: id,
     attempted_at: landedAt,
     outcome: 'landed',

@@ -1,7 +1,6 @@
 import { z } from 'zod'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -92,7 +91,7 @@ export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
       ) w
     ) waiting
     order by ${s.name}`)
-  return answered(rows, 'reading subscriptions').map(({ only_complete: onlyComplete, ...row }) => ({
+  return rows.map(({ only_complete: onlyComplete, ...row }) => ({
     ...row,
     only: onlyComplete ? 'complete' : null,
     state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
@@ -119,5 +118,5 @@ export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubsc
     select ${list(s, ...troubles)} from mediadock.subscriptions s
     where ${s.state} = 'stopped' or (${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => ${failingMinutes}))
     order by ${s.name}`)
-  return answered(rows, 'reading subscriptions').map((row) => ({ ...row, failing_since: iso(row.failing_since) }))
+  return rows.map((row) => ({ ...row, failing_since: iso(row.failing_since) }))
 }

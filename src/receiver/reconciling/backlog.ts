@@ -1,6 +1,5 @@
 import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
 import * as fetching from '../domain/budgets-schema.ts'
 import type { Keys } from '../domain/keys.ts'
@@ -75,11 +74,7 @@ export async function readBacklog(
         order by ${requests.polled_at} limit ${maxCounted + 1}) as found
     ) as of_line where of_line.due > 0`)
   await tx.execute(sql`select set_config('enable_bitmapscan', 'on', true)`)
-  const due = [
-    ...answered(scheduled, 'reading the backlog'),
-    ...answered(neverPolled, 'reading what was never polled'),
-    ...answered(heldUp, 'reading what was held up'),
-  ]
+  const due = [...scheduled, ...neverPolled, ...heldUp]
   const budgets = await callBudgets(tx, now)
   const perMinute = (keyName: string) => completionsPerMinute(fetchRatePerMinute, budgets.get(keyName))
   const dueByLine = sumByLine(due, ({ due: counted }) => counted)

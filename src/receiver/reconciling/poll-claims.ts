@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered, metALock } from '../../platform/postgres/errors.ts'
+import { metALock } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as fetching from '../domain/budgets-schema.ts'
@@ -216,7 +216,7 @@ function claimApart(deps: ClaimDeps, due: (isTaken: SQL) => SQL, { isDoubt = fal
       const rows = deps.db.execute<RowOf<typeof schema.requests, 'request_id'>>(
         sql`with recursive ${dueBut(aside)} select request_id from due`,
       )
-      return answered(await rows, 'looking for requests to poll').map(({ request_id }) => request_id)
+      return (await rows).map(({ request_id }) => request_id)
     },
     // Another replica may have claimed it meanwhile.
     claimOne: (id) => {
@@ -248,7 +248,7 @@ async function claim({ db, clock }: ClaimDeps, due: SQL, { isDoubt = false } = {
     returning ${list(r, 'request_id', 'key_name', 'sandbox')}, coalesce(${r.key_source} = 'landed' and coalesce(${r.signed_sandbox}, ${r.sandbox}), false) as doubted,
       ${r.polls}, ${r.tracked_at}, due.due_at, due.rank, due.turn, ${isDoubt ? sql`due.scheduled_at` : sql`null`} as scheduled_at`)
   // What an update gives back has no order.
-  const inOrder = answered(rows, 'claiming requests to poll').toSorted(
+  const inOrder = rows.toSorted(
     (a, b) => Number(a.turn) - Number(b.turn) || a.rank - b.rank || Date.parse(a.due_at) - Date.parse(b.due_at),
   )
   return inOrder.map((row) => ({

@@ -1,6 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
@@ -92,6 +92,6 @@ export async function lastRunEndedAt(db: Database): Promise<Date | undefined> {
     RowOf<typeof onCall.reconcileRuns, 'ended_at'>
   >(sql`select ${reconcileRuns.ended_at} from mediadock.reconcile_runs
     order by ${reconcileRuns.id} desc limit 1`)
-  const [row] = answered(rows, 'reading the last run of the reconciler')
+  const [row] = rows
   return row && new Date(row.ended_at)
 }

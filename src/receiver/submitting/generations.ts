@@ -1,7 +1,7 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { durable } from '../../platform/postgres/durable.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as submitting from '../domain/generations-schema.ts'
@@ -118,7 +118,7 @@ export async function open(
       webhook_url = case when ${g.in_doubt_from} is null then excluded.webhook_url else ${g.webhook_url} end
     where ${g.state} = 'refused' and ${g.model} = excluded.model and ${g.input} = excluded.input and ${g.key_name} = excluded.key_name
     returning ${columns}`)
-  const [row] = answered(ours, `opening the intent ${idempotencyKey}`)
+  const [row] = ours
   if (row) return { kind: 'ours', generation: toGeneration(row) }
   // It is there, since it was in the way. Whoever asks again while it is pending is answered 202.
   const known = await db.execute<{ same: boolean }>(sql`
@@ -145,7 +145,7 @@ export async function claimDue(db: Database, { limit, now }: { limit: number; no
       ${generations.in_doubt_from} = coalesce(${g.in_doubt_from}, ${g.attempts} + 1), ${generations.promised} = true
     from due where ${g.idempotency_key} = due.idempotency_key
     returning ${sql.raw('g.*')}`)
-  return answered(rows, 'claiming intents').map(toGeneration)
+  return rows.map(toGeneration)
 }
 
 export type SubmittedAs = TrackedBy & { requestId: string; cost: number }
@@ -157,7 +157,7 @@ export async function submitted(
   { requestId, cost, environment, keyNames, now }: SubmittedAs,
 ): Promise<void> {
   const sandbox = environment === undefined ? null : environment === 'sandbox'
-  const ended = await db.execute(sql`
+  await db.execute(sql`
     with ended as (
       update mediadock.generations set ${generations.state} = 'submitted', ${generations.request_id} = ${requestId}, ${generations.cost} = ${String(cost)}::numeric,
         ${generations.next_attempt_at} = null, ${generations.last_error} = null, ${generations.answer} = null
@@ -172,7 +172,6 @@ export async function submitted(
     ),
     ${requeueParked({ environment, keyNames, now })}
     select from tracked`)
-  answered(ended, `tracking the request ${requestId}`)
 }
 
 /** What is certain not to have been taken leaves no doubt, but what there was before. */
@@ -194,7 +193,7 @@ export async function find(db: Database, idempotencyKey: string): Promise<Genera
   const rows = await db.execute<Row>(sql`
     select ${columns}, (select ${r.status} from mediadock.requests r where ${r.request_id} = generations.${generations.request_id}) as status
     from mediadock.generations where ${generations.idempotency_key} = ${idempotencyKey}`)
-  const [row] = answered(rows, `looking up the intent ${idempotencyKey}`)
+  const [row] = rows
   return row && toGeneration(row)
 }
 
@@ -204,7 +203,7 @@ export async function overOf(db: Executor, idempotencyKeys: readonly string[]): 
     select ${g.idempotency_key} from mediadock.generations g left join mediadock.requests r on ${r.request_id} = ${g.request_id}
     where ${g.idempotency_key} = any(${sql.param([...idempotencyKeys])}::uuid[])
       and (${g.state} in ('refused', 'expired') or (${r.landed_at} is not null and (${r.media_complete} or ${r.status} <> 'COMPLETED')))`)
-  return answered(rows, 'looking for submits that are over').map(({ idempotency_key: key }) => key)
+  return rows.map(({ idempotency_key: key }) => key)
 }
 
 function toGeneration(row: Row): Generation {

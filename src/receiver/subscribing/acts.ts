@@ -4,7 +4,7 @@ import { HttpError } from '../../platform/http/http.ts'
 import { parseGivenUrl } from '../../platform/outward/public-url.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered, one } from '../../platform/postgres/errors.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -129,7 +129,7 @@ export async function resumeSubscription(
 export async function removeSubscription(db: Database, name: string): Promise<{ position: number } | undefined> {
   const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
     delete from mediadock.subscriptions s where ${s.name} = ${name} returning ${s.position}`)
-  const [row] = answered(rows, 'removing a subscription')
+  const [row] = rows
   return row && { position: Number(row.position) }
 }
 
@@ -147,7 +147,7 @@ async function change(
 ): Promise<{ position: number } | undefined> {
   const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
     update mediadock.subscriptions s set ${changes} where ${s.name} = ${name} and ${only} returning ${s.position}`)
-  const [row] = answered(rows, `changing the subscription ${name}`)
+  const [row] = rows
   return row && { position: Number(row.position) }
 }
 
@@ -163,7 +163,7 @@ export async function testSubscription(
 ): Promise<SubscriptionTest | undefined> {
   const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'url' | 'secret'>>(sql`
     select ${list(s, 'url', 'secret')} from mediadock.subscriptions s where ${s.name} = ${name}`)
-  const [row] = answered(rows, 'reading a subscription')
+  const [row] = rows
   if (!row) return undefined
   const sample: FeedItem = {
     position: 0,

@@ -1,7 +1,6 @@
 import { atMost } from '../../platform/postgres/at-most.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
-import { answered } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -51,7 +50,7 @@ export async function claimSubscriptions(
     update mediadock.subscriptions s set ${subscriptions.claims} = ${s.claims} + 1, ${subscriptions.leased_until} = ${leaseEnd(leaseMs)}
     from due where ${s.id} = due.id
     returning ${list(s, 'id', 'name', 'url', 'secret', 'only_complete', 'position', 'failures', 'claims')}, to_jsonb(${s.ahead}) as ahead`)
-  return answered(rows, 'claiming subscriptions').map(({ only_complete: onlyComplete, ...row }) => ({
+  return rows.map(({ only_complete: onlyComplete, ...row }) => ({
     ...row,
     onlyComplete,
     position: Number(row.position),
@@ -73,7 +72,7 @@ export async function renewSubscriptions(
     update mediadock.subscriptions s set ${subscriptions.leased_until} = ${leaseEnd(leaseMs)}
     from held where ${s.id} = held.id and ${s.claims} = held.claims and ${s.state} = 'active'
     returning ${s.id}`)
-  return new Set(answered(rows, 'holding subscriptions').map(({ id }) => id))
+  return new Set(rows.map(({ id }) => id))
 }
 
 /** Writes how far it is: what was posted has been answered 2xx, so nothing fails any more. False where another has claimed it since. */
@@ -105,7 +104,7 @@ export async function putOffSubscription(
       ${subscriptions.stopped_at} = case when ${isSpent} then now() else ${s.stopped_at} end,
       ${subscriptions.claims} = ${s.claims} + 1, ${subscriptions.leased_until} = now()
     where ${own(leased)} returning ${s.state}`)
-  return answered(rows, `putting off the subscription ${leased.name}`)[0]?.state
+  return rows[0]?.state
 }
 
 /** Stops it where it is: what comes next is not kept any more, and nothing is skipped without a word. */
@@ -126,7 +125,7 @@ export async function giveSubscriptionBack(db: Database, leased: LeasedSubscript
 async function writeOwn(db: Database, leased: LeasedSubscription, changes: SQL): Promise<boolean> {
   const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'id'>>(sql`
     update mediadock.subscriptions s set ${changes} where ${own(leased)} returning ${s.id}`)
-  return answered(rows, `writing the subscription ${leased.name}`).length > 0
+  return rows.length > 0
 }
 
 function own({ id, claims }: LeasedSubscription): SQL {

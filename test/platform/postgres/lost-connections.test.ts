@@ -120,7 +120,7 @@ describeOnPackaged('behind TLS', () => {
           for (let turn = 1; performance.now() < until; turn += 1) await ask(turn)
         }),
       )
-      expect(count.answered).toBeGreaterThan(100)
+      expect(count.answered).toBeGreaterThan(10)
       expect(count.failed).toBeGreaterThan(10)
     },
     60_000,
