@@ -313,7 +313,7 @@ async function playHostile({ receiver, media, at, send, sql }: Stage): Promise<v
   )
   const id = randomUUID()
   await sql`insert into mediadock.requests (request_id, model, key_name, tracked_at, metadata)
-    values (${id}, ${`${nasty}${'m'.repeat(300)}`}, ${nasty}, now() - interval '10 minutes', ${JSON.stringify({ [nasty]: turned })}::text::jsonb)`
+    values (${id}, ${`${nasty}${'m'.repeat(180)}`}, ${nasty}, now() - interval '10 minutes', ${JSON.stringify({ [nasty]: turned })}::text::jsonb)`
   await call(receiver, 'POST /api/requests', { body: { request_id: id } })
 }
 
