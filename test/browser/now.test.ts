@@ -186,7 +186,9 @@ describe('the live part', () => {
     await deliver(receiver.webhookUrl, Buffer.from(JSON.stringify(notification)))
     const picture = page.getByAltText(`Result of ${requestId}`)
     await picture.waitFor()
-    await expect.poll(() => picture.evaluate((image) => Number(Object(image).naturalWidth))).toBe(1)
+    await expect
+      .poll(() => picture.evaluate((image) => Number(Object(image).naturalWidth)), { timeout: 10_000 })
+      .toBe(1)
     const row = page.getByRole('group', { name: 'Latest arrivals' }).locator('tbody tr').first()
     expect(await row.innerText()).toContain('accepted')
     await receiver.deps.background.reconcileNow()
