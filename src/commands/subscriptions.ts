@@ -1,6 +1,5 @@
 import { parseArgs } from 'node:util'
 import { z } from 'zod'
-import { listSubscriptions, type Subscription } from '../receiver/queries/subscriptions.ts'
 import {
   addSubscription,
   newSubscriptionSchema,
@@ -11,7 +10,8 @@ import {
   rollSubscriptionSecret,
   testSubscription,
   type FeedPlace,
-} from '../receiver/subscribing/acts.ts'
+} from '../receiver/subscriptions/acts.ts'
+import { listSubscriptions, type Subscription } from '../receiver/subscriptions/list-subscriptions.ts'
 import { actorHere, auditedCommand } from './audited-command.ts'
 import { cell } from './listing.ts'
 import { withReceiver, type WithReceiver } from './processing.ts'

@@ -1,12 +1,12 @@
 import { createLineBudget } from '../platform/line-budget.ts'
 import type { Logger } from '../platform/logger.ts'
-import type { ArchiverDeps } from './archiving/archiver.ts'
+import type { ArchiverDeps } from './archive/archiver.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import { logLine, type WebhookDeps } from './intake/webhook.ts'
 import type { WorkerDeps } from './landing/worker.ts'
 import type { ReceiverMetrics } from './metrics.ts'
-import type { Traces } from './traces.ts'
+import type { Traces } from './traces/traces.ts'
 
 type ArrivalDeps = { arrivalLog: ArrivalLog; metrics: ReceiverMetrics; traces: Traces | undefined }
 

@@ -31,8 +31,8 @@ import { createAwaited, type Awaited } from './reconciling/awaited.ts'
 import type { ReceiverSettings } from './settings.ts'
 import { createSubmitClient } from './submitting/submit-client.ts'
 import { createSubmitter, type Submitter } from './submitting/submit.ts'
-import { registerBacklogGauge } from './subscribing/backlog-gauge.ts'
-import { openTraces } from './traces.ts'
+import { registerBacklogGauge } from './subscriptions/backlog-gauge.ts'
+import { openTraces } from './traces/traces.ts'
 
 /** Everything that the internal listener's pages and API may use. */
 export type ReceiverDeps = {

@@ -3,8 +3,8 @@ import cron from 'node-cron'
 import { z } from 'zod'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
-import { readTraceSettings } from '../platform/tracing/trace-settings.ts'
 import { parseKeys, type Keys } from './domain/keys.ts'
+import { readTraceSettings } from './traces/trace-settings.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 /** As much as object storage takes in one piece. */

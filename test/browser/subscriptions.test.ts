@@ -1,7 +1,7 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { verify } from '../../src/wire/signature.ts'
-import { startSubscriber } from '../receiver/subscribing/support/subscriber.ts'
+import { startSubscriber } from '../receiver/subscriptions/support/subscriber.ts'
 import { launchBrowser } from '../support/browser.ts'
 import type { TestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'

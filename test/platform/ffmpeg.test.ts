@@ -5,7 +5,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { decode, findFfmpeg, type Decoding, type Ffmpeg } from '../../src/platform/ffmpeg.ts'
-import { pngOf } from '../receiver/archiving/media-stand.ts'
+import { pngOf } from '../receiver/archive/media-stand.ts'
 import { soundOfKilobytes, videoOfPng } from './support/crafted-media.ts'
 
 const never = new AbortController().signal

@@ -5,7 +5,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { removeMedia } from '../../src/receiver/archiving/removal.ts'
+import { removeMedia } from '../../src/receiver/archive/removal.ts'
 import { startProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
 import { childEnv } from '../support/child-env.ts'
@@ -14,7 +14,7 @@ import { eventually } from '../support/eventually.ts'
 import { imageResult, json, type ProviderStand } from '../support/provider-stand.ts'
 import { deliver, failed, okImage } from '../support/webhooks.ts'
 import { withReceiver, type WithReceiver } from '../support/with-receiver.ts'
-import { mediaStand, pngOf, temporaryFolder } from './archiving/media-stand.ts'
+import { mediaStand, pngOf, temporaryFolder } from './archive/media-stand.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 

@@ -21,15 +21,17 @@ const receiver = [
   ['api'],
   ['program.ts'],
   ['background.ts', 'observers.ts', 'pools.ts'],
-  ['traces.ts'],
-  ['on-call', 'subscribing'],
+  ['on-call'],
   ['queries'],
   ['upkeep', 'metrics.ts'],
-  ['reconciling', 'submitting', 'feeding', 'archiving'],
+  ['reconciling', 'submitting', 'feeding'],
   ['landing'],
   ['fetching', 'intake', 'settings.ts'],
   ['domain'],
 ].map((floor) => floor.map((room) => `src/receiver/${room}`))
+
+/** Optional capabilities: one folder each, with its tables, role, API and page. */
+const slices = ['archive', 'subscriptions', 'traces'].map((room) => `src/receiver/${room}`)
 
 const provider = [
   ['program.ts'],
@@ -49,7 +51,7 @@ const console = [
   ['router.ts'],
   ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
-  ['deliveries', 'reconciler-page.ts', 'audit-page.ts', 'subscriptions'],
+  ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],
   ['reconciler-words.ts'],
   ['parts'],
 ].map((floor) => floor.map((room) => `src/receiver/console/${room}`))
@@ -58,7 +60,7 @@ const inside = (rooms) => `^(${rooms.map((room) => room.replaceAll('.', String.r
 
 /** One rule for each room: it imports itself and the floors below. A room inside it with a floor of its own has its own rule. */
 function order(floors, name) {
-  const within = (room) => floors.flat().filter((other) => other.startsWith(`${room}/`))
+  const within = (room) => [...floors.flat(), ...slices].filter((other) => other.startsWith(`${room}/`))
   return floors.flatMap((floor, at) =>
     floor.map((room) => ({
       name: `${name}: ${room} imports only what stands below it`,
@@ -109,7 +111,7 @@ export default {
     ...order(provider, 'provider'),
     ...order(console, 'console'),
     everyRoom(house, 'src'),
-    everyRoom(receiver, 'src/receiver'),
+    everyRoom(receiver.concat([slices]), 'src/receiver'),
     everyRoom(provider, 'src/provider'),
     everyRoom(console.concat([['src/receiver/console/assets']]), 'src/receiver/console'),
     {

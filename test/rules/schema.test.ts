@@ -3,14 +3,14 @@ import { getTableConfig, getViewConfig, PgTable, PgView } from 'drizzle-orm/pg-c
 import { expect, it } from 'vitest'
 import * as provider from '../../src/provider/domain/schema.ts'
 import * as providerSessions from '../../src/provider/domain/sessions-schema.ts'
-import * as archiving from '../../src/receiver/domain/archive-schema.ts'
+import * as archiving from '../../src/receiver/archive/archive-schema.ts'
 import * as arriving from '../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../src/receiver/domain/budgets-schema.ts'
 import * as feeding from '../../src/receiver/domain/feed-schema.ts'
 import * as submitting from '../../src/receiver/domain/generations-schema.ts'
 import * as onCall from '../../src/receiver/domain/on-call-schema.ts'
 import * as receiver from '../../src/receiver/domain/schema.ts'
-import * as subscribing from '../../src/receiver/domain/subscriptions-schema.ts'
+import * as subscribing from '../../src/receiver/subscriptions/subscriptions-schema.ts'
 import { withTestDatabase } from '../support/database.ts'
 
 type Described = { at: string; columns: unknown[] }

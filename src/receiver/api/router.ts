@@ -3,6 +3,7 @@ import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
+import { subscriptionOperations } from '../subscriptions/subscriptions-api.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
@@ -16,7 +17,6 @@ import { handlerOf, responses, type Operation } from './operation.ts'
 import { reconcilerOperations } from './reconciler.ts'
 import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
-import { subscriptionOperations } from './subscriptions.ts'
 
 /** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
 export function apiRouter(deps: ReceiverDeps): Router {

@@ -1,5 +1,5 @@
-import { parseTraceparent } from '../../platform/tracing/traceparent.ts'
 import { sha256Hex } from './delivery.ts'
+import { parseTraceparent } from './traceparent.ts'
 
 /** A delivery as its trace knows it; both are stored with it. */
 export type Traced = { deliveryId: string; traceparent?: string | undefined }

@@ -9,7 +9,7 @@ import type { TestReceiver } from '../../support/receiver.ts'
 import { deliver, failed, okAudio } from '../../support/webhooks.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from '../api/calls.ts'
-import { startSubscriber } from '../subscribing/support/subscriber.ts'
+import { startSubscriber } from '../subscriptions/support/subscriber.ts'
 
 const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`
 /** Few bytes as Postgres keeps them, and 130 kB each as text. */

@@ -1,6 +1,6 @@
 import type { FeedPage } from '../../queries/feed.ts'
-import type { Subscription } from '../../queries/subscriptions.ts'
-import type { NewSubscription } from '../../subscribing/acts.ts'
+import type { NewSubscription } from '../../subscriptions/acts.ts'
+import type { Subscription } from '../../subscriptions/list-subscriptions.ts'
 import type { CallExamples } from './call-examples.ts'
 import { at, idempotencyKey, landedAt, media, position, positionBefore, requestId, result } from './story.ts'
 

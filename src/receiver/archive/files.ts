@@ -1,0 +1,97 @@
+import { randomUUID } from 'node:crypto'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import * as schema from '../domain/schema.ts'
+import { writeChange } from '../landing/statement/changes.ts'
+import * as archive from './archive-schema.ts'
+import { ownClaim, type Copy } from './copies.ts'
+
+const f = columnsOf(archive.archivedFiles, 'f')
+const files = columnsOf(archive.archivedFiles)
+const m = columnsOf(schema.media, 'm')
+const media = columnsOf(schema.media)
+const requests = columnsOf(schema.requests)
+const c = columnsOf(archive.mediaCopies, 'c')
+const copies = columnsOf(archive.mediaCopies)
+
+/** A file by its content. */
+export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
+
+/** Longer than a file may take from here to `endCopy`: if that never comes, somebody looks whether anything refers to the file. */
+const wantedSeconds = 900
+
+/**
+ * Says that a file is about to be stored and referred to, and answers its incarnation. Undefined while the same
+ * file is being deleted: then it has to be stored anew, after that.
+ */
+export async function wantFile(
+  db: Database,
+  { sha256, bytes, contentType }: ArchivedFile,
+  now: Date,
+): Promise<string | undefined> {
+  const lookAt = new Date(now.getTime() + wantedSeconds * 1000).toISOString()
+  const rows = await untilNotGivingWay(() =>
+    db.execute<{ wanted: string | null }>(sql`
+      with wanted as (
+        insert into mediadock.archived_files as f (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt}::timestamptz)
+        on conflict (sha256) do update set ${files.look_at} = excluded.look_at where ${f.removing_at} is null
+        returning ${f.incarnation}
+      )
+      select (select incarnation from wanted) as wanted`),
+  )
+  return one(rows, `noting the file ${sha256}`).wanted ?? undefined
+}
+
+/**
+ * Says that a file was or may have been stored, and that nothing of ours refers to it. Its row may be gone, or about to
+ * go, with what was stored before: then there is one again, and whoever is deleting the file does it once more.
+ */
+export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<void> {
+  await untilNotGivingWay(() =>
+    db.execute(sql`
+      insert into mediadock.archived_files (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now.toISOString()}::timestamptz)
+      on conflict (sha256) do update set ${files.look_at} = excluded.look_at`),
+  )
+}
+
+export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
+
+/**
+ * Ends a copy: its file is stored, its media has the columns of it, and the feed tells of it. False where
+ * the claim is another's by now, the media was removed, or the file had to go meanwhile, even if it is noted anew.
+ */
+export async function endCopy(db: Database, copy: Copy, { now, ...file }: Stored & { now: Date }): Promise<boolean> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const statement = sql`
+    with request as materialized (
+      select ${list(requests, 'request_id', 'status', 'media_complete')} from mediadock.requests
+      where ${requests.request_id} = ${copy.requestId}::uuid for update
+    ),
+    mine as materialized (select 1 from request, mediadock.media_copies c where ${ownClaim(copy)} for update of c),
+    filed as (
+      update mediadock.archived_files f set ${files.stored_at} = coalesce(${f.stored_at}, ${at}), ${files.look_at} = null,
+        ${files.has_thumbnail} = ${f.has_thumbnail} or ${file.hasThumbnail}::boolean
+      where ${f.sha256} = ${file.sha256} and ${f.incarnation} = ${file.incarnation}::uuid and ${f.removing_at} is null and exists (select from mine)
+      returning ${f.sha256}
+    ),
+    ended as (
+      update mediadock.media_copies c set ${copies.state} = 'archived', ${copies.sha256} = filed.sha256, ${copies.fault} = null,
+        ${copies.trouble} = null, ${copies.ended_at} = ${at}
+      from filed where ${ownClaim(copy)}
+      returning ${list(c, 'request_id', 'kind', 'position', 'url', 'sha256')}
+    ),
+    written as (
+      update mediadock.media m set ${media.archived_url} = ${file.archivedUrl}, ${media.bytes} = ${file.bytes}::bigint,
+        ${media.content_type} = ${file.contentType}, ${media.sha256} = ended.sha256, ${media.archived_at} = ${at}, ${media.archive_error} = null
+      from ended where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url}) = (ended.request_id, ended.kind, ended.position, ended.url)
+      returning ${m.request_id}
+    ),
+    changed as (${writeChange(at, sql`request where exists (select from written)`)})
+    select count(*)::int as ended from ended`
+  const rows = await untilNotGivingWay(() => db.execute<{ ended: number }>(statement))
+  return one(rows, `archiving a media of ${copy.requestId}`).ended === 1
+}

@@ -1,0 +1,207 @@
+import { randomBytes, randomUUID } from 'node:crypto'
+import { z } from 'zod'
+import { HttpError } from '../../platform/http/http.ts'
+import { parseGivenUrl } from '../../platform/outward/public-url.ts'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+import type { FeedItem } from '../queries/feed.ts'
+import type { ReceiverSettings } from '../settings.ts'
+import { judgeSubscriptionUrl, postChange, type ChangePostEnd } from './posting.ts'
+import { createSubscriptionPoster } from './role.ts'
+import * as subscribing from './subscriptions-schema.ts'
+
+const bounds = columnsOf(feeding.feedBounds)
+const e = columnsOf(feeding.feedEntries, 'e')
+const s = columnsOf(subscribing.subscriptions, 's')
+const subscriptions = columnsOf(subscribing.subscriptions)
+
+const maxSubscriptions = 50
+const maxRetryHours = 24 * 30
+
+export const subscriptionNameSchema = z
+  .string()
+  .regex(/^[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?$/, 'must be 1 to 63 of a-z, 0-9, dot, dash and underscore')
+export const placeSchema = z
+  .union([z.enum(['oldest', 'newest']), z.int().min(1)], 'must be oldest, newest or a position of the feed')
+  .meta({
+    description:
+      'Where it begins: with the oldest change that is kept, with what comes from now on, or after a position.',
+  })
+export type FeedPlace = z.infer<typeof placeSchema>
+
+export const onlySchema = z.literal('complete').meta({
+  description:
+    'Posts one change for each result, the one with which it is complete, and passes over the change with which it is only terminal. FAILED, CANCELED and REFUSED are complete.',
+})
+
+export const newSubscriptionSchema = z.strictObject({
+  name: subscriptionNameSchema,
+  url: z.string(),
+  retry_hours: z.int().min(1).max(maxRetryHours, `must be at most ${maxRetryHours}`).optional(),
+  from: placeSchema.optional(),
+  only: onlySchema.optional(),
+})
+
+/** Where a subscription begins; an SQL null where that is not kept any more, or was given to nobody. */
+function startAt(from: FeedPlace): SQL {
+  const kept = sql`greatest((select ${bounds.pruned_to} from mediadock.feed_bounds), 1)`
+  const head = sql`greatest((select max(${e.position}) from mediadock.feed_entries e), ${kept})`
+  if (from === 'oldest') return kept
+  if (from === 'newest') return head
+  return sql`(select p from (values (${from}::bigint)) as given (p) where p between ${kept} and ${head})`
+}
+
+export type NewSubscription = z.infer<typeof newSubscriptionSchema>
+
+/** Makes one; its secret is answered here and when it is rolled, and never shown again. */
+export async function addSubscription(
+  db: Database,
+  { name, url: given, retry_hours: retryHours = 24, from = 'newest', only }: NewSubscription,
+  settings: Pick<ReceiverSettings, 'production'>,
+): Promise<{ name: string; url: string; position: number; secret: string }> {
+  const url = parseGivenUrl(given)
+  const why = typeof url === 'string' ? url : whyRefused(url, settings)
+  if (typeof url === 'string' || why !== undefined) throw new HttpError(400, 'invalid_body', `url: ${why}`)
+  const secret = newSecret()
+  const rows = await db.execute<{ place: string | null; others: number; position: string | null }>(sql`
+    with place as materialized (select ${startAt(from)} as position, (select count(*)::int from mediadock.subscriptions) as others),
+    added as (
+      insert into mediadock.subscriptions (${list(subscriptions, 'name', 'url', 'secret', 'retry_hours', 'only_complete', 'position')})
+      select ${name}, ${url.href}, ${secret}, ${retryHours}::int, ${only === 'complete'}, position from place where position is not null and others < ${maxSubscriptions}
+      on conflict do nothing returning ${subscriptions.position}
+    )
+    select place.position::text as place, place.others, (select position::text from added) as position from place`)
+  const { place, others, position } = one(rows, 'adding a subscription')
+  if (place === null) throw notKept()
+  if (others >= maxSubscriptions)
+    throw new HttpError(
+      409,
+      'too_many_subscriptions',
+      `there are ${others} subscriptions already: remove one that is not needed`,
+    )
+  if (position === null) throw new HttpError(409, 'name_taken', `there is a subscription ${name} already`)
+  return { name, url: url.href, position: Number(position), secret }
+}
+
+function whyRefused(url: URL, settings: Pick<ReceiverSettings, 'production'>): string | undefined {
+  const dialling = judgeSubscriptionUrl(url, settings)
+  return dialling.kind === 'refused' ? dialling.why : undefined
+}
+
+/** What is under way ends with what was begun; undefined where there is none of the name. */
+export async function pauseSubscription(
+  db: Database,
+  name: string,
+  by: string,
+): Promise<{ position: number } | undefined> {
+  return change(
+    db,
+    name,
+    sql`${subscriptions.state} = 'paused', ${subscriptions.paused_by} = ${by}, ${subscriptions.paused_at} = now(), ${subscriptions.stopped_at} = null, ${subscriptions.stop_reason} = null`,
+  )
+}
+
+const going = sql`${subscriptions.state} = 'active', ${subscriptions.paused_by} = null, ${subscriptions.paused_at} = null, ${subscriptions.stopped_at} = null,
+  ${subscriptions.stop_reason} = null, ${subscriptions.failures} = 0, ${subscriptions.failing_since} = null, ${subscriptions.last_error} = null, ${subscriptions.next_attempt_at} = now()`
+
+/** It goes on where it was; with `from`, elsewhere, which skips or repeats what lies between. */
+export async function resumeSubscription(
+  db: Database,
+  name: string,
+  from?: FeedPlace,
+): Promise<{ position: number } | undefined> {
+  if (from === undefined) return change(db, name, going)
+  // Whoever works on it may not write any more how far it was.
+  const moved = await change(
+    db,
+    name,
+    sql`${going}, ${subscriptions.position} = ${startAt(from)}, ${subscriptions.ahead} = '{}', ${subscriptions.claims} = ${s.claims} + 1`,
+    sql`${startAt(from)} is not null`,
+  )
+  if (moved === undefined && (await change(db, name, sql`${subscriptions.name} = ${s.name}`))) throw notKept()
+  return moved
+}
+
+export async function removeSubscription(db: Database, name: string): Promise<{ position: number } | undefined> {
+  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
+    delete from mediadock.subscriptions s where ${s.name} = ${name} returning ${s.position}`)
+  const [row] = rows
+  return row && { position: Number(row.position) }
+}
+
+/** From the next post on it signs with another secret: what is refused until the service knows it is posted again. */
+export async function rollSubscriptionSecret(db: Database, name: string): Promise<{ secret: string } | undefined> {
+  const secret = newSecret()
+  return (await change(db, name, sql`${subscriptions.secret} = ${secret}`)) && { secret }
+}
+
+async function change(
+  db: Database,
+  name: string,
+  changes: SQL,
+  only = sql`true`,
+): Promise<{ position: number } | undefined> {
+  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'position'>>(sql`
+    update mediadock.subscriptions s set ${changes} where ${s.name} = ${name} and ${only} returning ${s.position}`)
+  const [row] = rows
+  return row && { position: Number(row.position) }
+}
+
+export type SubscriptionTest = { ok: boolean; trouble: string | null; webhook_id: string }
+
+type TestOptions = { settings: Pick<ReceiverSettings, 'production'>; now: Date; signal: AbortSignal }
+
+/** Posts a sample that is no change: its position is 0, and its id says that it is a test. */
+export async function testSubscription(
+  db: Database,
+  name: string,
+  { settings, now, signal }: TestOptions,
+): Promise<SubscriptionTest | undefined> {
+  const rows = await db.execute<RowOf<typeof subscribing.subscriptions, 'url' | 'secret'>>(sql`
+    select ${list(s, 'url', 'secret')} from mediadock.subscriptions s where ${s.name} = ${name}`)
+  const [row] = rows
+  if (!row) return undefined
+  const sample: FeedItem = {
+    position: 0,
+    request_id: '00000000-0000-0000-0000-000000000000',
+    idempotency_key: null,
+    status: 'COMPLETED',
+    media_complete: true,
+    changed_at: now.toISOString(),
+    result: null,
+    media: [],
+  }
+  const webhookId = `test-${randomUUID()}`
+  const poster = createSubscriptionPoster(settings)
+  try {
+    const end = await postChange(
+      { poster, clock: () => now },
+      { ...row, webhookId, body: JSON.stringify(sample) },
+      signal,
+    )
+    return { ok: end.outcome === 'accepted', trouble: troubleOf(end), webhook_id: webhookId }
+  } finally {
+    await poster.close()
+  }
+}
+
+function troubleOf(end: ChangePostEnd): string | null {
+  if (end.outcome === 'accepted') return null
+  return end.outcome === 'cut' ? 'it was broken off' : end.trouble
+}
+
+function newSecret(): string {
+  return `whsec_${randomBytes(32).toString('base64url')}`
+}
+
+function notKept(): HttpError {
+  return new HttpError(
+    410,
+    'position_expired',
+    'from: is no position that the feed still has what came after: begin with oldest, or newest',
+  )
+}

@@ -1,0 +1,122 @@
+import { z } from 'zod'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database, Executor } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as feeding from '../domain/feed-schema.ts'
+import { readWithin } from '../queries/deadline.ts'
+import { iso, isoAlways } from '../queries/page.ts'
+import * as subscribing from './subscriptions-schema.ts'
+
+const e = columnsOf(feeding.feedEntries, 'e')
+const s = columnsOf(subscribing.subscriptions, 's')
+
+/** No more of a backlog are counted than that. */
+export const maxCountedBacklog = 10_000
+
+export const subscriptionStates = ['active', 'failing', 'paused', 'stopped'] as const
+
+export const subscriptionSchema = z
+  .object({
+    name: z.string(),
+    url: z.string(),
+    state: z.enum(subscriptionStates).meta({
+      description:
+        '`failing` while the last post was not answered 2xx: it is tried again. `paused` by somebody. `stopped` by itself: see stop_reason.',
+    }),
+    position: z.int().meta({ description: 'All changes up to here were answered 2xx.' }),
+    backlog: z.int().meta({ description: `Changes that are still to be posted, counted up to ${maxCountedBacklog}.` }),
+    oldest_unsent_at: z.iso
+      .datetime()
+      .nullable()
+      .meta({ description: 'When the next change that is to be posted came; null where there is none.' }),
+    only: z
+      .literal('complete')
+      .nullable()
+      .meta({ description: 'Whether only changes with which a result is complete are posted; null posts all.' }),
+    retry_hours: z.int().meta({ description: 'For how long what fails is tried again before it stops.' }),
+    failures: z.int().meta({ description: 'In a row.' }),
+    failing_since: z.iso.datetime().nullable(),
+    next_attempt_at: z.iso.datetime(),
+    last_error: z.string().nullable(),
+    last_accepted_at: z.iso.datetime().nullable(),
+    paused_by: z.string().nullable(),
+    paused_at: z.iso.datetime().nullable(),
+    stopped_at: z.iso.datetime().nullable(),
+    stop_reason: z.enum(['retries_spent', 'position_expired']).nullable(),
+    created_at: z.iso.datetime(),
+  })
+  .meta({ id: 'Subscription' })
+export type Subscription = z.infer<typeof subscriptionSchema>
+
+const shown = [
+  'name',
+  'url',
+  'state',
+  'position',
+  'only_complete',
+  'retry_hours',
+  'failures',
+  'failing_since',
+  'next_attempt_at',
+  'last_error',
+  'last_accepted_at',
+  'paused_by',
+  'paused_at',
+  'stopped_at',
+  'stop_reason',
+  'created_at',
+] as const
+type Row = RowOf<typeof subscribing.subscriptions, (typeof shown)[number]> & {
+  backlog: number
+  oldest_unsent_at: string | null
+}
+
+/** All of them by name, with how much each still has to be posted; secrets are not shown. */
+export async function listSubscriptions(db: Database): Promise<Subscription[]> {
+  return readWithin(db, subscriptionsIn)
+}
+
+/** Inside another read. */
+export async function subscriptionsIn(tx: Executor): Promise<Subscription[]> {
+  const rows = await tx.execute<Row>(sql`
+    select ${list(s, ...shown)}, waiting.backlog, waiting.oldest_unsent_at
+    from mediadock.subscriptions s, lateral (
+      select count(*)::int as backlog, min(w.changed_at) filter (where w.n = 1) as oldest_unsent_at
+      from (
+        select row_number() over (order by ${e.position}) as n, ${e.changed_at} from (
+          select ${list(e, 'position', 'changed_at')} from mediadock.feed_entries e where ${e.position} > ${s.position}
+          order by ${e.position} limit ${maxCountedBacklog}
+        ) e where ${e.position} <> all(${s.ahead})
+      ) w
+    ) waiting
+    order by ${s.name}`)
+  return rows.map(({ only_complete: onlyComplete, ...row }) => ({
+    ...row,
+    only: onlyComplete ? 'complete' : null,
+    state: row.state === 'active' && row.failing_since !== null ? 'failing' : row.state,
+    position: Number(row.position),
+    oldest_unsent_at: iso(row.oldest_unsent_at),
+    failing_since: iso(row.failing_since),
+    next_attempt_at: isoAlways(row.next_attempt_at),
+    last_accepted_at: iso(row.last_accepted_at),
+    paused_at: iso(row.paused_at),
+    stopped_at: iso(row.stopped_at),
+    created_at: isoAlways(row.created_at),
+  }))
+}
+
+const troubles = ['name', 'retry_hours', 'failing_since', 'last_error', 'stop_reason'] as const
+export type TroubledSubscription = RowOf<typeof subscribing.subscriptions, (typeof troubles)[number]>
+
+/** A service that is restarted is no news; one that has been failing for so long is. */
+const failingMinutes = 10
+
+/** Those that stopped, or have been failing for a while; of neither those that somebody paused. */
+export async function troubledSubscriptions(tx: Executor): Promise<TroubledSubscription[]> {
+  const rows = await tx.execute<TroubledSubscription>(sql`
+    select ${list(s, ...troubles)} from mediadock.subscriptions s
+    where ${s.state} = 'stopped' or (${s.state} = 'active' and ${s.failing_since} <= now() - make_interval(mins => ${failingMinutes}))
+    order by ${s.name}`)
+  return rows.map((row) => ({ ...row, failing_since: iso(row.failing_since) }))
+}

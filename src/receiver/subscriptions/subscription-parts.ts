@@ -1,0 +1,104 @@
+import { html } from 'hono/html'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import {
+  action,
+  badge,
+  card,
+  duration,
+  foreign,
+  moment,
+  number,
+  table,
+  time,
+  type Row,
+  type Tone,
+} from '../console/parts/parts.ts'
+import { maxCountedBacklog, type Subscription } from './list-subscriptions.ts'
+
+const tones: Record<Subscription['state'], Tone> = { active: 'good', failing: 'warn', paused: '', stopped: 'bad' }
+
+export function subscriptionsTable(all: readonly Subscription[], now: Date): Markup {
+  return table({
+    label: 'Subscriptions',
+    columns: [
+      { head: 'Subscription' },
+      { head: 'State' },
+      { head: 'Backlog', kind: 'number' },
+      { head: 'Oldest unsent', kind: 'number' },
+      { head: 'Last accepted', kind: 'minor' },
+      { head: 'Last error' },
+      { head: '' },
+    ],
+    rows: all.map((one) => subscriptionRow(one, now)),
+    empty: 'No service has subscribed. Each change of a result can be posted to a URL: name one below.',
+  })
+}
+
+function subscriptionRow(one: Subscription, now: Date): Row {
+  const {
+    name,
+    url,
+    only,
+    state,
+    backlog,
+    oldest_unsent_at,
+    last_accepted_at,
+    last_error,
+    failing_since,
+    next_attempt_at,
+    failures,
+  } = one
+  const age = oldest_unsent_at === null ? '—' : duration(Math.max(0, now.getTime() - Date.parse(oldest_unsent_at)))
+  return {
+    id: name,
+    cells: [
+      html`<b>${name}</b><div class="soft">${foreign(new URL(url).host, 60)}${only === null ? '' : ', complete results only'}</div>`,
+      html`${badge(state, tones[state])}${
+        one.paused_at === null
+          ? ''
+          : html`<div class="soft">${time(one.paused_at)} by ${foreign(one.paused_by, 40)}</div>`
+      }${one.stopped_at === null ? '' : html`<div class="soft">${time(one.stopped_at)}</div>`}`,
+      `${number(backlog)}${backlog === maxCountedBacklog ? '+' : ''}`,
+      age,
+      moment(last_accepted_at),
+      last_error === null
+        ? html`<span class="soft">—</span>`
+        : html`<div class="detail">${foreign(last_error, 160)}${failing_since === null ? '' : html`<div class="soft">${number(failures)} times since ${time(failing_since)}${state === 'failing' ? html`, next at ${time(next_attempt_at, 'seconds')}` : ''}</div>`}</div>`,
+      buttons(one),
+    ],
+  }
+}
+
+function buttons({ name, state, stop_reason }: Subscription): Markup {
+  const at = (word: string) => `/subscriptions/${name}/${word}`
+  const isGoing = state === 'active' || state === 'failing'
+  const resume =
+    stop_reason === 'position_expired'
+      ? action({ path: at('resume'), label: 'Resume with the oldest kept', fields: { from: 'oldest' } })
+      : action({ path: at('resume'), label: 'Resume' })
+  return html`<div class="inline">
+    ${isGoing ? action({ path: at('pause'), label: 'Pause', tone: 'quiet' }) : resume}
+    ${action({ path: at('test'), label: 'Send a test', tone: 'quiet' })} ${action({ path: at('roll'), label: 'New secret', tone: 'quiet' })}
+    <a class="button quiet" href="${at('remove')}">Remove…</a>
+  </div>`
+}
+
+export function addForm(): Markup {
+  return html`<form method="post" action="/subscriptions" class="inline subscribe">
+      <label>Name <input name="name" required maxlength="63" pattern="[a-z0-9]([a-z0-9._\\-]*[a-z0-9])?" /></label>
+      <label>URL <input name="url" type="url" required maxlength="2048" size="36" /></label>
+      <label>Retried for hours <input name="retry_hours" inputmode="numeric" value="24" size="4" /></label>
+      <label>Begins with <select name="from"><option value="newest">what comes from now on</option><option value="oldest">the oldest change that is kept</option></select></label>
+      <label><input type="checkbox" name="only" value="complete" /> Complete results only</label>
+      <button>Subscribe</button>
+    </form>`
+}
+
+/** The only time that its secret is shown. */
+export function secretShown({ name, secret }: { name: string; secret: string }): Markup {
+  return card(
+    `Secret of ${name}`,
+    html`<p class="notice" role="status">Copy it now: it is shown this once. What is posted from now on is signed with it.</p>
+      <p class="mono detail" id="secret">${secret}</p>`,
+  )
+}

@@ -1,0 +1,22 @@
+import { clockTime } from '../on-call/figures.ts'
+import type { Problem } from '../on-call/problem.ts'
+import type { TroubledSubscription } from './list-subscriptions.ts'
+
+/** What services are not posted: what stopped needs somebody, what fails is tried again. */
+export function subscriptionProblems(troubled: readonly TroubledSubscription[] = [], now: Date): Problem[] {
+  return troubled.map((one) => {
+    const about = { href: '/subscriptions', affected: [one.name] }
+    const why = one.last_error === null ? '' : ` (${one.last_error})`
+    if (one.stop_reason === 'position_expired') {
+      const text = `The subscription ${one.name} stopped: ${one.last_error ?? 'what comes next is not kept any more'}. Let its service read the results anew, then resume it with the oldest change that is kept.`
+      return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
+    }
+    if (one.stop_reason === 'retries_spent') {
+      const text = `The subscription ${one.name} stopped after ${one.retry_hours} h of failures${why}: nothing is posted to it any more. Resume it when its service answers; it goes on where it was.`
+      return { severity: 'critical', text, cause: `subscription_stopped:${one.name}`, ...about }
+    }
+    const since = one.failing_since === null ? '' : ` since ${clockTime(one.failing_since, now)}`
+    const text = `Changes cannot be posted to the subscription ${one.name}${since}${why}. It is tried again by itself, for ${one.retry_hours} h in all.`
+    return { severity: 'warning', text, cause: `subscription_failing:${one.name}`, ...about }
+  })
+}

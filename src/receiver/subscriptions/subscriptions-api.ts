@@ -1,0 +1,161 @@
+import type { Request } from 'express'
+import { z } from 'zod'
+import { actorOf } from '../../platform/pages/access.ts'
+import { auditedCall } from '../api/audited-call.ts'
+import { readBody } from '../api/body.ts'
+import { gone, jsonBody, readsBody, responses, unknown, type Operation } from '../api/operation.ts'
+import type { ReceiverDeps } from '../program.ts'
+import {
+  addSubscription,
+  newSubscriptionSchema,
+  pauseSubscription,
+  placeSchema,
+  removeSubscription,
+  resumeSubscription,
+  rollSubscriptionSecret,
+  subscriptionNameSchema,
+  testSubscription,
+} from './acts.ts'
+import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
+
+const secretSchema = z.string().meta({ description: 'Signs each post; it is not shown again.' })
+const addedSchema = z
+  .object({ name: z.string(), url: z.string(), position: z.int(), secret: secretSchema })
+  .meta({ id: 'AddedSubscription' })
+const placedSchema = z.object({ name: z.string(), position: z.int() }).meta({ id: 'PlacedSubscription' })
+const rolledSchema = z.object({ name: z.string(), secret: secretSchema }).meta({ id: 'RolledSubscription' })
+const testedSchema = z
+  .object({ name: z.string(), ok: z.boolean(), trouble: z.string().nullable(), webhook_id: z.string() })
+  .meta({ id: 'TestedSubscription' })
+const resumeSchema = z.strictObject({ from: placeSchema.optional() })
+
+/** Services to which each change of the feed is posted. */
+export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
+  const { db, settings, clock } = deps
+  const list: Operation = {
+    method: 'get',
+    path: '/subscriptions',
+    document: {
+      operationId: 'listSubscriptions',
+      summary: 'Where each change is posted to, and how far each is',
+      responses: responses({
+        200: { description: 'All of them', schema: z.object({ data: z.array(subscriptionSchema) }) },
+      }),
+    },
+    answer: async (_req, res) => res.json({ data: await listSubscriptions(db) }),
+  }
+  const add: Operation = {
+    method: 'post',
+    path: '/subscriptions',
+    document: {
+      operationId: 'addSubscription',
+      summary: 'Have each change posted to a URL',
+      description: 'Signed as the provider signs its webhooks. The answer has the secret, which is not shown again.',
+      requestBody: jsonBody(newSubscriptionSchema),
+      responses: responses(
+        { 201: { description: 'It is there', schema: addedSchema } },
+        ...readsBody,
+        'name_taken',
+        'too_many_subscriptions',
+        'position_expired',
+      ),
+    },
+    answer: async (req, res) => {
+      const wanted = await readBody(req, res, newSubscriptionSchema)
+      const detailOf = ({ url, position }: { url: string; position: number }) => ({ host: new URL(url).host, position })
+      const work = () => addSubscription(db, wanted, settings)
+      res
+        .status(201)
+        .json(await auditedCall(deps, req, { action: 'subscription_add', target: wanted.name, detailOf, work }))
+    },
+  }
+  const resume = act(deps, 'resume', {
+    summary: 'Let it go on where it was, or elsewhere',
+    description:
+      '`from` moves it: what lies between is skipped, or posted again. Needed where what comes next is not kept any more.',
+    schema: placedSchema,
+    body: resumeSchema,
+    work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),
+  })
+  const none = z.strictObject({})
+  return [
+    list,
+    add,
+    act(deps, 'pause', {
+      summary: 'Post nothing more to it until it is resumed',
+      schema: placedSchema,
+      body: none,
+      work: (name, req) => pauseSubscription(db, name, actorOf(req)),
+    }),
+    resume,
+    act(deps, 'test', {
+      summary: 'Post a sample that is no change, now',
+      description: 'Its id begins with `test-`, its position is 0, and its request_id has only zeros.',
+      schema: testedSchema,
+      body: none,
+      work: (name, _req, _body, signal) => testSubscription(db, name, { settings, now: clock(), signal }),
+      detailOf: ({ ok, trouble }) => ({ ok, trouble }),
+    }),
+    act(deps, 'roll', {
+      summary: 'Sign with a new secret from now on',
+      schema: rolledSchema,
+      body: none,
+      work: (name) => rollSubscriptionSecret(db, name),
+      detailOf: () => ({}),
+    }),
+    act(deps, 'remove', {
+      summary: 'Forget it, and how far it was',
+      schema: placedSchema,
+      body: none,
+      work: (name) => removeSubscription(db, name),
+    }),
+  ]
+}
+
+type Act<B extends z.ZodType, T extends Record<string, unknown>> = {
+  summary: string
+  description?: string
+  schema: z.ZodType
+  body: B
+  /** What the audit keeps of it; all, where it says nothing else. */
+  detailOf?: (done: T) => Record<string, unknown>
+  work: (name: string, req: Request, body: z.infer<B>, signal: AbortSignal) => Promise<T | undefined>
+}
+
+/** One thing that is done to a subscription by its name, and written down. */
+function act<B extends z.ZodType, T extends Record<string, unknown>>(
+  deps: ReceiverDeps,
+  word: string,
+  { schema, body, detailOf = (done) => ({ ...done }), work, ...about }: Act<B, T>,
+): Operation {
+  return {
+    method: 'post',
+    path: `/subscriptions/{name}/${word}`,
+    document: {
+      operationId: `${word}Subscription`,
+      ...about,
+      requestParams: { path: z.object({ name: subscriptionNameSchema }) },
+      requestBody: jsonBody(body, { required: false }),
+      responses: responses(
+        { 200: { description: 'It is done', schema } },
+        ...readsBody,
+        'not_found',
+        ...(word === 'resume' ? (['position_expired'] as const) : []),
+      ),
+    },
+    answer: async (req, res) => {
+      const name = subscriptionNameSchema.safeParse(req.params['name'])
+      if (!name.success) throw unknown(req)
+      const given = await readBody(req, res, body)
+      const signal = gone(res)
+      const done = await auditedCall(deps, req, {
+        action: `subscription_${word}`,
+        target: name.data,
+        detailOf: (result: T | undefined) => result && detailOf(result),
+        work: () => work(name.data, req, given, signal),
+      })
+      if (!done) throw unknown(req)
+      res.json({ name: name.data, ...done })
+    },
+  }
+}

@@ -1,0 +1,162 @@
+import { Router, type Request, type Response } from 'express'
+import { html } from 'hono/html'
+import { z } from 'zod'
+import { actorOf } from '../../platform/pages/access.ts'
+import type { Detail } from '../../platform/pages/audit.ts'
+import type { Markup } from '../../platform/pages/console-page.ts'
+import { fieldsOf, readForm } from '../../platform/pages/form.ts'
+import { gone, unknown } from '../api/operation.ts'
+import { card, confirmation, notice, problem } from '../console/parts/parts.ts'
+import { sendConsolePage, type ConsoleDeps } from '../console/parts/shell.ts'
+import { InvalidFilterError } from '../queries/filters.ts'
+import { audited } from '../upkeep/audit.ts'
+import {
+  addSubscription,
+  newSubscriptionSchema,
+  pauseSubscription,
+  removeSubscription,
+  resumeSubscription,
+  rollSubscriptionSecret,
+  subscriptionNameSchema,
+  testSubscription,
+  type SubscriptionTest,
+} from './acts.ts'
+import { listSubscriptions } from './list-subscriptions.ts'
+import { addForm, secretShown, subscriptionsTable } from './subscription-parts.ts'
+
+const path = '/subscriptions'
+const resumeSchema = z.object({ from: z.enum(['oldest', 'newest']).optional() })
+const addSchema = z.object({
+  retry_hours: z
+    .string()
+    .regex(/^\d{1,4}$/, 'must be whole hours')
+    .transform(Number)
+    .optional(),
+})
+
+/** Services to which each change is posted: how far each is, and what can be done to it. */
+export function subscriptionsRoutes(console: ConsoleDeps): Router {
+  const { db, settings, clock } = console
+  const nameOf = (req: Request): string => {
+    const parsed = subscriptionNameSchema.safeParse(req.params['name'])
+    if (!parsed.success) throw unknown(req)
+    return parsed.data
+  }
+  const show = async (res: Response, above: Markup | '' = '') => {
+    const now = clock()
+    const body = html`<div class="head"><h1>Subscriptions</h1><span class="soft">Services to which each change of a result is posted, signed, in order for each request.</span></div>
+      ${above}
+      <div class="card table-card">${subscriptionsTable(await listSubscriptions(db), now)}</div>
+      ${card('New subscription', addForm())}`
+    sendConsolePage(console, res, { title: 'Subscriptions', body })
+  }
+  /** Done, and written down; nobody of the name is a page that is not there. */
+  const doing = async <T>(
+    req: Request,
+    word: string,
+    name: string,
+    work: () => Promise<T | undefined>,
+    detail: (done: T) => Detail,
+  ) => {
+    const action = { via: 'console', actor: actorOf(req), action: `subscription_${word}`, target: name } as const
+    const done = await audited(
+      console,
+      { ...action, detailOf: (result) => (result === undefined ? undefined : detail(result)) },
+      work,
+    )
+    if (done === undefined) throw unknown(req)
+    return done
+  }
+
+  return Router()
+    .get(path, async (_req, res) => show(res))
+    .post(path, readForm, async (req, res) => {
+      const { retry_hours: hours, ...fields } = fieldsOf(req)
+      const wanted = checked(newSubscriptionSchema, {
+        ...fields,
+        ...checked(addSchema, hours === undefined ? {} : { retry_hours: hours }),
+      })
+      const added = await doing(
+        req,
+        'add',
+        wanted.name,
+        () => addSubscription(db, wanted, settings),
+        ({ url, position }) => ({ host: new URL(url).host, position }),
+      )
+      await show(res, secretShown(added))
+    })
+    .get('/subscriptions/:name/remove', async (req, res) => {
+      const name = nameOf(req)
+      const one = (await listSubscriptions(db)).find((subscription) => subscription.name === name)
+      if (one === undefined) throw unknown(req)
+      const what = html`<p>Nothing more is posted to it, and how far it was is forgotten. ${one.backlog === 0 ? 'It has been posted all there is.' : `${one.backlog} changes have not been posted to it.`}</p>`
+      const confirm = { path: `${path}/${name}/remove`, label: 'Remove', tone: 'danger' } as const
+      const body = html`<h1>Subscriptions</h1>${confirmation({ title: `Remove the subscription ${name}?`, what, confirm, back: path })}`
+      sendConsolePage(console, res, { title: 'Subscriptions', body })
+    })
+    .post('/subscriptions/:name/pause', readForm, async (req, res) => {
+      const name = nameOf(req)
+      await doing(
+        req,
+        'pause',
+        name,
+        () => pauseSubscription(db, name, actorOf(req)),
+        (done) => done,
+      )
+      res.redirect(303, path)
+    })
+    .post('/subscriptions/:name/resume', readForm, async (req, res) => {
+      const name = nameOf(req)
+      const { from } = checked(resumeSchema, fieldsOf(req))
+      await doing(
+        req,
+        'resume',
+        name,
+        () => resumeSubscription(db, name, from),
+        (done) => done,
+      )
+      res.redirect(303, path)
+    })
+    .post('/subscriptions/:name/remove', readForm, async (req, res) => {
+      const name = nameOf(req)
+      await doing(
+        req,
+        'remove',
+        name,
+        () => removeSubscription(db, name),
+        (done) => done,
+      )
+      res.redirect(303, path)
+    })
+    .post('/subscriptions/:name/roll', readForm, async (req, res) => {
+      const name = nameOf(req)
+      const rolled = await doing(
+        req,
+        'roll',
+        name,
+        () => rollSubscriptionSecret(db, name),
+        () => ({}),
+      )
+      await show(res, secretShown({ name, ...rolled }))
+    })
+    .post('/subscriptions/:name/test', readForm, async (req, res) => {
+      const name = nameOf(req)
+      const signal = gone(res)
+      const work = () => testSubscription(db, name, { settings, now: clock(), signal })
+      await show(res, tested(name, await doing(req, 'test', name, work, ({ ok, trouble }) => ({ ok, trouble }))))
+    })
+}
+
+function tested(name: string, { ok, trouble }: SubscriptionTest): Markup {
+  return ok
+    ? notice(html`A test was posted to <b>${name}</b>, and answered 2xx.`)
+    : problem(html`A test could not be posted to <b>${name}</b>: <bdi>${trouble}</bdi>.`)
+}
+
+/** What a form says; what is wrong is shown by the name of its field. */
+function checked<T extends z.ZodType>(schema: T, fields: object): z.infer<T> {
+  const parsed = schema.safeParse(fields)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new InvalidFilterError(issue?.path.join('.') ?? 'form', issue?.message ?? 'is not valid')
+}

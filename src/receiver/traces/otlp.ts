@@ -1,0 +1,174 @@
+import {
+  diag,
+  DiagLogLevel,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+  TraceFlags,
+  type Attributes,
+  type Context,
+} from '@opentelemetry/api'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
+import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources'
+import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  RandomIdGenerator,
+  SamplingDecision,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+  type Sampler,
+  type SpanExporter,
+} from '@opentelemetry/sdk-trace'
+import { withDeadline } from '../../platform/deadline.ts'
+import type { Logger } from '../../platform/logger.ts'
+import { version } from '../../platform/release.ts'
+import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
+import type { TraceSettings } from './trace-settings.ts'
+
+// The one file that knows OpenTelemetry's packages: loaded by span-writer.ts, where traces are asked for.
+
+/** Some 8 MB at most; what comes while it is full is dropped, and said so. */
+const maxQueued = 8192
+const maxBatch = 512
+const batchEveryMs = 1000
+const exportDeadlineMs = 10_000
+const lastFlush = { minMs: 500, maxMs: 5000 }
+const complainEveryMs = 60_000
+const maxTextLength = 1024
+
+const kinds = {
+  server: SpanKind.SERVER,
+  client: SpanKind.CLIENT,
+  consumer: SpanKind.CONSUMER,
+  internal: SpanKind.INTERNAL,
+}
+
+export function createSpanWriter(settings: TraceSettings, { logger }: { logger: Logger }): SpanWriter {
+  const complain = createComplaints(logger, new URL(settings.endpoint).host)
+  const sampler = samplerOf(settings)
+  // Ids that are known elsewhere too are lent to the next span that is made; the generator is asked for them at once.
+  const random = new RandomIdGenerator()
+  const lent: { traceId?: string | undefined; spanId?: string | undefined } = {}
+  const provider = new TracerProvider({
+    resource: defaultResource().merge(resourceFromAttributes({ 'service.version': version, ...settings.resource })),
+    sampler,
+    spanLimits: { attributeValueLengthLimit: maxTextLength },
+    idGenerator: {
+      generateTraceId: () => lent.traceId ?? random.generateTraceId(),
+      generateSpanId: () => lent.spanId ?? random.generateSpanId(),
+    },
+    spanProcessors: [
+      new BatchSpanProcessor({
+        exporter: complaining(new OTLPTraceExporter({ url: settings.endpoint }), complain),
+        maxQueueSize: maxQueued,
+        maxExportBatchSize: maxBatch,
+        scheduledDelayMillis: batchEveryMs,
+        exportTimeoutMillis: exportDeadlineMs,
+      }),
+    ],
+  })
+  const tracer = provider.getTracer('mediadock', version)
+
+  const write = ({ name, kind, root, spanId, startMs, endMs, attributes, error }: WrittenSpan): SpanRoot => {
+    Object.assign(lent, { traceId: root?.traceId, spanId })
+    const span = tracer.startSpan(
+      name,
+      { kind: kinds[kind], startTime: startMs, attributes: given(attributes) },
+      contextOf(root),
+    )
+    if (error) {
+      span.setAttribute('error.type', error.type)
+      span.setStatus({ code: SpanStatusCode.ERROR, ...(error.message !== undefined && { message: error.message }) })
+      span.recordException({ name: error.type, message: error.message ?? error.type }, endMs)
+    }
+    span.end(Math.max(startMs, endMs))
+    const { traceId, spanId: id, traceFlags } = span.spanContext()
+    return { traceId, parent: { traceId, spanId: id, isSampled: (traceFlags & TraceFlags.SAMPLED) !== 0 } }
+  }
+  return {
+    write,
+    isSampled: (root) => {
+      const { decision } = sampler.shouldSample(contextOf(root), root.traceId, '', SpanKind.INTERNAL, {}, [])
+      return decision === SamplingDecision.RECORD_AND_SAMPLED
+    },
+    close: async (withinMs) => {
+      const ms = Math.min(lastFlush.maxMs, Math.max(lastFlush.minMs, withinMs))
+      await withDeadline(provider.shutdown(), ms, 'sending the last spans').catch((error: unknown) =>
+        complain(error, 0),
+      )
+    },
+  }
+}
+
+function contextOf(root: SpanRoot | undefined): Context {
+  if (!root?.parent) return ROOT_CONTEXT
+  const { traceId, spanId, isSampled } = root.parent
+  const traceFlags = isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE
+  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true })
+}
+
+function given(attributes: WrittenSpan['attributes']): Attributes {
+  return Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== undefined))
+}
+
+function samplerOf({ sampler, ratio }: TraceSettings): Sampler {
+  const root = sampler.endsWith('always_on')
+    ? new AlwaysOnSampler()
+    : sampler.endsWith('always_off')
+      ? new AlwaysOffSampler()
+      : new TraceIdRatioBasedSampler(ratio)
+  return sampler.startsWith('parentbased_') ? new ParentBasedSampler({ root }) : root
+}
+
+type Complain = (error: unknown, spans: number) => void
+
+/** A line a minute at most, however many batches fail: a collector that is down is no reason to fill the log. */
+function createComplaints(logger: Logger, collector: string): Complain {
+  const mayComplain = createPauses()
+  const mayRepeat = createPauses()
+  let lost = 0
+  // What the packages say by themselves: that spans were dropped, for want of room, above all.
+  const say = (message: string) => {
+    if (mayRepeat())
+      logger.warn({ collector, detail: message.slice(0, 500) }, 'sending traces meets trouble, deliveries go on')
+  }
+  const nothing = () => {}
+  diag.setLogger(
+    { error: say, warn: say, info: nothing, debug: nothing, verbose: nothing },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  )
+  return (error, spans) => {
+    lost += spans
+    if (!mayComplain()) return
+    logger.warn({ err: error, collector, spans: lost }, 'traces could not be sent to the collector, deliveries go on')
+    lost = 0
+  }
+}
+
+/** Whether it may be said now: once a minute. */
+function createPauses(): () => boolean {
+  let silentUntil = 0
+  return () => {
+    const now = performance.now()
+    if (now < silentUntil) return false
+    silentUntil = now + complainEveryMs
+    return true
+  }
+}
+
+/** For what stands behind it every batch was sent: what was not is told here, once. */
+function complaining(exporter: SpanExporter, complain: Complain): SpanExporter {
+  return {
+    export: (spans, done) =>
+      exporter.export(spans, ({ code, error }) => {
+        if (code) complain(error ?? new Error('the collector did not take them'), spans.length)
+        done({ code: 0 })
+      }),
+    shutdown: () => exporter.shutdown(),
+    forceFlush: async () => exporter.forceFlush?.(),
+  }
+}

@@ -1,0 +1,118 @@
+import type { Logger } from '../../platform/logger.ts'
+import { storedSpanId, traceOf, type DeliveryTraces, type Traced } from '../domain/trace.ts'
+import type { Arrival } from '../intake/webhook.ts'
+import type { ReceiverSettings } from '../settings.ts'
+import { openSpanWriter } from './span-writer.ts'
+import type { SpanRoot, SpanWriter } from './span.ts'
+
+export type Traces = DeliveryTraces & {
+  /** After the answer. */
+  arrived: (arrival: Arrival) => void
+  /** Sends what is left, for at most so long. */
+  close: (withinMs: number) => Promise<void>
+}
+
+/** Undefined, and nothing loaded, where nobody asks for traces. */
+export async function openTraces({ traces }: ReceiverSettings, logger: Logger): Promise<Traces | undefined> {
+  const writer = traces && (await openSpanWriter(traces, { logger }))
+  return writer && createTraces(writer)
+}
+
+/**
+ * One trace for each delivery, from its arrival to its row: `receive delivery`
+ * with `verify` and `accept`, and under it `land`, wherever and whenever that happens. Every span is written when it is over, from times
+ * that are known then, so that deliveries wait for none of it.
+ *
+ * Of an arrival that is not authentic nothing is believed, its traceparent
+ * neither: it is a trace of its own.
+ */
+function createTraces(writer: SpanWriter): Traces {
+  const arrived = (arrival: Arrival) => {
+    const { status, outcome, reason, deliveryId, requestId, keyName, traceparent, readMs, verifiedMs, ackMs } = arrival
+    const traced = keyName !== undefined && deliveryId !== undefined ? { deliveryId, traceparent } : undefined
+    const isStored = outcome === 'accepted' || outcome === 'parked'
+    const startMs = arrival.arrivedAt.getTime()
+    const failure = status < 400 ? undefined : (reason ?? String(status))
+    // By the conventions for servers, a refusal is the client's failure.
+    const error = status >= 500 && failure !== undefined ? { type: failure } : undefined
+    const root = writer.write({
+      name: 'receive delivery',
+      kind: 'server',
+      root: traced && traceOf(traced),
+      spanId: traced && isStored ? storedSpanId(traced.deliveryId) : undefined,
+      startMs,
+      endMs: startMs + ackMs,
+      attributes: {
+        'http.request.method': 'POST',
+        'http.route': '/webhooks',
+        'url.path': '/webhooks',
+        'http.response.status_code': status,
+        'http.request.body.size': arrival.bytes,
+        'client.address': arrival.remote,
+        'error.type': failure,
+        ...messageOf(arrival.webhookId, 'receive'),
+        'mediadock.delivery_id': deliveryId,
+        'mediadock.request_id': requestId,
+        'mediadock.key_name': keyName,
+        'mediadock.outcome': outcome,
+        'mediadock.reason': reason,
+      },
+      error,
+    })
+    const within = (name: string, fromMs: number, toMs: number, failed: boolean) =>
+      writer.write({
+        name,
+        kind: 'internal',
+        root,
+        startMs: startMs + fromMs,
+        endMs: startMs + toMs,
+        attributes: { 'mediadock.delivery_id': deliveryId },
+        error: failed && failure !== undefined ? { type: failure } : undefined,
+      })
+    if (readMs === undefined) return
+    within('verify', readMs, verifiedMs ?? ackMs, verifiedMs === undefined)
+    if (verifiedMs !== undefined) within('accept', verifiedMs, ackMs, status !== 200)
+  }
+
+  /** The span of the arrival that was stored, as it was decided for there. */
+  const arrivalOf = (of: Traced): SpanRoot => {
+    const root = traceOf(of)
+    const { traceId } = root
+    return { traceId, parent: { traceId, spanId: storedSpanId(of.deliveryId), isSampled: writer.isSampled(root) } }
+  }
+
+  return {
+    arrived,
+    landed: (of, { requestId, webhookId, status, media, outcome, failure, ms }) => {
+      const endMs = Date.now()
+      writer.write({
+        name: 'land',
+        kind: 'consumer',
+        root: arrivalOf(of),
+        startMs: endMs - ms,
+        endMs,
+        attributes: {
+          ...messageOf(webhookId, 'process'),
+          'db.system.name': 'postgresql',
+          'mediadock.delivery_id': of.deliveryId,
+          'mediadock.request_id': requestId,
+          'mediadock.status': status,
+          'mediadock.media': media,
+          'mediadock.outcome': outcome,
+        },
+        error: failure === undefined ? undefined : { type: failure },
+      })
+    },
+    close: writer.close,
+  }
+}
+
+function messageOf(webhookId: string | undefined, operation: 'receive' | 'process') {
+  return {
+    'messaging.system': 'mediadock',
+    'messaging.destination.name': 'deliveries',
+    'messaging.operation.type': operation,
+    'messaging.operation.name': operation === 'receive' ? 'receive delivery' : 'land',
+    'messaging.message.id': webhookId,
+  }
+}

@@ -1,0 +1,218 @@
+import fs from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import sharp from 'sharp'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { createArchiver } from '../../../src/receiver/archive/archiver.ts'
+import { claimCopies, type Copy } from '../../../src/receiver/archive/copies.ts'
+import { copyMedia } from '../../../src/receiver/archive/copying.ts'
+import { createDownloader } from '../../../src/receiver/archive/download.ts'
+import { openFileStore } from '../../../src/receiver/archive/file-store.ts'
+import { followFeed } from '../../../src/receiver/archive/following.ts'
+import { removeMedia } from '../../../src/receiver/archive/removal.ts'
+import type { ArchiveStore } from '../../../src/receiver/archive/store.ts'
+import { removeUnreferred } from '../../../src/receiver/archive/unreferred.ts'
+import { preferredServer, type TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { withReceiver, type WithReceiver } from '../../support/with-receiver.ts'
+import { mediaStand, pngOf, temporaryFolder, type MediaStand } from './media-stand.ts'
+
+const hourMs = 3_600_000
+const later = (ms: number) => new Date(Date.now() + ms)
+
+/** Two replicas that meet at one file, each step of them when the test says so. */
+describe('copies of a file that is removed meanwhile', () => {
+  let database: TestDatabase
+  let receiver: WithReceiver['receiver']
+  let stand: MediaStand
+  let store: ArchiveStore
+  let root: string
+
+  beforeAll(async () => {
+    const folder = await temporaryFolder()
+    root = folder.root
+    // Its own archive is off: the steps are the test's.
+    const its = await withReceiver({ server: preferredServer, stand: true })
+    ;({ database, receiver } = its)
+    stand = mediaStand(its)
+    store = await openFileStore(root)
+    return async () => {
+      await its.stop()
+      await folder.remove()
+    }
+  })
+
+  const db = () => receiver.deps.db
+  const claimed = async (picture: Buffer): Promise<Copy> => {
+    const requestId = await stand.land([stand.serve('same.png', picture)])
+    return eventually(async () => {
+      await followFeed(db(), { now: new Date() })
+      return (await claimCopies(db(), { now: new Date(), limit: 10 })).find((copy) => copy.requestId === requestId)
+    })
+  }
+  const copied = async (copy: Copy, into: ArchiveStore = store, cut = new AbortController().signal) => {
+    const downloader = createDownloader({ maxBytes: 1_000_000, mediaHosts: undefined, production: false })
+    const deps = { db: db(), store: into, downloader, clock: () => new Date(), logger: receiver.deps.logger }
+    return (await copyMedia(deps, copy, cut).finally(downloader.close)).outcome
+  }
+  /** A store that stops where it is told to: answers when it has, and goes on when it may. */
+  const stopping = (at: 'before' | 'after') => {
+    const [reached, goOn] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    const stop = () => (reached.resolve(), goOn.promise)
+    const keep: ArchiveStore['keep'] = async (...file) => {
+      if (at === 'before') await stop()
+      await store.keep(...file)
+      if (at === 'after') await stop()
+    }
+    return { into: { ...store, keep }, reached: reached.promise, goOn: goOn.resolve }
+  }
+  const swept = async (now: Date) => {
+    while ((await removeUnreferred(db(), store, now)).removed > 0);
+  }
+  const filesLeft = async () =>
+    (await fs.readdir(root, { recursive: true })).filter((name) => /\.(?:png|webp|part)$/.test(name))
+  /** Files that nobody refers to, and media whose file is gone, after everything that is due has been done. */
+  const wrong = async () => {
+    await swept(later(hourMs))
+    const media = await database.sql<
+      { archived_url: string }[]
+    >`select archived_url from mediadock.media where archived_url is not null`
+    const urls = media.map(({ archived_url }) => fileURLToPath(archived_url))
+    const left = (await filesLeft()).map((name) => `${root}/${name}`)
+    return {
+      unreferred: left.filter(
+        (file) => !urls.some((url) => url === file || url.replace('.png', '.thumbnail.webp') === file),
+      ),
+      missing: urls.filter((url) => !left.includes(url)),
+    }
+  }
+
+  it('leaves no file of a request that is removed while it is copied, within seconds', async () => {
+    const copy = await claimed(pngOf(40))
+    const { into, reached, goOn } = stopping('before')
+    const outcome = copied(copy, into)
+    await reached
+    expect((await removeMedia(db(), copy.requestId, new Date())).known).toBe(true)
+    goOn()
+    expect(await outcome).toBe('no_longer_ours')
+    await swept(later(1000))
+    expect(await filesLeft()).toEqual([])
+  })
+
+  it('leaves nothing that a process which was killed had begun, though no other starts', async () => {
+    let now = Date.now()
+    const archiver = createArchiver({
+      db: db(),
+      openStore: () => openFileStore(root),
+      maxBytes: 1000,
+      clock: () => new Date(now),
+      logger: receiver.deps.logger,
+      onCopied: () => {},
+      signal: new AbortController().signal,
+      mediaHosts: undefined,
+      production: false,
+    })
+    await archiver.runOnce()
+    const [begun, fresh] = [`${root}/incoming/begun.part`, `${root}/incoming/fresh.part`]
+    await fs.writeFile(begun, 'a part of what was removed')
+    await fs.writeFile(fresh, 'what another is copying')
+    await fs.utimes(begun, new Date(now - 2 * hourMs), new Date(now - 2 * hourMs))
+    now += hourMs / 4
+    await archiver.runOnce()
+    await archiver.settled()
+    expect(await filesLeft()).toEqual(['incoming/fresh.part'])
+    await fs.rm(fresh)
+  })
+
+  it('decodes no picture whose copying has ended three processes in a row, claims it ever more rarely, and keeps it', async () => {
+    const first = await claimed(
+      await sharp({ create: { width: 64, height: 64, channels: 3, background: '#c33' } })
+        .png()
+        .toBuffer(),
+    )
+    // Nobody ends these claims: whoever had them was killed.
+    let [now, last] = [Date.now(), first]
+    const pauses: number[] = []
+    while (pauses.length < 3) {
+      now += 20_000
+      const [again] = await claimCopies(db(), { now: new Date(now), limit: 10 })
+      if (!again) continue
+      pauses.push(now)
+      last = again
+    }
+    const [one = 0, two = 0, three = 0] = pauses
+    expect([Math.round((two - one) / 60_000), Math.round((three - two) / 60_000)]).toEqual([2, 4])
+    expect(await copied(last)).toBe('archived')
+    expect(await filesLeft()).toEqual([expect.stringMatching(/\.png$/)])
+    await removeMedia(db(), first.requestId, new Date())
+    await swept(later(1000))
+
+    // One that another has ended is none of these.
+    const cut = await claimed(pngOf(45))
+    expect(await copied(cut, store, AbortSignal.abort())).toBe('cut')
+    expect((await claimCopies(db(), { now: later(1000), limit: 10 })).map(({ unended }) => unended)).toEqual([1])
+  })
+
+  it('leaves no file that was stored after its deletion', async () => {
+    const picture = pngOf(41)
+    const first = await claimed(picture)
+    expect(await copied(first)).toBe('archived')
+    const second = await claimed(picture)
+    const { into, reached, goOn } = stopping('before')
+    const outcome = copied(second, into)
+    await reached
+    await removeMedia(db(), first.requestId, new Date())
+    await swept(later(1000))
+    goOn()
+    expect(await outcome).toBe('no_longer_ours')
+    await removeMedia(db(), second.requestId, new Date())
+    expect(await wrong()).toEqual({ unreferred: [], missing: [] })
+  })
+
+  it('refers to no file that was deleted since it was stored, though another is about to store it', async () => {
+    const picture = pngOf(42)
+    const first = await claimed(picture)
+    expect(await copied(first)).toBe('archived')
+    const [second, third] = [await claimed(picture), await claimed(picture)]
+    const slow = stopping('after')
+    const outcome = copied(second, slow.into)
+    await slow.reached
+    await removeMedia(db(), first.requestId, new Date())
+    await swept(later(1000))
+    // Says that it is about to store the file, and ends there.
+    const dying = stopping('before')
+    const died = copied(third, {
+      ...dying.into,
+      keep: (...file) => dying.into.keep(...file).then(() => Promise.reject(new Error('killed'))),
+    }).catch(() => {})
+    await dying.reached
+    slow.goOn()
+    await outcome
+    expect((await wrong()).missing).toEqual([])
+    dying.goOn()
+    await died
+  })
+
+  it('deletes no file that was stored anew while a replica took its time with others', async () => {
+    const [picture, other] = [pngOf(43), pngOf(44)]
+    for (const copy of [await claimed(other), await claimed(picture)]) {
+      expect(await copied(copy)).toBe('archived')
+      await removeMedia(db(), copy.requestId, new Date())
+    }
+    const again = await claimed(picture)
+    let steps = 0
+    const slow: ArchiveStore = {
+      ...store,
+      remove: async (file) => {
+        steps += 1
+        if (steps === 1) {
+          await swept(later(90_000))
+          expect(await copied(again)).toBe('archived')
+        }
+        return store.remove(file)
+      },
+    }
+    await removeUnreferred(db(), slow, later(1000))
+    expect(steps).toBeGreaterThan(0)
+    expect((await wrong()).missing).toEqual([])
+  })
+})

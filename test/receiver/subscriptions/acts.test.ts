@@ -1,0 +1,131 @@
+import { beforeAll, expect, it } from 'vitest'
+import { createSubscriptionPoster } from '../../../src/receiver/subscriptions/role.ts'
+import { verify } from '../../../src/wire/signature.ts'
+import { linesOf, mediadock, mediadockHere } from '../../commands/mediadock.ts'
+import type { TestDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
+import { deliver, failed, nowSeconds } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+import { call } from '../api/calls.ts'
+import { startSubscriber } from './support/subscriber.ts'
+
+let database: TestDatabase
+let receiver: TestReceiver
+
+beforeAll(async () => {
+  const its = await withReceiver()
+  ;({ database, receiver } = its)
+  return its.stop
+})
+
+const run = (...args: string[]) => mediadockHere({ DATABASE_URL: database.url }, 'subscriptions', ...args)
+const api = (operation: string, body?: unknown) => call(receiver, operation, body === undefined ? {} : { body })
+
+it('the command line makes, shows, tests, pauses, resumes, rolls and removes one, and says who did it', async () => {
+  const subscriber = await startSubscriber()
+  const words = ['subscriptions', 'add', 'shop', subscriber.url, '--retry-hours', '2', '--json']
+  const added = await mediadock({ DATABASE_URL: database.url }, ...words)
+  expect(added).toMatchObject({ code: 0, stderr: '' })
+  const [{ secret }] = linesOf(added.stdout)
+
+  expect((await run('test', 'shop')).stdout).toContain('ok: true')
+  const [sample] = subscriber.posted
+  expect(sample?.id).toMatch(/^test-/)
+  const signature = String(sample?.headers['x-service-signature'])
+  const secrets = [{ name: 'it', signingSecret: secret }]
+  expect(verify(Buffer.from(sample?.body ?? ''), signature, secrets, nowSeconds())).toMatchObject({ ok: true })
+
+  expect((await run('pause', 'shop')).code).toBe(0)
+  await deliver(receiver.webhookUrl, failed().body)
+  const listed = await eventually(async () => {
+    const { json } = await api('GET /api/subscriptions')
+    return json.data[0].backlog === 1 && json.data[0]
+  })
+  expect(listed).toMatchObject({
+    name: 'shop',
+    state: 'paused',
+    paused_by: expect.stringContaining('@'),
+    retry_hours: 2,
+    backlog: 1,
+  })
+  expect(Date.now() - Date.parse(listed.oldest_unsent_at)).toBeLessThan(60_000)
+  const table = (await run()).stdout
+  expect(table).toMatch(/^shop +paused +1 /m)
+  expect(table).not.toContain(secret)
+  expect(JSON.stringify(listed)).not.toContain(secret)
+  expect(subscriber.posted).toHaveLength(1)
+
+  const [rolled] = linesOf((await run('roll', 'shop', '--json')).stdout)
+  expect(rolled.secret).not.toBe(secret)
+  expect((await run('resume', 'shop')).code).toBe(0)
+  const [, change] = await eventually(() => subscriber.posted.length === 2 && subscriber.posted)
+  const again = verify(
+    Buffer.from(change?.body ?? ''),
+    String(change?.headers['x-service-signature']),
+    [{ name: 'it', signingSecret: rolled.secret }],
+    nowSeconds(),
+  )
+  expect(again).toMatchObject({ ok: true })
+
+  subscriber.answer(() => 503)
+  expect(await run('test', 'shop')).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('trouble: it answered 503'),
+  })
+  expect((await run('remove', 'shop')).code).toBe(0)
+  expect((await api('GET /api/subscriptions')).json.data).toEqual([])
+  expect(await run('remove', 'shop')).toMatchObject({ code: 1, stderr: 'mediadock: there is no subscription shop\n' })
+  expect((await run('add', 'shop')).code).toBe(2)
+
+  const audit = await database.sql`select action, target, via, detail from mediadock.audit order by id`
+  expect(audit.map(({ action, via }) => `${action} ${via}`)).toEqual(
+    ['add', 'test', 'pause', 'roll', 'resume', 'test', 'remove'].map((act) => `subscription_${act} cli`),
+  )
+  expect(JSON.stringify(audit)).not.toMatch(/whsec_/)
+}, 120_000)
+
+it('the API refuses URLs that are not for calling, names twice, and places that are gone', async () => {
+  const add = (body: object) => api('POST /api/subscriptions', { name: 'x', url: 'https://x.example.com/', ...body })
+  for (const url of [
+    'http://x.example.com/',
+    'https://10.0.0.1/',
+    'https://db.internal/',
+    'https://u:p@x.example.com/',
+    'ftp://x',
+    'x',
+  ])
+    expect(await add({ url }), url).toMatchObject({ status: 400, json: { error: { code: 'invalid_body' } } })
+  expect(await add({ name: '../x' })).toMatchObject({ status: 400 })
+  await database.sql`update mediadock.feed_bounds set pruned_to = 1000`
+  expect(await add({ from: 999 })).toMatchObject({ status: 410, json: { error: { code: 'position_expired' } } })
+  expect(await add({ from: 9_000_000_000_000_000 })).toMatchObject({ status: 410 })
+  expect(await add({ from: 'oldest' })).toMatchObject({ status: 201, json: { position: 1000 } })
+  expect(await add({})).toMatchObject({ status: 409, json: { error: { code: 'name_taken' } } })
+
+  await api('POST /api/subscriptions/x/pause')
+  const [{ claims } = {}] = await database.sql`select claims from mediadock.subscriptions`
+  expect(await api('POST /api/subscriptions/x/resume', { from: 999 })).toMatchObject({ status: 410 })
+  expect((await api('GET /api/subscriptions')).json.data[0]).toMatchObject({ state: 'paused', position: 1000 })
+  const head = (await api('GET /api/feed')).json.head
+  expect(await api('POST /api/subscriptions/x/resume', { from: 'newest' })).toMatchObject({
+    status: 200,
+    json: { position: head },
+  })
+  // Whoever worked on it before can no more write how far it was.
+  expect((await database.sql`select claims from mediadock.subscriptions`)[0]).toEqual({ claims: claims + 1 })
+  expect(await api('POST /api/subscriptions/nobody/resume')).toMatchObject({ status: 404 })
+  await api('POST /api/subscriptions/x/remove')
+})
+
+it('nothing that is not public is dialled in production, whatever it was made with', async () => {
+  const subscriber = await startSubscriber()
+  const poster = createSubscriptionPoster({ production: true })
+  const outcome = await poster.post(
+    { url: subscriber.url, headers: {}, body: Buffer.from('{}') },
+    new AbortController().signal,
+  )
+  await poster.close()
+  expect(outcome).toMatchObject({ ok: false, detail: 'not sent: the URL must be an https URL' })
+  expect(subscriber.posted).toEqual([])
+})

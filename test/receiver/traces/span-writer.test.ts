@@ -1,0 +1,37 @@
+import { expect, it, onTestFinished } from 'vitest'
+import { openSpanWriter } from '../../../src/receiver/traces/span-writer.ts'
+import type { WrittenSpan } from '../../../src/receiver/traces/span.ts'
+import { watchedLogger } from '../../platform/support/watched-logger.ts'
+import { startCollector } from '../../support/collector.ts'
+import { eventually } from '../../support/eventually.ts'
+
+it('keeps no more than so many spans, says that others were dropped, and goes on', async () => {
+  const collector = await startCollector()
+  onTestFinished(collector.close)
+  const { logger, lines } = watchedLogger()
+  const settings = { endpoint: `${collector.url}/v1/traces`, sampler: 'always_on', ratio: 1, resource: {} } as const
+  const writer = (await openSpanWriter(settings, { logger })) ?? expect.fail('nothing is installed that sends spans')
+  const span: WrittenSpan = {
+    name: 'one',
+    kind: 'internal',
+    root: undefined,
+    startMs: Date.now(),
+    endMs: Date.now(),
+    attributes: { text: 'x'.repeat(5000), nothing: undefined },
+  }
+  // In one turn, in which nothing can be sent.
+  for (let at = 0; at < 20_000; at += 1) writer.write(span)
+  await eventually(() => collector.spans().length > 512)
+  writer.write({ ...span, name: 'the last' })
+  await writer.close(5000)
+  const kept = collector.spans()
+  expect(kept.length).toBeGreaterThan(8000)
+  expect(kept.length).toBeLessThan(9000)
+  // What is left at the end is sent side by side, in whatever order it comes.
+  expect(kept.filter(({ name }) => name === 'the last')).toHaveLength(1)
+  // What is too long is cut, and what is not given is not there.
+  expect(kept.find(({ name }) => name === 'one')?.attributes).toEqual({ text: 'x'.repeat(1024) })
+  expect(lines().filter((line) => line.includes('sending traces meets trouble'))).toEqual([
+    expect.stringMatching(/Dropped \d+ spans/),
+  ])
+})

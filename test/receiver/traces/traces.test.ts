@@ -1,0 +1,272 @@
+import { randomUUID } from 'node:crypto'
+import fs from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { deliveryId, toDelivery } from '../../../src/receiver/domain/delivery.ts'
+import { storedSpanId } from '../../../src/receiver/domain/trace.ts'
+import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
+import type { TraceSettings } from '../../../src/receiver/traces/trace-settings.ts'
+import { watchedLogger } from '../../platform/support/watched-logger.ts'
+import { freePort } from '../../provider/support/free-port.ts'
+import { startProductionReceiver } from '../../start/support/receiver-process.ts'
+import { startCollector, type CollectedSpan } from '../../support/collector.ts'
+import { eventually } from '../../support/eventually.ts'
+import { deliver, failed, nowSeconds, okImage } from '../../support/webhooks.ts'
+import { withReceiver } from '../../support/with-receiver.ts'
+
+const remote = { traceId: '4bf92f3577b34da6a3ce929d0e0e4736', spanId: '00f067aa0ba902b7' }
+const traceparent = `00-${remote.traceId}-${remote.spanId}-01`
+const hex = (id: string) => id.replaceAll('-', '')
+
+async function traced(more: Partial<TraceSettings> = {}) {
+  const collector = await startCollector()
+  onTestFinished(collector.close)
+  const { logger, lines } = watchedLogger()
+  const traces: TraceSettings = {
+    endpoint: `${collector.url}/v1/traces`,
+    sampler: 'parentbased_always_on',
+    ratio: 1,
+    resource: { 'service.name': 'media' },
+    ...more,
+  }
+  const { receiver, database, stop } = await withReceiver({ logger, settings: { traces } })
+  let stopped: Promise<void> | undefined
+  const stopOnce = () => (stopped ??= stop())
+  onTestFinished(stopOnce)
+  const logged = (msg: string) =>
+    lines()
+      .map((line): Record<string, unknown> => JSON.parse(line))
+      .filter((line) => line['msg'] === msg)
+  const named = (name: string) => collector.spans().filter((span) => span.name === name)
+  const spanOf = (name: string, requestId: string) =>
+    eventually(() => named(name).find(({ attributes }) => attributes['mediadock.request_id'] === requestId))
+  return { collector, receiver, database, stop: stopOnce, logged, named, spanOf }
+}
+
+const places = (spans: readonly CollectedSpan[]) =>
+  spans.map(({ traceId, parentSpanId }) => ({ traceId, parentSpanId }))
+
+describe('the trace of a delivery', () => {
+  it('is one from the arrival to the row, in the trace that the provider began', async () => {
+    const { collector, receiver, database, logged, spanOf, named } = await traced()
+    const { requestId, body } = okImage()
+    const webhookId = randomUUID()
+    expect(await deliver(receiver.webhookUrl, body, { webhookId, headers: { traceparent } })).toMatchObject({
+      status: 200,
+    })
+
+    const land = await spanOf('land', requestId)
+    const receive = await spanOf('receive delivery', requestId)
+    expect(places([receive])).toEqual([{ traceId: remote.traceId, parentSpanId: remote.spanId }])
+    const within = { traceId: remote.traceId, parentSpanId: receive.spanId }
+    expect(places([...named('verify'), ...named('accept'), land])).toEqual([within, within, within])
+    expect(new Set(collector.spans().map(({ spanId }) => spanId)).size).toBe(4)
+
+    const id = deliveryId(webhookId, body)
+    const ids = { 'mediadock.delivery_id': id, 'mediadock.request_id': requestId }
+    expect(receive).toMatchObject({
+      kind: 2,
+      code: 0,
+      attributes: {
+        ...ids,
+        'messaging.message.id': webhookId,
+        'mediadock.outcome': 'accepted',
+        'http.request.method': 'POST',
+        'http.route': '/webhooks',
+        'http.response.status_code': 200,
+      },
+      resource: { 'service.name': 'media', 'service.version': expect.any(String), 'telemetry.sdk.language': 'nodejs' },
+    })
+    expect(land).toMatchObject({
+      kind: 5,
+      code: 0,
+      attributes: { ...ids, 'mediadock.outcome': 'landed', 'mediadock.media': 1 },
+    })
+    // In the order in which it happened, to the millisecond of a clock.
+    expect(receive.endMs).toBeGreaterThanOrEqual(receive.startMs)
+    expect(land.startMs).toBeGreaterThanOrEqual(receive.startMs - 1)
+    expect(Math.abs(land.endMs - Date.now())).toBeLessThan(60_000)
+
+    const media = await database.sql`select 1 from mediadock.media where request_id = ${requestId}`
+    expect(media).toHaveLength(1)
+    expect(logged('webhook answered').map((line) => line['trace_id'])).toEqual([remote.traceId])
+  })
+
+  it('has the id of the delivery where the provider sent no trace, or none that is valid; a duplicate is in it too', async () => {
+    const { receiver, logged, named, spanOf } = await traced()
+    for (const headers of [{}, { traceparent: `00-${'0'.repeat(32)}-${remote.spanId}-01` }]) {
+      const { requestId, body } = okImage()
+      const webhookId = randomUUID()
+      const id = deliveryId(webhookId, body)
+      for (const status of ['accepted', 'duplicate'])
+        expect(await deliver(receiver.webhookUrl, body, { webhookId, headers })).toMatchObject({ json: { status } })
+      await spanOf('land', requestId)
+      const received = () => named('receive delivery').filter(({ traceId }) => traceId === hex(id))
+      await eventually(() => received().length === 2)
+      expect(received().map(({ attributes }) => attributes['mediadock.outcome'])).toEqual(['accepted', 'duplicate'])
+      expect(new Set(received().map(({ spanId }) => spanId)).size).toBe(2)
+      expect(received().map(({ parentSpanId }) => parentSpanId)).toEqual(['', ''])
+      expect(places([await spanOf('land', requestId)])).toEqual([{ traceId: hex(id), parentSpanId: storedSpanId(id) }])
+      const line = logged('webhook answered').find((one) => one['delivery_id'] === id)
+      expect(line?.['trace_id']).toBe(hex(id))
+    }
+  })
+
+  it('goes on in a process that did not accept it: all of it is known from what is stored', async () => {
+    const { receiver, spanOf } = await traced()
+    const { requestId, body } = okImage()
+    const webhookId = randomUUID()
+    const id = deliveryId(webhookId, body)
+    const authentic = {
+      id,
+      webhookId,
+      keyName: 'live',
+      environment: 'live' as const,
+      timestampSeconds: nowSeconds(),
+      receivedAt: new Date(),
+      headers: { traceparent },
+      body,
+    }
+    await storeDeliveries(receiver.deps.db, [toDelivery(authentic)])
+    const within = { traceId: remote.traceId, parentSpanId: storedSpanId(id) }
+    expect(places([await spanOf('land', requestId)])).toEqual([within])
+  })
+
+  it('tells of failures: of a refusal without believing it, of a row that is refused', async () => {
+    const { collector, receiver, database, spanOf, named } = await traced()
+    const forged = { secret: 'whsec_of_somebody_else', headers: { traceparent } }
+    expect((await deliver(receiver.webhookUrl, failed().body, forged)).status).toBe(401)
+    const [refused] = await eventually(() => named('receive delivery').length > 0 && named('receive delivery'))
+    expect(refused).toMatchObject({ parentSpanId: '', code: 0, attributes: { 'error.type': 'no_matching_secret' } })
+    expect(refused?.traceId).not.toBe(remote.traceId)
+
+    await database.sql.unsafe(`
+      create function refuse() returns trigger language plpgsql as $$ begin raise exception 'a secret' using errcode = '22023'; end $$;
+      create trigger refuse before insert or update on mediadock.requests for each row execute function refuse()`)
+    const refusedRow = failed()
+    await deliver(receiver.webhookUrl, refusedRow.body)
+    expect(await spanOf('land', refusedRow.requestId)).toMatchObject({
+      code: 2,
+      attributes: { 'error.type': '22023', 'mediadock.outcome': 'failed' },
+    })
+    expect(JSON.stringify(collector.spans())).not.toContain('a secret')
+  })
+
+  it('is kept whole or not at all, whichever process asks', async () => {
+    const { receiver, named, stop } = await traced({ sampler: 'parentbased_traceidratio', ratio: 0.5 })
+    const unwanted = `00-${remote.traceId}-${remote.spanId}-00`
+    await deliver(receiver.webhookUrl, failed().body, { headers: { traceparent: unwanted } })
+    for (let at = 0; at < 40; at += 1) await deliver(receiver.webhookUrl, failed().body)
+    await eventually(() => named('land').length > 0)
+    await stop()
+    const received = named('receive delivery').map(({ traceId }) => traceId)
+    expect(
+      named('land')
+        .map(({ traceId }) => traceId)
+        .toSorted(),
+    ).toEqual(received.toSorted())
+    expect(received).not.toContain(remote.traceId)
+    expect(received.length).toBeGreaterThan(4)
+    expect(received.length).toBeLessThan(36)
+  })
+})
+
+describe('a collector', () => {
+  it('that refuses is told of once a minute, and every delivery is acknowledged and lands', async () => {
+    const { collector, receiver, database, logged, spanOf } = await traced()
+    collector.answer(400)
+    for (const posts of [1, 2, 3]) {
+      const { requestId, body } = failed()
+      expect((await deliver(receiver.webhookUrl, body)).status).toBe(200)
+      await eventually(() => collector.posts() >= posts)
+      await eventually(
+        async () => (await database.sql`select 1 from mediadock.results where request_id = ${requestId}`).length === 1,
+      )
+    }
+    const complaints = logged('traces could not be sent to the collector, deliveries go on')
+    expect(complaints).toEqual([expect.objectContaining({ collector: new URL(collector.url).host })])
+    // And it goes on when it takes them again.
+    collector.answer(200)
+    const { requestId, body } = failed()
+    await deliver(receiver.webhookUrl, body)
+    await spanOf('land', requestId)
+  })
+
+  it('that is not there holds up neither a delivery nor a stop', async () => {
+    const { receiver, stop } = await traced({ endpoint: `http://127.0.0.1:${await freePort()}/v1/traces` })
+    for (let at = 0; at < 20; at += 1) expect((await deliver(receiver.webhookUrl, failed().body)).status).toBe(200)
+    // Into the first batch, which is tried again and again.
+    await delay(1500)
+    const started = performance.now()
+    await stop()
+    expect(performance.now() - started).toBeLessThan(6000)
+  })
+
+  it('gets the last spans of a process that stops', async () => {
+    const { database, receiver, named, stop } = await traced()
+    const { requestId, body } = failed()
+    await deliver(receiver.webhookUrl, body)
+    await eventually(
+      async () => (await database.sql`select from mediadock.results where request_id = ${requestId}`).length > 0,
+    )
+    await stop()
+    expect(named('land').map(({ attributes }) => attributes['mediadock.request_id'])).toEqual([requestId])
+  })
+})
+
+/** What is loaded of OpenTelemetry, said by the process itself. */
+const watchLoads = `import { registerHooks } from 'node:module'
+registerHooks({
+  load: (url, context, next) => {
+    const name = /@opentelemetry[/]([a-z-]+)/.exec(url)?.[1]
+    if (name) process.stderr.write('loaded ' + name + '\\n')
+    return next(url, context)
+  },
+})
+`
+
+describe('a process', () => {
+  async function startWatched(env: Record<string, string>) {
+    const folder = await fs.mkdtemp(path.join(path.resolve(import.meta.dirname, '../..'), 'node_modules/.watch-'))
+    onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
+    const hooks = path.join(folder, 'hooks.mjs')
+    await fs.writeFile(hooks, watchLoads)
+    const started = await startProductionReceiver({ NODE_OPTIONS: `--import=${hooks}`, ...env })
+    return {
+      ...started,
+      loaded: () => new Set([...started.program.output().matchAll(/^loaded (.*)$/gm)].map(([, name]) => name)),
+    }
+  }
+
+  it('that is not to send traces loads nothing for it, and still says in its log which trace a delivery is of', async () => {
+    const { program, base, loaded } = await startWatched({
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
+      OTEL_SDK_DISABLED: 'true',
+    })
+    const delivery = { secret: 'whsec_first_secret', headers: { traceparent } }
+    expect((await deliver(`${base}/webhooks`, failed().body, delivery)).status).toBe(200)
+    expect((await deliver(`${base}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(200)
+    await eventually(() => (program.output().match(/"msg":"webhook answered"/g) ?? []).length === 2)
+    // What prom-client itself asks of the API, which does nothing by itself.
+    expect([...loaded()]).toEqual(['api'])
+    const linesWithTrace = program.output().match(/"trace_id":"\w+"/g)
+    expect(linesWithTrace).toEqual([`"trace_id":"${remote.traceId}"`])
+  })
+
+  it('that is to send them does, and nothing else', async () => {
+    const collector = await startCollector()
+    onTestFinished(collector.close)
+    const { program, base, loaded } = await startWatched({
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_SERVICE_NAME: 'from-outside',
+    })
+    expect((await deliver(`${base}/webhooks`, failed().body, { secret: 'whsec_first_secret' })).status).toBe(200)
+    await eventually(() => collector.spans().some(({ name }) => name === 'land'))
+    expect(collector.spans()[0]?.resource['service.name']).toBe('from-outside')
+    expect(loaded()).toContain('sdk-trace')
+    expect([...loaded()].filter((name) => name?.includes('instrumentation'))).toEqual([])
+    program.kill('SIGTERM')
+    expect(await program.exit).toEqual({ code: 0, signal: null })
+  })
+})
