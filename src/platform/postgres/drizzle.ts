@@ -48,4 +48,5 @@ export type { PostgresJsQueryResultHKT } from 'drizzle-orm/postgres-js/session'
 // The classes are types as well.
 export type View = orm.View
 export type StringChunk = orm.StringChunk
+export type Column = orm.Column
 export type PgDatabase<Result extends session.PostgresJsQueryResultHKT> = pgCore.PgDatabase<Result>

@@ -26,7 +26,7 @@ const usualLeaseMs = postDeadlineMs * 2
 
 type Work = { leased: LeasedSubscription; goodUntil: number; ended: Promise<void> }
 
-/** The role that posts the feed to whoever subscribed: any number of replicas share the subscriptions by their leases. */
+/** The role that posts the feed to subscribed services. Replicas share the subscriptions by their leases. */
 export function createSubscriptionSender(deps: SubscriptionSenderDeps): SubscriptionSender {
   const { db, logger, signal, leaseMs = usualLeaseMs } = deps
   const underWay = new Map<string, Work>()
@@ -58,15 +58,12 @@ export function createSubscriptionSender(deps: SubscriptionSenderDeps): Subscrip
     runOnce: async () => {
       const lookedAt = performance.now()
       const held = [...underWay.values()]
-      const ours = await renewSubscriptions(
-        db,
-        held.map(({ leased }) => leased),
-        leaseMs,
-      )
-      for (const work of held) work.goodUntil = ours.has(work.leased.id) ? lookedAt + lastsMs : -Infinity
+      const claims = held.map(({ leased }) => leased)
+      const ours = new Set(await renewSubscriptions(db, claims, leaseMs / 1000))
+      for (const work of held) work.goodUntil = ours.has(work.leased) ? lookedAt + lastsMs : -Infinity
       const claimedAt = performance.now()
       const limit = signal.aborted ? 0 : maxAtOnce - underWay.size
-      for (const leased of limit > 0 ? await claimSubscriptions(db, { limit, leaseMs }) : [])
+      for (const leased of limit > 0 ? await claimSubscriptions(db, { limit, leaseSeconds: leaseMs / 1000 }) : [])
         begin(leased, claimedAt + lastsMs)
       return { more: false }
     },

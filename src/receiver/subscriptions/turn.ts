@@ -140,7 +140,7 @@ async function putOff(
   { trouble, failures }: { trouble: string; failures: number },
 ): Promise<void> {
   const pauseMs = jitteredPauseMs(failures + 1, pauses, Math.random)
-  const state = await putOffSubscription(db, leased, { trouble, pauseMs })
+  const state = await putOffSubscription(db, leased, { trouble, pauseSeconds: pauseMs / 1000 })
   const facts = { subscription: leased.name, failures: failures + 1, trouble }
   if (state === 'stopped') logger.error(facts, 'a subscription stopped: it failed for as long as it was to be tried')
   else

@@ -1,0 +1,105 @@
+import { atMost } from './at-most.ts'
+import { StringChunk, sql, type Column, type SQL } from './drizzle.ts'
+import type { Database } from './postgres.ts'
+import { later } from './time.ts'
+
+/**
+ * How rows are claimed, in every table that is a queue:
+ *
+ * - `due_at`: from when on the row may be claimed. A claim moves it to the end of its lease, so a row whose claimant
+ *   died is due again by itself.
+ * - `claims`: a number that each claim, and each end of a claim, counts up. It fences: a claimant writes only while
+ *   the number is still its own.
+ * - `failures`, `trouble`: how often in a row the work failed, and why it failed last.
+ *
+ * A table's module chooses which rows are due, in a statement of its own. It takes the pieces of that statement from
+ * here. `now` is the time that replicas share (time.ts).
+ */
+export type LeaseColumns<Key extends string> = {
+  /** The primary key, by the names that a claimed row has in the code. */
+  key: Readonly<Record<Key, Column>>
+  dueAt: Column
+  claims: Column
+  failures?: Column
+  trouble?: Column
+}
+
+/** A row that this process has claimed. */
+export type Claim<Key extends string = never> = Readonly<Record<Key, string | number>> & { readonly claims: number }
+
+export type Lease<Key extends string> = {
+  /** A condition: the row may be claimed. */
+  isDue: (now: SQL) => SQL
+  /** A condition: the claim is still the last one. */
+  isHeld: (claim: Claim<Key>) => SQL
+  /** For SET: takes the row for so many seconds. */
+  claim: (now: SQL, seconds: number | SQL) => SQL
+  /** For SET: ends the claim, and the row is due at once. */
+  giveBack: (now: SQL) => SQL
+  /** For SET: ends the claim with a failure, and the row is due after a pause. */
+  putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
+  /** For SET: ends the claim, and the row is not due again unless somebody gives it another time. */
+  park: (trouble: string) => SQL
+  /**
+   * Gives claims another so many seconds, those for which `only` holds. Answers which of them are still this
+   * process's: the work of all others is to stop.
+   */
+  renew: <Held extends Claim<Key>>(db: Database, held: readonly Held[], renewal: Renewal) => Promise<Held[]>
+  /** Writes columns of a row that is claimed. False, and nothing is written, when another has claimed it since. */
+  write: (db: Database, claim: Claim<Key>, set: SQL) => Promise<boolean>
+}
+
+export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
+
+/** The lease of a table. Its pieces are for statements that call the table by this alias. */
+export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>): Lease<Key> {
+  const { key, dueAt, claims, failures, trouble } = columns
+  const of = ({ name }: Column) => new StringChunk(`${alias}.${name}`)
+  const to = ({ name }: Column) => new StringChunk(name)
+  const keys: [string, Column][] = Object.entries(key)
+  const table = sql`${dueAt.table} ${new StringChunk(alias)}`
+  const end = sql`${to(claims)} = ${of(claims)} + 1`
+  const fail = failures === undefined ? sql`` : sql`, ${to(failures)} = ${of(failures)} + 1`
+  const note = (why: string) => (trouble === undefined ? sql`` : sql`, ${to(trouble)} = ${why}`)
+
+  const isHeld = (claim: Claim<Key>) => {
+    const given = new Map(Object.entries<string | number>(claim))
+    const isRow = keys.map(
+      ([name, column]) => sql`${of(column)} = ${given.get(name)}::${new StringChunk(column.getSQLType())}`,
+    )
+    return sql`${sql.join(isRow, sql` and `)} and ${of(claims)} = ${claim.claims}::int`
+  }
+
+  return {
+    isDue: (now) => sql`${of(dueAt)} <= ${now}`,
+    isHeld,
+    claim: (now, seconds) => sql`${to(dueAt)} = ${later(now, seconds)}, ${end}`,
+    giveBack: (now) => sql`${to(dueAt)} = ${now}, ${end}`,
+    putOff: (now, { pauseSeconds, trouble: why }) =>
+      sql`${to(dueAt)} = ${later(now, pauseSeconds)}, ${end}${fail}${note(why)}`,
+    park: (why) => sql`${to(dueAt)} = 'infinity', ${end}${note(why)}`,
+    renew: async (db, held, { now, seconds, only = sql`true` }) => {
+      if (held.length === 0) return []
+      const isSent = new Set([...Object.keys(key), 'claims'])
+      const given = held.map((claim, n) => {
+        const sent = Object.entries(claim).filter(([name]) => isSent.has(name))
+        return { ...Object.fromEntries(sent), n }
+      })
+      const shape = keys.map(([name, column]) => `"${name}" ${column.getSQLType()}, `).join('')
+      // Each row is looked up by its key (an array of one), whatever the statistics of an empty queue suggest.
+      const isRow = keys.map(([name, column]) => sql`${of(column)} = any(array[held.${new StringChunk(`"${name}"`)}])`)
+      const rows = await db.execute<{ n: number }>(sql`
+        with held as materialized (
+          select * from jsonb_to_recordset(${JSON.stringify(given)}::jsonb)
+            as h (${new StringChunk(shape)}claims integer, n integer) limit ${atMost(held.length)}
+        )
+        update ${table} set ${to(dueAt)} = ${later(now, seconds)}
+        from held where ${sql.join(isRow, sql` and `)} and ${of(claims)} = held.claims and ${only}
+        returning held.n`)
+      const kept = new Set(rows.map(({ n }) => n))
+      return held.filter((_claim, n) => kept.has(n))
+    },
+    write: async (db, claim, set) =>
+      (await db.execute(sql`update ${table} set ${set} where ${isHeld(claim)} returning 1`)).length > 0,
+  }
+}
