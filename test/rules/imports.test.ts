@@ -22,7 +22,7 @@ const bad: readonly [string, string][] = [
   ['receiver/queries', 'receiver/on-call/problems.ts'],
   ['receiver/landing', 'receiver/intake/accept.ts'],
   ['receiver/landing', 'receiver/reconciling/reconciler.ts'],
-  ['receiver/landing/statement', 'receiver/queries/filters.ts'],
+  ['receiver/landing', 'receiver/queries/filters.ts'],
   ['receiver/fetching', 'receiver/landing/worker.ts'],
   ['receiver/intake', 'receiver/landing/worker.ts'],
   ['receiver/intake', 'receiver/program.ts'],

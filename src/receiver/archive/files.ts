@@ -4,7 +4,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import * as schema from '../domain/schema.ts'
-import { writeChange } from '../landing/statement/changes.ts'
+import { addChange } from '../landing/add-change.ts'
 import * as archive from './archive-schema.ts'
 import { ownClaim, type Copy } from './copies.ts'
 
@@ -90,7 +90,7 @@ export async function endCopy(db: Database, copy: Copy, { now, ...file }: Stored
       from ended where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url}) = (ended.request_id, ended.kind, ended.position, ended.url)
       returning ${m.request_id}
     ),
-    changed as (${writeChange(at, sql`request where exists (select from written)`)})
+    changed as (${addChange(at, sql`request where exists (select from written)`)})
     select count(*)::int as ended from ended`
   const rows = await untilNotGivingWay(() => db.execute<{ ended: number }>(statement))
   return one(rows, `archiving a media of ${copy.requestId}`).ended === 1

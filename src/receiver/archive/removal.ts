@@ -4,7 +4,7 @@ import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as schema from '../domain/schema.ts'
-import { writeChange } from '../landing/statement/changes.ts'
+import { addChange } from '../landing/add-change.ts'
 import * as archive from './archive-schema.ts'
 
 const c = columnsOf(archive.mediaCopies, 'c')
@@ -70,7 +70,7 @@ export async function removeMedia(
     doubted as (
       update mediadock.archived_files f set ${files.look_at} = ${at} where ${f.sha256} = any(array(select sha256 from before)) returning ${f.sha256}
     ),
-    changed as (${writeChange(at, sql`request where landed_at is not null and exists (select from marked)`)})
+    changed as (${addChange(at, sql`request where landed_at is not null and exists (select from marked)`)})
     select exists (select from request) as known, (select count(*)::int from marked) as media,
       array(select sha256 from before where sha256 is not null) as files, array(select sha256 from doubted) as doubted`
   const rows = await untilNotGivingWay(() => db.execute<Removal & { doubted: string[] }>(statement))

@@ -92,7 +92,7 @@ export async function claim(
 }
 
 /*
- * Below, rows of the inbox are looked up one by one (an array of one, see statement/settling.ts), whatever
+ * Below, rows of the inbox are looked up one by one (an array of one, see landing-statement.ts), whatever
  * is known of an inbox that is empty most of the time.
  */
 

@@ -14,7 +14,7 @@ import { giveBack, park, retryOrPark, type Claimed } from './inbox.ts'
 import { land, type LandingOutcome } from './land.ts'
 import type { Landing, LandingDeps } from './landing.ts'
 import { lockedAmong } from './locked.ts'
-import { lockWaitMs } from './statement/items.ts'
+import { lockWaitMs } from './statement-parts.ts'
 import { inTurns, wavesOf } from './waves.ts'
 
 export type WorkerDeps = LandingDeps & {

@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { ErrorEnvelope } from '../../wire/schemas.ts'
 import * as submitting from '../domain/generations-schema.ts'
-import { writeChange } from '../landing/statement/changes.ts'
+import { addChange } from '../landing/add-change.ts'
 import { unlessThisOne, type Generation } from './generations.ts'
 
 // How a submit ends without a request.
@@ -27,7 +27,7 @@ export async function refused(
       where ${generations.idempotency_key} = ${idempotencyKey} and ${generations.attempts} = ${attempts} and ${generations.state} = 'pending'
       returning ${list(generations, 'idempotency_key', 'promised')}
     )
-    ${writeChange(sql`${now.toISOString()}::timestamptz`, ofRefused(sql`promised`))}`)
+    ${addChange(sql`${now.toISOString()}::timestamptz`, ofRefused(sql`promised`))}`)
 }
 
 /** What a submit that was given up shows in place of the provider's answer. */
@@ -49,7 +49,7 @@ export async function expire(db: Database, { before, now }: { before: Date; now:
       where ${generations.state} = 'pending' and ${generations.created_at} < ${before.toISOString()}::timestamptz and ${generations.next_attempt_at} is not null
       returning ${generations.idempotency_key}
     )
-    ${writeChange(sql`${now.toISOString()}::timestamptz`, ofRefused(sql`true`))}`)
+    ${addChange(sql`${now.toISOString()}::timestamptz`, ofRefused(sql`true`))}`)
 }
 
 /** The rows of `ended` as changes of the feed. */

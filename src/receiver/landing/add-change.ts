@@ -1,0 +1,19 @@
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { feedStatuses } from '../domain/feed-schema.ts'
+
+const { COMPLETED, FAILED, CANCELED, REFUSED } = feedStatuses
+const statusNumber = sql.raw(
+  `(case status when 'COMPLETED' then ${COMPLETED} when 'FAILED' then ${FAILED} when 'REFUSED' then ${REFUSED}
+    else ${CANCELED} end)::smallint`,
+)
+
+/**
+ * Inserts the row of `changes` for the requests that `from` gives with their status and whether their media are complete.
+ * No row where it gives none. The changes get their positions in the feed once they are committed (sequencer.ts).
+ */
+export function addChange(now: SQL, from: SQL): SQL {
+  return sql`
+    insert into mediadock.changes (changed_at, request_ids, statuses, media_complete)
+    select ${now}, array_agg(request_id), array_agg(${statusNumber}), array_agg(media_complete)
+    from ${from} having count(*) > 0`
+}

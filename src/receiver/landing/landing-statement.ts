@@ -1,0 +1,269 @@
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { maxParkedForKey } from '../domain/delivery.ts'
+import type { Environments } from '../domain/keys.ts'
+import type { Landing } from './landing.ts'
+import { changed, items, notified, settle, writeMedia, writeRequests } from './statement-parts.ts'
+
+/*
+ * The statement that lands results, for every case. Most deliveries need only the short way (ordinary-statement.ts),
+ * which shares these parts. The parts stand in the order in which they run. What each hands to the next:
+ *
+ *   item      one row per landing: what the webhook or the result carries, who signed it, and the claim of its delivery
+ *   seen      the row of its request in the snapshot of the statement; the same snapshot shows its media
+ *   locked    the row of its request once it is locked, which may be newer
+ *   known     item, the locked row as old_…, and the environments of the stored result and of the request
+ *   verdict   known, the values to write as new_… and poll_at, and what is to happen: docs/orders.md is the table
+ *   written   the rows of requests that were written, as they are now
+ *   outcome   verdict, what happened (LandingOutcome), the status that stands now, and whether it is final
+ *   settled   the deliveries whose claim still held and ended
+ *
+ * The others hand nothing on: media_written, media_removed, doubted, released, noted, discarded, flagged, changed, notified.
+ *
+ * An environment is 'live', 'sandbox', or null where it is unknown. A landing meets up to four: `environment` of the key
+ * that signed or fetched it, `result_environment` of the result that the row holds, `request_environment` of the request
+ * as the provider or its tracking decided it, and `old_key_environment` of the key in the row, as it is configured now.
+ *
+ * A row is often named by an array of one (`= any(array[x])`). That is a look-up by an index for each row, whatever the
+ * statistics say; they are usually those of an empty inbox. An array of all of them beside a join is sorted for each row.
+ */
+
+/** One secret can sign any number of deliveries, so a request is polled for doubt once in this time. */
+const doubtIntervalSeconds = 60
+
+export type LandingAt = { now: SQL; environments: Environments; waitMs: number }
+
+/** The WITH of the whole statement. A reader of `outcome` must add `everyNotification`. */
+export function landingStatement(landings: readonly Landing[], { now, environments, waitMs }: LandingAt): SQL {
+  return sql`with ${items(landings, waitMs)},
+    ${requestsOf(environments)},
+    ${known},
+    ${verdicts(now)},
+    ${writeRequests(now, { unlessChanged: isAsLocked, doubt: doubtOfParked(now) })},
+    ${writeMedia},
+    ${removeMedia},
+    ${outcomes},
+    ${pollDoubted(now)},
+    ${settle(now, sql`true`)},
+    ${discard},
+    ${flags(environments)},
+    ${changed(now)},
+    ${notified}`
+}
+
+const resultEnvironment = sql`case coalesce(signed_sandbox, sandbox) when true then 'sandbox' when false then 'live' end`
+
+/**
+ * The environment that tracking stored, which later changes of the keys do not change. In a row that has landed,
+ * `signed_sandbox` shows that `sandbox` came from tracking.
+ */
+const trackedEnvironment = sql`case when landed_at is null or signed_sandbox is not null
+               then case sandbox when true then 'sandbox' when false then 'live' end end`
+
+const requestsOf = ({ live, sandbox }: Environments) => sql`
+    seen as (
+      select request_id, landed_at, confirmed_at, ${resultEnvironment} as result_environment
+      from mediadock.requests where request_id = any(array(select request_id from item))
+    ),
+    locked as (
+      select request_id, status, landed_at, confirmed_at, next_poll_at, media_complete, cost, source,
+             key_name, key_source, sandbox,
+             ${resultEnvironment} as result_environment, ${trackedEnvironment} as tracked_environment,
+             case when key_name = any(${sql.param([...live])}::text[]) then 'live'
+                  when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end as key_environment
+      from mediadock.requests where request_id = any(array(select request_id from item))
+      order by request_id for update
+    )`
+
+const known = sql`
+    known as (
+      select item.*, locked.request_id is not null as is_known, locked.status as old_status,
+             locked.landed_at as old_landed_at, locked.confirmed_at as old_confirmed_at,
+             locked.next_poll_at as old_next_poll_at, locked.media_complete as old_media_complete,
+             locked.cost as old_cost, locked.source as old_source, locked.key_name as old_key_name,
+             locked.key_source as old_key_source, locked.key_environment as old_key_environment,
+             locked.sandbox as old_sandbox,
+             locked.landed_at is not null
+               and (seen.landed_at, seen.confirmed_at, seen.result_environment)
+                 is distinct from (locked.landed_at, locked.confirmed_at, locked.result_environment) as is_newer,
+             case when locked.landed_at is not null then locked.result_environment end as result_environment,
+             -- As the provider confirmed it, else as tracking stored it, else of the key that it was tracked with.
+             case when locked.confirmed_at is not null
+                    then case locked.sandbox when true then 'sandbox' when false then 'live' end
+                  when locked.tracked_environment is not null then locked.tracked_environment
+                  when locked.key_source is distinct from 'landed' then locked.key_environment
+                  end as request_environment
+      from item left join locked using (request_id) left join seen using (request_id)
+    )`
+
+/**
+ * Whether the key that signed is of another environment than the request. A key whose environment is unknown cannot
+ * prove that it is of the right one, so it counts as another. Two cases are exempt: a confirmed request, which no webhook
+ * can change, and the key with which the request was tracked, if that is no longer configured.
+ */
+const isOfOtherEnvironment = sql`(environment <> request_environment
+            or (environment is null and request_environment is not null and old_confirmed_at is null
+              and (old_key_name <> key_name or old_key_environment is not null)))`
+
+/**
+ * These decide the environment of a request, the strongest first: the provider, by the key that it gives the result to;
+ * the key that the request was tracked with, where that is configured; a webhook signed with a live key; a webhook
+ * signed with a sandbox key. A key of unknown environment decides nothing.
+ */
+const verdicts = (now: SQL) => sql`
+    verdict as (
+      select known.*,
+        coalesce(
+          -- Now, however late the schedule is, where the environment changes, where a poll is due, and where the
+          -- request was tracked with another configured key than the one that signed.
+          least(next_poll_at, case when not confirmed and (changes_environment or old_next_poll_at <= ${now}
+            or (old_key_source is distinct from 'landed' and old_key_environment is not null
+              and old_key_name <> key_name)) then ${now} end),
+          -- Now, where no live key vouches for the end.
+          case when not confirmed and environment is distinct from 'live' and request_environment is null
+            then ${now} end) as poll_at,
+        coalesce(cost, case when not changes_environment then old_cost end) as new_cost,
+        case when old_landed_at is null or old_status <> status or changes_environment
+          then source else old_source end as new_source,
+        case when replaces_key then key_name else old_key_name end as new_key_name,
+        case when replaces_key then 'landed' else old_key_source end as new_key_source,
+        coalesce(coalesce(environment, request_environment) = 'sandbox', old_sandbox) as new_sandbox,
+        case
+          when not is_known then 'landed'
+          when is_newer then 'raced'
+          -- A result of the provider has no delivery, and comes before all keys.
+          when delivery_id is not null and ${isOfOtherEnvironment} then 'key_mismatch'
+          when old_landed_at is null then 'landed'
+          when old_confirmed_at is null and delivery_id is not null and environment = 'sandbox'
+            and result_environment = 'live' and request_environment is null then 'key_mismatch'
+          -- The provider's result overrules a webhook, and a webhook signed live overrules one signed sandbox.
+          when old_confirmed_at is null and (confirmed or environment <> result_environment) then
+            case when old_status = status and old_media_complete and not changes_environment
+              then 'confirmed' else 'landed' end
+          when status <> old_status then 'contradiction'
+          else 'no_effect' end as verdict
+      from (
+        select known.*,
+          coalesce(environment <> coalesce(result_environment, request_environment), false) as changes_environment,
+          old_key_name is null or coalesce(environment <> coalesce(old_key_environment,
+            case when old_key_source = 'landed' then result_environment end), false) as replaces_key
+        from known
+      ) as known
+    )`
+
+const nextDoubt = (now: SQL) => sql`greatest(${now}, r.polled_at + make_interval(secs => ${doubtIntervalSeconds}))`
+
+/** A delivery that is parked for its key was doubtful before its request landed, and still is. */
+const doubtOfParked = (now: SQL) => sql`coalesce(r.doubt_poll_at, (
+          select ${nextDoubt(now)} from mediadock.deliveries d
+          where d.request_id = r.request_id and d.parked_reason = 'key_mismatch' limit 1))`
+
+const isAsLocked = sql`r.request_id in (select request_id from locked) and r.confirmed_at is null`
+
+/** Removes media that a written request had before and has no longer. */
+const removeMedia = sql`
+    media_removed as (
+      delete from mediadock.media m using written join item using (request_id)
+      where m.request_id = any(array[written.request_id]) and not exists (
+        select from jsonb_to_recordset(item.media) as o (kind text, position integer)
+        where o.kind = m.kind and o.position = m.position)
+      returning m.kind, m.position, m.url
+    )`
+
+/** Whether so many other deliveries of the request are parked for their key that no more are kept. */
+const isFullOfParked = sql`(
+                    select count(*) >= ${maxParkedForKey} from (
+                      select from mediadock.deliveries d
+                      where d.request_id = verdict.request_id and d.parked_reason = 'key_mismatch'
+                        and d.id <> verdict.delivery_id
+                      limit ${maxParkedForKey}) as parked)`
+
+const outcomes = sql`
+    outcome as (
+      select verdict.*,
+             case when verdict in ('landed', 'confirmed') and written.request_id is null then 'raced'
+                  when verdict = 'key_mismatch' and claims is not null and ${isFullOfParked} then 'discarded'
+                  else verdict end as outcome,
+             coalesce(written.status, verdict.old_status) as final_status,
+             old_confirmed_at is not null or (confirmed and written.request_id is not null) as is_final
+      from verdict left join written using (request_id)
+    )`
+
+/** Two webhooks contradict each other, or their keys are of two environments: a poll decides. The schedule stays. */
+const pollDoubted = (now: SQL) => sql`
+    doubted as (
+      update mediadock.requests r set doubt_poll_at = ${nextDoubt(now)}
+      where r.request_id = any(array(
+          select request_id from outcome where outcome in ('contradiction', 'key_mismatch')))
+        and r.confirmed_at is null and r.doubt_poll_at is null
+    )`
+
+/** Deletes the deliveries that are not kept. They have no row in `attempts`. */
+const discard = sql`
+    discarded as (
+      delete from mediadock.deliveries d using outcome
+      where d.id = any(array[outcome.delivery_id]) and outcome = 'discarded'
+        and d.id in (select delivery_id from settled)
+    )`
+
+/** A landing parks its delivery only while its claim holds; a replay has none. */
+const isParked = sql`delivery_id is not null and outcome = 'key_mismatch'
+        and (claims is null or delivery_id in (select delivery_id from settled))`
+
+/** Flags the deliveries of a landing, its own and the others of its request. `flag` null unparks a delivery. */
+const flags = ({ live, sandbox }: Environments) => sql`
+    flag as (
+      select delivery_id, jsonb_array_elements_text(flags) as flag, false as agrees from outcome
+      where delivery_id is not null and outcome not in ('raced', 'discarded')
+      union all
+      -- A replay that got through.
+      select delivery_id, null, false from outcome
+      where delivery_id is not null and claims is null and outcome not in ('raced', 'key_mismatch')
+      union all
+      select delivery_id, 'key_mismatch', false from outcome where ${isParked}
+      union all
+      -- The environment changed: flag the deliveries signed in the old one, and unpark those of the new one.
+      select d.id, case when d.environment <> outcome.environment then 'key_mismatch' end, false from outcome,
+        -- A row of a release that stored no environment is judged by today's keys. offset 0 keeps this a look-up.
+        lateral (select id, parked_reason, coalesce(environment,
+                     case when key_name = any(${sql.param([...live])}::text[]) then 'live'
+                          when key_name = any(${sql.param([...sandbox])}::text[]) then 'sandbox' end) as environment
+                 from mediadock.deliveries
+                 where request_id = outcome.request_id and status is not null offset 0) d
+      where outcome.changes_environment and outcome.outcome = 'landed' and d.environment in ('live', 'sandbox')
+        and (d.environment <> outcome.environment or d.parked_reason = 'key_mismatch')
+      union all
+      -- Subtracting the times leaves the range of ids as what is searched by.
+      select later.id, 'id_reused', false from outcome,
+        lateral (select id, webhook_id, received_at from mediadock.deliveries where id = outcome.delivery_id offset 0) later
+      where outcome <> 'discarded' and exists (
+        select from mediadock.deliveries earlier where earlier.id between outcome.first_id and outcome.last_id
+          and earlier.webhook_id = later.webhook_id and earlier.id <> later.id
+          and earlier.received_at - later.received_at <= interval '0' offset 0)
+      union all
+      -- A contradiction is open until the provider has confirmed the end that the delivery carried.
+      select d.id, case when d.delivered <> outcome.final_status then 'contradiction' end,
+        d.delivered = outcome.final_status
+      from outcome,
+        lateral (select id, flags, case status when 'OK' then 'COMPLETED' else 'FAILED' end as delivered
+          from mediadock.deliveries
+          where request_id = outcome.request_id and status is not null
+            and (parked_reason is null or (outcome.changes_environment and parked_reason = 'key_mismatch')) offset 0) d
+      where outcome not in ('raced', 'key_mismatch', 'discarded')
+        and (d.delivered <> outcome.final_status or (outcome.is_final and 'contradiction' = any(d.flags)))
+    ),
+    flagged as (
+      update mediadock.deliveries d
+      set flags = array(select distinct f
+            from unnest(case when n.agrees then array_remove(d.flags, 'contradiction') else d.flags end || n.flags) f
+            order by f),
+          parked_reason = case when d.id = any(array(select delivery_id from outcome where ${isParked})) then 'key_mismatch'
+            when n.unpark then null else d.parked_reason end
+      from (
+        select delivery_id, array_agg(flag) filter (where flag is not null) as flags, bool_or(agrees) as agrees,
+               bool_or(flag is null and not agrees) as unpark
+        from flag group by delivery_id
+      ) n
+      where d.id = any(array[n.delivery_id])
+        and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
+          or (n.agrees and 'contradiction' = any(d.flags)))
+    )`

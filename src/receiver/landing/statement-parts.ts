@@ -1,0 +1,143 @@
+import { atMost } from '../../platform/postgres/at-most.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { addChange } from './add-change.ts'
+import type { Landing } from './landing.ts'
+
+/* The parts that both landing statements have. landing-statement.ts lists what each part reads and gives. */
+
+/** How long a landing waits for a row that another transaction holds: much longer than a landing takes. */
+export const lockWaitMs = 500
+
+export function items(landings: readonly Landing[], waitMs: number): SQL {
+  return sql`
+    -- Another transaction may hold the row of one request. All others of the batch wait for it too, so the wait is short.
+    patience as materialized (select set_config('lock_timeout', ${`${waitMs}ms`}, true)),
+    item as (
+      select i.* from patience, jsonb_to_recordset(${JSON.stringify(landings.map(toItem))}::jsonb) as i (
+        request_id uuid, status text, model text, output jsonb, media jsonb, media_complete boolean, cost numeric,
+        error_code text, error_message text, created_at timestamptz, completed_at timestamptz, source text,
+        confirmed boolean, key_name text, environment text, next_poll_at timestamptz, flags jsonb,
+        delivery_id uuid, claims integer, first_id uuid, last_id uuid)
+      limit ${atMost(landings.length)}
+    )`
+}
+
+function toItem({ delivery, error, ...landing }: Landing) {
+  return {
+    request_id: landing.requestId,
+    status: landing.status,
+    model: landing.model,
+    output: landing.output,
+    media: landing.media,
+    media_complete: landing.mediaComplete,
+    cost: landing.cost,
+    error_code: error?.code,
+    error_message: error?.message,
+    created_at: landing.createdAt,
+    completed_at: landing.completedAt,
+    source: landing.source,
+    confirmed: landing.confirmed,
+    key_name: landing.keyName,
+    environment: landing.environment,
+    next_poll_at: landing.nextPollAt?.toISOString(),
+    flags: landing.flags,
+    delivery_id: delivery?.id,
+    claims: delivery?.claims,
+    first_id: delivery?.first,
+    last_id: delivery?.last,
+  }
+}
+
+/**
+ * Writes over a row only where `unlessChanged` holds, so a row that appeared or changed since its verdict is missing
+ * from `written`. `doubt` is when an unconfirmed row is polled for doubt.
+ */
+export const writeRequests = (now: SQL, { unlessChanged, doubt }: { unlessChanged: SQL; doubt: SQL }) => sql`
+    written as (
+      insert into mediadock.requests as r (request_id, status, model, output, media_complete, cost,
+        error_code, error_message, created_at, completed_at, source, confirmed_at,
+        key_name, key_source, sandbox, next_poll_at, tracked_at, landed_at)
+      select request_id, status, model, output, media_complete, new_cost,
+        error_code, error_message, created_at, completed_at, new_source, case when confirmed then ${now} end,
+        new_key_name, new_key_source, new_sandbox, poll_at, ${now}, ${now}
+      from verdict where verdict in ('landed', 'confirmed') order by request_id
+      on conflict (request_id) do update set
+        status = excluded.status, model = coalesce(excluded.model, r.model), output = excluded.output,
+        media_complete = excluded.media_complete, cost = excluded.cost,
+        error_code = excluded.error_code, error_message = excluded.error_message,
+        created_at = coalesce(excluded.created_at, r.created_at),
+        completed_at = coalesce(excluded.completed_at, r.completed_at),
+        source = excluded.source, confirmed_at = excluded.confirmed_at,
+        key_name = excluded.key_name, key_source = excluded.key_source, sandbox = excluded.sandbox,
+        -- Beside the sandbox that tracking stored, until the provider has decided.
+        signed_sandbox = case when excluded.confirmed_at is null
+          and (r.signed_sandbox is not null or (r.landed_at is null and r.sandbox is not null)) then excluded.sandbox end,
+        next_poll_at = excluded.next_poll_at,
+        doubt_poll_at = case when excluded.confirmed_at is null then ${doubt} end,
+        landed_at = coalesce(r.landed_at, excluded.landed_at),
+        polled_at = coalesce(excluded.confirmed_at, r.polled_at),
+        poll_outcome = case when excluded.confirmed_at is not null then 'result' else r.poll_outcome end,
+        poll_detail = case when excluded.confirmed_at is null then r.poll_detail end
+      where ${unlessChanged}
+      returning r.request_id, r.status, r.model, r.output, r.media_complete, r.cost, r.error_code, r.error_message,
+        coalesce(r.created_at, r.tracked_at) as created_at, r.completed_at, r.landed_at, r.source, r.key_name, r.sandbox
+    )`
+
+export const writeMedia = sql`
+    media_written as (
+      insert into mediadock.media as m
+        (request_id, kind, position, url, original_url, width, height, duration_seconds)
+      select written.request_id, o.kind, o.position, o.url, o.original_url, o.width, o.height, o.duration_seconds
+      from written join item using (request_id), jsonb_to_recordset(item.media) as o (kind text, position integer,
+        url text, original_url text, width integer, height integer, duration_seconds double precision)
+      on conflict (request_id, kind, position) do update set url = excluded.url, original_url = excluded.original_url,
+        width = excluded.width, height = excluded.height, duration_seconds = excluded.duration_seconds
+      returning m.kind, m.position, m.url, m.original_url, m.width, m.height, m.duration_seconds
+    )`
+
+/** In a FROM: the rows of `written` that landed. `is true` makes the planner hash the list instead of joining all with all. */
+const writtenThatLanded = sql`written
+        where (request_id in (select request_id from verdict where verdict = 'landed')) is true`
+
+/**
+ * Ends the work on each delivery. Its row leaves the inbox if the claim still holds, or is due again at once where the
+ * request raced. `attempts` gets a row where `isNoted` holds. A replay has no claim and settles a delivery that waits;
+ * its row tells whether it ended a delivery that waited or was parked, or repeated an end.
+ */
+export const settle = (now: SQL, isNoted: SQL) => sql`
+    settled as (
+      delete from mediadock.inbox i using outcome
+      where i.delivery_id = any(array[outcome.delivery_id]) and outcome <> 'raced'
+        and (i.claims = outcome.claims or outcome.claims is null)
+      returning i.delivery_id, i.failures
+    ),
+    released as (
+      update mediadock.inbox i set due_at = ${now} from outcome
+      where i.delivery_id = any(array[outcome.delivery_id]) and i.claims = outcome.claims and outcome = 'raced'
+    ),
+    noted as (
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      select delivery_id, ${now}, outcome,
+        case when claims is null then case when delivery_id in (select delivery_id from settled)
+          or (select d.parked_reason from mediadock.deliveries d where d.id = outcome.delivery_id limit 1) is not null
+          then 'replayed to its end' else 'replay' end end
+      from outcome
+      where (delivery_id in (select delivery_id from settled where ${isNoted}) and outcome <> 'discarded')
+        or (delivery_id is not null and claims is null)
+      on conflict do nothing
+    )`
+
+/** One change for the feed, for all that landed. Its id is drawn while the rows of the requests are locked. */
+export const changed = (now: SQL) => sql`
+    changed as (${addChange(now, writtenThatLanded)})`
+
+/** One NOTIFY per request that landed. A SELECT runs only as far as it is read: see `everyNotification`. */
+export const notified = sql`
+    notified as (
+      select pg_notify('mediadock_results', json_build_object(
+        'request_id', request_id, 'status', status, 'media_complete', media_complete)::text)
+      from ${writtenThatLanded}
+    )`
+
+/** Reads `notified` to its end, once. Beside `outcome` in a join it might be read for each row. */
+export const everyNotification = sql`(select count(*) from notified) >= 0`
