@@ -25,7 +25,7 @@ import { createStatusReader } from './queue/status-reader.ts'
 import { createReferences } from './references/references.ts'
 import type { ProviderSettings } from './settings.ts'
 import { createDispatcher } from './webhooks/dispatcher.ts'
-import { attemptsPerHost } from './webhooks/fair-lanes.ts'
+import { maxPerHost } from './webhooks/outbox-claims.ts'
 import { createWebhookPoster } from './webhooks/webhook-post.ts'
 
 export type { DemoKey } from './accounts/demo-keys.ts'
@@ -177,7 +177,7 @@ function startBackground(
     allow: settings.webhookAllow,
     resolve,
     timeoutMs,
-    connectionsPerHost: attemptsPerHost,
+    connectionsPerHost: maxPerHost,
   })
   const pauses = { baseMs: settings.backoffBaseMs, capMs: settings.backoffCapMs }
   const userAgent = `mediadock-provider/${version}`

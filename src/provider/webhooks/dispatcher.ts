@@ -6,13 +6,9 @@ import { doublingPauseMs } from '../../wire/backoff.ts'
 import { sign } from '../../wire/signature.ts'
 import { readSigningSecret, UnreadableSecretError } from '../accounts/keys.ts'
 import { strikes } from '../domain/faults.ts'
-import { createFairLanes } from './fair-lanes.ts'
-import { createLaneWalk } from './lane-walk.ts'
-import { claimDue, type ClaimedDelivery, findDueLanes } from './outbox-claims.ts'
+import { claimDue, type ClaimedDelivery, maxInFlight } from './outbox-claims.ts'
 import { failAbandoned, settleAttempt } from './outbox.ts'
 
-/** Lanes that one statement looks at: some hundredths of a second. */
-const lanesPerPage = 2000
 /** Beyond the deadline of an attempt, so that only a dead process's attempt is taken over. */
 const leaseMarginMs = 10_000
 
@@ -39,18 +35,14 @@ export type Dispatcher = {
 }
 
 /**
- * Sends the outbox. A tick says until when deliveries are due, and has the lanes
- * looked for in which there are any; from then on each attempt that ends makes
- * room for the next, so that thousands go out in one tick. What may start is
- * shared fairly (fair-lanes.ts): no account and no host delays another.
+ * Sends the outbox. From a tick on, each attempt that ends makes room for the next, so that thousands go out in one
+ * tick. The claim shares the places fairly (outbox-claims.ts): no account and no host delays another.
  */
 export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispatcher {
-  const lanes = createFairLanes()
-  const walk = createLaneWalk({ find: (after) => findDueLanes(deps.db, { after, dueBy, limit: lanesPerPage }), lanes })
-  const running = new Set<Promise<void>>()
-  let dueBy = new Date(0)
+  const inFlight = new Map<ClaimedDelivery, Promise<void>>()
+  const walk = new Map<string, string>()
   let draining = false
-  let pumping: Promise<void> | undefined
+  let filling: Promise<void> | undefined
   let again = false
 
   const start = (claimed: ClaimedDelivery) => {
@@ -59,67 +51,59 @@ export function createDispatcher(deps: DispatcherDeps, cut: AbortSignal): Dispat
         deps.logger.error({ err: error, delivery_id: claimed.id }, 'delivery attempt not settled, its lease will end'),
       )
       .finally(() => {
-        running.delete(attempt)
-        lanes.giveBack([{ ...claimed, count: 1 }])
-        pump().catch((error: unknown) =>
+        inFlight.delete(claimed)
+        fill().catch((error: unknown) =>
           deps.logger.error({ err: error }, 'claiming deliveries failed, the next tick tries again'),
         )
       })
-    running.add(attempt)
+    inFlight.set(claimed, attempt)
   }
 
-  const claimOnce = async () => {
-    if (draining) return
-    // A page at a time, so that what is found starts before all is seen.
-    if (await walk.look()) again = true
-    const chosen = lanes.choose()
-    if (chosen.length === 0) return
-    for (const lane of chosen) if (walk.isCut(lane.accountId)) lanes.forget(lane)
-    const leaseUntil = new Date(deps.clock().getTime() + deps.timeoutMs + leaseMarginMs)
-    const request = { token: randomUUID(), dueBy, leaseUntil, lanes: chosen }
-    const claimed = await claimDue(deps.db, request).catch((error: unknown) => {
-      lanes.giveBack(chosen)
-      throw error
-    })
-    for (const lane of chosen) {
-      const missing =
-        lane.count - claimed.filter((one) => one.accountId === lane.accountId && one.host === lane.host).length
-      if (missing === 0) continue
-      lanes.forget(lane)
-      lanes.giveBack([{ ...lane, count: missing }])
-      again = true
+  /** Walks once around all accounts and hosts, from where the last walk ended. */
+  const walkAround = async () => {
+    const atEnd = new Set<string>()
+    for (let isMore = true; isMore && !draining && inFlight.size < maxInFlight;) {
+      isMore = false
+      const now = deps.clock()
+      const leaseUntil = new Date(now.getTime() + deps.timeoutMs + leaseMarginMs)
+      const given = { inFlight: [...inFlight.keys()], walk: Object.fromEntries(walk) }
+      const { claimed, walked } = await claimDue(deps.db, { token: randomUUID(), now, leaseUntil, ...given })
+      for (const delivery of claimed) start(delivery)
+      for (const [key, goesOnAfter] of Object.entries(walked)) {
+        // A walk that began in the middle begins once more at the start.
+        if (goesOnAfter !== null || (walk.has(key) && !atEnd.has(key))) isMore = true
+        if (goesOnAfter === null && walk.delete(key)) atEnd.add(key)
+        if (goesOnAfter !== null) walk.set(key, goesOnAfter)
+      }
     }
-    for (const delivery of claimed) start(delivery)
   }
 
-  // One claim at a time; whoever asks meanwhile gets one more after it.
-  const pump = async (): Promise<void> => {
+  // One claim at a time; a place that is freed meanwhile is filled after it.
+  const fill = async (): Promise<void> => {
     again = true
-    pumping ??= (async () => {
+    filling ??= (async () => {
       try {
         while (again) {
           again = false
-          await claimOnce()
+          await walkAround()
         }
       } finally {
-        pumping = undefined
+        filling = undefined
       }
     })()
-    return pumping
+    return filling
   }
 
   return {
     runOnce: async () => {
-      dueBy = deps.clock()
-      walk.begin()
-      await failAbandoned(deps.db, dueBy)
-      await pump()
+      await failAbandoned(deps.db, deps.clock())
+      await fill()
       return { more: false }
     },
     drain: async () => {
       draining = true
-      await pumping
-      await Promise.all(running)
+      await filling
+      await Promise.all(inFlight.values())
     },
   }
 }

@@ -1,5 +1,6 @@
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
-import { sql } from '../../platform/postgres/drizzle.ts'
+import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
+import { one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import type { Faults } from '../domain/faults.ts'
@@ -8,69 +9,22 @@ import * as schema from '../domain/schema.ts'
 const deliveries = columnsOf(schema.deliveries)
 const d = columnsOf(schema.deliveries, 'd')
 
-/** The deliveries of one account to one host. */
-export type Lane = { accountId: string; host: string }
-
-/** After a lane in the walk over all of them, or, without a host, after all lanes of an account. */
-export type LanePlace = { accountId: string; host: string | undefined }
-
-/** Where the walk over all lanes begins. */
-export const firstLane: Lane = { accountId: '', host: '' }
-
-export type LanePage = {
-  /** Those of the page in which something is due. */
-  due: Lane[]
-  /** After which lane the next page begins; undefined after the last one. */
-  next: Lane | undefined
-}
-
-/**
- * Looks for lanes in which something is due by `dueBy`, those after `after`, at
- * most `limit` of them. One probe of the index for each lane, however much waits
- * in it.
- */
-export async function findDueLanes(
-  db: Database,
-  { after, dueBy, limit }: { after: LanePlace; dueBy: Date; limit: number },
-): Promise<LanePage> {
-  const isAfter =
-    after.host === undefined
-      ? sql`${deliveries.account_id} > ${after.accountId}`
-      : sql`(${deliveries.account_id}, ${deliveries.host}) > (${after.accountId}, ${after.host})`
-  const rows = await db.execute<
-    RowOf<typeof schema.deliveries, 'account_id' | 'host'> & { due: boolean; n: number }
-  >(sql`
-    with recursive lanes as (
-      (select ${list(deliveries, 'account_id', 'host', 'due_at')}, 1 as n from provider.deliveries
-       where ${deliveries.state} = 'pending' and ${isAfter}
-       order by ${list(deliveries, 'account_id', 'host', 'due_at')} limit 1)
-      union all
-      select next.account_id, next.host, next.due_at, lanes.n + 1
-      from lanes cross join lateral (
-        select ${list(d, 'account_id', 'host', 'due_at')} from provider.deliveries d
-        where ${d.state} = 'pending' and (${d.account_id}, ${d.host}) > (lanes.account_id, lanes.host)
-        order by ${list(d, 'account_id', 'host', 'due_at')} limit 1
-      ) next
-      where lanes.n < ${limit}::int
-    )
-    select account_id, host, due_at <= ${dueBy.toISOString()}::timestamptz as due, n from lanes
-    where due_at <= ${dueBy.toISOString()}::timestamptz or n = ${limit}::int
-    order by n`)
-  const lanes = rows.map((row) => ({
-    ...row,
-    accountId: row.account_id,
-  }))
-  const last = lanes.at(-1)
-  return {
-    due: lanes.filter(({ due }) => due).map(({ accountId, host }) => ({ accountId, host })),
-    next: last?.n === limit ? { accountId: last.accountId, host: last.host } : undefined,
-  }
-}
+/** Attempts of one process at the same time. An attempt that waits for its deadline costs a socket and little else. */
+export const maxInFlight = 128
+/** Attempts of one process to one host: the most connections that a receiver sees of it. */
+export const maxPerHost = 16
+/** Of these, attempts of one account: a second account always gets through to a host that answers only that one. */
+const maxPerAccountAndHost = 8
+/** Accounts, and hosts of each account, that one claim looks at: a bounded cost, however much waits. */
+const accountsPerClaim = 100
+export const hostsPerClaim = 100
 
 /** A delivery that this process may attempt until its lease ends. */
-export type ClaimedDelivery = Lane & {
+export type ClaimedDelivery = {
   id: string
   token: string
+  accountId: string
+  host: string
   keyId: string
   url: string
   body: string
@@ -80,57 +34,159 @@ export type ClaimedDelivery = Lane & {
   faults: Faults | null
 }
 
+/** Where the walk goes on: by account the last host that it served, and under the key '' the last account. */
+export type Walk = Readonly<Record<string, string>>
+
 export type ClaimRequest = {
   token: string
-  /** What was due by then is claimed. */
-  dueBy: Date
-  /** From when on the attempt may be taken over by another process. */
+  now: Date
+  /** From when on another process may take the attempt over. */
   leaseUntil: Date
-  /** How many of which lane. */
-  lanes: readonly (Lane & { count: number })[]
+  /** The attempts of this process under way. */
+  inFlight: readonly Pick<ClaimedDelivery, 'accountId' | 'host'>[]
+  walk: Walk
 }
 
+export type Claimed = {
+  claimed: ClaimedDelivery[]
+  /** Where the walk goes on in each account that has a place left, and under '' among the accounts; null: at its end. */
+  walked: Record<string, string | null>
+}
+
+type Row = RowOf<
+  typeof schema.deliveries,
+  'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
+>
+
 /**
- * Claims deliveries of the lanes that were chosen, the longest due of each first.
- * An attempt counts from its claim on: a process that dies in the middle of one
- * never makes it seven.
+ * Claims due deliveries, round-robin by account, and within an account round-robin by host. An account may hold at
+ * most a share of this process's places: 1/(3 + n) of them, where n accounts have something due or in flight. So a
+ * newcomer finds a free place, whatever the others send to hosts that never answer. One probe of the index for each
+ * host, however much waits for it.
+ *
+ * An attempt counts from its claim on: a process that dies during an attempt never makes it a seventh.
  */
-export async function claimDue(
-  db: Database,
-  { token, dueBy, leaseUntil, lanes }: ClaimRequest,
-): Promise<ClaimedDelivery[]> {
-  const rows = await db.execute<
-    RowOf<
-      typeof schema.deliveries,
-      'id' | 'account_id' | 'api_key_id' | 'url' | 'host' | 'body' | 'attempts' | 'max_attempts' | 'faults'
-    >
-  >(sql`
-    with due as (
-      select next.id
-      from unnest(
-        ${sql.param(lanes.map(({ accountId }) => accountId))}::text[], ${sql.param(lanes.map(({ host }) => host))}::text[],
-        ${sql.param(lanes.map(({ count }) => count))}::int[]
-      ) as lane (account_id, host, count) cross join lateral (
+export async function claimDue(db: Database, request: ClaimRequest): Promise<Claimed> {
+  const rows = await db.execute<{ claimed: Row[] | null; walked: Record<string, string | null> }>(statement(request))
+  const { claimed, walked } = one(rows, 'claiming deliveries')
+  return { claimed: (claimed ?? []).map((row) => toClaimed(row, request.token)), walked }
+}
+
+function statement(request: ClaimRequest): SQL {
+  const { token, now, leaseUntil, inFlight, walk } = request
+  const at = sql`${now.toISOString()}::timestamptz`
+  const free = sql`${maxInFlight - inFlight.length}::int`
+  const isDue = sql`${d.state} = 'pending' and ${d.due_at} <= ${at} and ${d.attempts} < ${d.max_attempts}`
+  const given = {
+    walk,
+    accounts: countBy(inFlight, ({ accountId }) => accountId),
+    hosts: countBy(inFlight, ({ host }) => host),
+    lanes: countBy(inFlight, ({ accountId, host }) => `${host} ${accountId}`),
+  }
+  return sql`
+    with recursive given as (
+      select g -> 'walk' as walk, g -> 'accounts' as accounts, g -> 'hosts' as hosts, g -> 'lanes' as lanes
+      from (select ${JSON.stringify(given)}::jsonb as g) json
+    ), accounts as (${pendingAccounts}
+    ), seen as (${pendingHosts}
+    ), busy as (
+      select account_id from seen where due_at <= ${at} union select jsonb_object_keys(accounts) from given
+    ), room as (
+      select account_id, greatest(1, ${maxInFlight}::int / (3 + (select count(*) from busy)))
+        - coalesce((given.accounts ->> account_id)::int, 0) as places
+      from accounts cross join given
+    ), due as (${takeTurns(isDue, at)}
+    ), chosen as (
+      select * from due where turn <= places and nth_at_host <= ${maxPerHost}::int
+      order by turn, account_n limit ${free}
+    ), claimed as (
+      update provider.deliveries d
+      set ${deliveries.attempts} = ${d.attempts} + 1, ${deliveries.lease_token} = ${token}::uuid,
+        ${deliveries.due_at} = ${leaseUntil.toISOString()}::timestamptz
+      from (
         select ${d.id} from provider.deliveries d
-        where ${d.state} = 'pending' and ${d.account_id} = lane.account_id and ${d.host} = lane.host
-          and ${d.due_at} <= ${dueBy.toISOString()}::timestamptz and ${d.attempts} < ${d.max_attempts}
-        order by ${d.due_at} limit lane.count for update skip locked
-      ) next
+        where ${d.id} = any (array(select id from chosen)) and ${isDue} for update skip locked
+      ) mine
+      where ${d.id} = mine.id
+      returning ${list(d, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body')},
+        ${list(d, 'attempts', 'max_attempts', 'faults')}
     )
-    update provider.deliveries d
-    set ${deliveries.attempts} = ${d.attempts} + 1, ${deliveries.lease_token} = ${token}::uuid, ${deliveries.due_at} = ${leaseUntil.toISOString()}
-    from due where ${d.id} = due.id
-    returning ${list(d, 'id', 'account_id', 'api_key_id', 'url', 'host', 'body', 'attempts', 'max_attempts', 'faults')}`)
-  return rows.map((row) => ({
-    id: row.id,
-    token,
-    accountId: row.account_id,
-    keyId: row.api_key_id,
-    url: row.url,
-    host: row.host,
-    body: row.body,
-    attempt: row.attempts,
-    maxAttempts: row.max_attempts,
-    faults: row.faults,
-  }))
+    select (select jsonb_agg(claimed) from claimed) as claimed,
+      (select jsonb_object_agg(key, goes_on_after) from (${walkedSoFar(free)}) walked) as walked`
+}
+
+/** Accounts with anything pending, after the one at which the last walk ended. */
+const pendingAccounts = sql`
+  (select ${d.account_id}, 1 as n from provider.deliveries d
+   where ${d.state} = 'pending' and ${d.account_id} > (select coalesce(walk ->> '', '') from given)
+   order by ${d.account_id} limit 1)
+  union all
+  select next.account_id, a.n + 1 from accounts a cross join lateral (
+    select ${d.account_id} from provider.deliveries d
+    where ${d.state} = 'pending' and ${d.account_id} > a.account_id order by ${d.account_id} limit 1
+  ) next
+  where a.n < ${accountsPerClaim}::int`
+
+/** The hosts of each of these accounts, with the time at which the first delivery to each is due. */
+const pendingHosts = sql`
+  select a.n as account_n, a.account_id, lane.* from accounts a cross join lateral (
+    with recursive lanes as (
+      select coalesce(walk ->> a.account_id, '') as host, null::timestamptz as due_at, 0 as n from given
+      union all
+      select next.host, next.due_at, l.n + 1 from lanes l cross join lateral (
+        select ${list(d, 'host', 'due_at')} from provider.deliveries d
+        where ${d.state} = 'pending' and ${d.account_id} = a.account_id and ${d.host} > l.host
+        order by ${list(d, 'account_id', 'host', 'due_at')} limit 1
+      ) next
+      where l.n < ${hostsPerClaim}::int
+    )
+    select host, due_at, n from lanes where n > 0
+  ) lane`
+
+/** Due deliveries for which account and host have a place, numbered by their turn within the account. */
+function takeTurns(isDue: SQL, at: SQL): SQL {
+  return sql`
+    select next.id, s.account_id, s.account_n, s.host, s.n, room.places,
+      row_number() over (partition by s.account_id order by next.k, s.n) as turn,
+      row_number() over (partition by s.host order by next.k, s.account_n)
+        + coalesce((given.hosts ->> s.host)::int, 0) as nth_at_host
+    from seen s join room using (account_id) cross join given cross join lateral (
+      select ${d.id}, row_number() over (order by ${d.due_at}) as k from provider.deliveries d
+      where ${isDue} and ${d.account_id} = s.account_id and ${d.host} = s.host
+      order by ${d.due_at} limit greatest(0, least(
+        room.places,
+        ${maxPerHost}::int - coalesce((given.hosts ->> s.host)::int, 0),
+        ${maxPerAccountAndHost}::int - coalesce((given.lanes ->> (s.host || ' ' || s.account_id))::int, 0)))
+    ) next
+    where s.due_at <= ${at} and room.places > 0`
+}
+
+/** Where places ran out, the next walk begins after the last one served, and otherwise where this one ended. */
+function walkedSoFar(free: SQL): SQL {
+  return sql`
+    select account_id as key, case
+        when (select count(*) from due where account_id = room.account_id)
+          > (select count(*) from chosen where account_id = room.account_id)
+        then coalesce((select host from chosen where account_id = room.account_id order by n desc limit 1),
+          given.walk ->> account_id)
+        else (select host from seen where account_id = room.account_id and n = ${hostsPerClaim}::int)
+      end as goes_on_after
+    from room cross join given where places > 0
+    union all
+    select '', case
+        when (select count(*) from chosen) = ${free}
+        then (select account_id from chosen order by turn desc, account_n desc limit 1)
+        else (select account_id from accounts where n = ${accountsPerClaim}::int)
+      end`
+}
+
+function countBy<T>(items: readonly T[], keyOf: (item: T) => string): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const item of items) counts[keyOf(item)] = (counts[keyOf(item)] ?? 0) + 1
+  return counts
+}
+
+function toClaimed(row: Row, token: string): ClaimedDelivery {
+  const { account_id: accountId, api_key_id: keyId, attempts: attempt, max_attempts: maxAttempts, ...same } = row
+  return { ...same, token, accountId, keyId, attempt, maxAttempts }
 }

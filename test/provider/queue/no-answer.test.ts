@@ -19,7 +19,7 @@ import { readStatuses } from '../../../src/provider/queue/status-reader.ts'
 import { recall } from '../../../src/provider/submit/idempotency.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { resendDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
-import { claimDue, findDueLanes, firstLane } from '../../../src/provider/webhooks/outbox-claims.ts'
+import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { settleAttempt } from '../../../src/provider/webhooks/outbox.ts'
 import { messageTypes, startOmittingProxy } from '../../platform/support/omitting-proxy.ts'
 import { preferredServer, withTestDatabase } from '../../support/database.ts'
@@ -90,11 +90,7 @@ const statements: [string, (db: Database) => Promise<unknown>][] = [
   ['recording progress', (db) => recordProgress(db, request, { progress: 1, logLines: [], leaseUntil: now })],
   ['finishing', (db) => finishRequest(db, request, { kind: 'canceled' }, { now, random: () => 0 })],
   ['canceling', (db) => cancelRequest(db, id, false, now)],
-  ['looking for due deliveries', (db) => findDueLanes(db, { after: firstLane, dueBy: now, limit: 1 })],
-  [
-    'claiming deliveries',
-    (db) => claimDue(db, { token: id, dueBy: now, leaseUntil: now, lanes: [{ accountId: 'a', host: 'h', count: 1 }] }),
-  ],
+  ['claiming deliveries', (db) => claimDue(db, { token: id, now, leaseUntil: now, inFlight: [], walk: {} })],
   ['settling an attempt', (db) => settleAttempt(db, delivery, attempt, { retryAt: undefined, now })],
   ['reading a signing secret', (db) => readSigningSecret(db, id, Buffer.alloc(32, 7))],
   ['sending again', (db) => resendDelivery(db, id, now)],

@@ -7,7 +7,7 @@ import { createKey, openProvider } from '../../../src/provider/operating/command
 import { resendDelivery, showDelivery } from '../../../src/provider/webhooks/delivery-history.ts'
 import { searchDeliveries } from '../../../src/provider/webhooks/delivery-search.ts'
 import { createDispatcher, type DispatcherDeps } from '../../../src/provider/webhooks/dispatcher.ts'
-import { claimDue, findDueLanes, type LanePlace } from '../../../src/provider/webhooks/outbox-claims.ts'
+import { claimDue } from '../../../src/provider/webhooks/outbox-claims.ts'
 import { createWebhookPoster } from '../../../src/provider/webhooks/webhook-post.ts'
 import { verify } from '../../../src/wire/signature.ts'
 import { createTestDatabase, type TestDatabase } from '../../support/database.ts'
@@ -72,21 +72,6 @@ const settled = (id: string, attempts: number) =>
       join provider.delivery_attempts a on a.delivery_id = d.id and a.number = ${attempts} where d.id = ${id}`
     return row
   })
-
-describe('the walk over lanes', () => {
-  it('goes on after a host, or after all hosts of an account', async () => {
-    for (const host of ['x', 'y', 'z']) await deliver(`https://${host}.example/`)
-    await database.sql`update provider.deliveries set account_id = 'b' where host = 'z.example'`
-    const find = async (after: LanePlace) =>
-      (await findDueLanes(provider.deps.db, { after, dueBy: now, limit: 10 })).due
-    const [ofY, ofZ] = [
-      { accountId: 'a', host: 'y.example' },
-      { accountId: 'b', host: 'z.example' },
-    ]
-    expect(await find({ accountId: 'a', host: 'x.example' })).toEqual([ofY, ofZ])
-    expect(await find({ accountId: 'a', host: undefined })).toEqual([ofZ])
-  })
-})
 
 describe('a delivery', () => {
   it("is tried six times with the spec's pauses, the same id and bytes, and a fresh t", async () => {
@@ -171,13 +156,8 @@ describe('a delivery', () => {
     const { origin, caught } = await catcher()
     const id = await deliver(`${origin}/hook`)
     const leaseUntil = new Date(now.getTime() + 20_000)
-    const claim = {
-      token: randomUUID(),
-      dueBy: now,
-      leaseUntil,
-      lanes: [{ accountId: 'a', host: new URL(origin).host, count: 10 }],
-    }
-    expect(await claimDue(provider.deps.db, claim)).toHaveLength(1)
+    const request = { token: randomUUID(), now, leaseUntil, inFlight: [], walk: {} }
+    expect((await claimDue(provider.deps.db, request)).claimed).toHaveLength(1)
     const { runOnce } = dispatcher([origin])
     await runOnce()
     expect(caught).toEqual([])
@@ -288,6 +268,17 @@ describe('many deliveries', () => {
     await eventually(() => caught.length === 100)
     expect(most).toBeGreaterThan(1)
     expect(most).toBeLessThanOrEqual(8)
+  })
+
+  it('behind 250 hosts at which nothing is due are found in the same tick', async () => {
+    const { origin, caught } = await catcher()
+    const later = new Date(now.getTime() + 1000)
+    await database.sql`insert into provider.deliveries (id, account_id, api_key_id, url, host, body, state, due_at, created_at)
+      select gen_random_uuid(), 'a', ${key.id}, 'https://h/', lpad(h::text, 5, '0'), '{}', 'pending', ${later}, ${now}
+      from generate_series(1, 250) h`
+    await deliver(`${origin}/hook`)
+    await dispatcher([origin]).runOnce()
+    await eventually(() => caught.length === 1)
   })
 
   it('to a host that never answers delay nobody else', async () => {

@@ -1,0 +1,85 @@
+import { randomUUID } from 'node:crypto'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createPool } from '../../../src/platform/postgres/postgres.ts'
+import { claimDue, type ClaimRequest, maxInFlight } from '../../../src/provider/webhooks/outbox-claims.ts'
+import { testServers, type TestServer, withTestDatabase } from '../../support/database.ts'
+
+const now = new Date('2026-01-01T00:00:00Z')
+
+async function setUp(server: TestServer) {
+  const database = await withTestDatabase(server)
+  const pool = createPool({ url: database.url, max: 1 })
+  onTestFinished(() => pool.close())
+  const { sql } = database
+  /** `each` deliveries to each of `hosts` hosts, due at the same time. */
+  const add = async (account: string, { hosts = 1, each = 1, dueAt = now } = {}) => {
+    await sql`insert into provider.deliveries (id, account_id, api_key_id, url, host, body, state, due_at, created_at)
+      select gen_random_uuid(), ${account}, gen_random_uuid(), 'https://h/', lpad(h::text, 5, '0') || '.example', '{}',
+        'pending', ${dueAt}, ${now}
+      from generate_series(1, ${hosts}) h, generate_series(1, ${each}) n`
+  }
+  const claim = (changes: Partial<ClaimRequest> = {}) =>
+    claimDue(pool.db, { token: randomUUID(), now, leaseUntil: now, inFlight: [], walk: {}, ...changes })
+  return { sql, add, claim }
+}
+
+const under = (attempts: number, accountId: string, host: string) =>
+  Array.from({ length: attempts }, () => ({ accountId, host }))
+
+/** By account, or by host, how many were claimed. */
+function count<K extends string>(claimed: readonly Record<K, string>[], key: K): Record<string, number> {
+  return Object.fromEntries([...Map.groupBy(claimed, (one) => one[key])].map(([name, { length }]) => [name, length]))
+}
+
+/** Where a walk goes on that was at `walk`. */
+const onwards = (walk: Readonly<Record<string, string>>, walked: Record<string, string | null>) =>
+  Object.fromEntries(
+    Object.entries<string | null>({ ...walk, ...walked }).flatMap(([key, at]) => (at === null ? [] : [[key, at]])),
+  )
+
+describe.each(testServers)('a claim from the outbox, on the %s server', (server) => {
+  it('gives an account alone a quarter of the places, and at most eight to a host', async () => {
+    const { add, claim } = await setUp(server)
+    await add('a', { hosts: 2, each: 20 })
+    expect(count((await claim()).claimed, 'host')).toEqual({ '00001.example': 8, '00002.example': 8 })
+    await add('b', { hosts: 50 })
+    const { claimed } = await claim({ inFlight: under(16, 'a', 'h') })
+    // Of the 128 places, 1/(3 + 2) for each.
+    expect(count(claimed, 'accountId')).toEqual({ a: 9, b: 25 })
+  })
+
+  it('serves accounts in turn when places are few, from where the last claim ended', async () => {
+    const { add, claim } = await setUp(server)
+    for (const account of ['a', 'b', 'c']) await add(account, { hosts: 3 })
+    const inFlight = Array.from({ length: maxInFlight - 2 }, (_, n) => ({ accountId: `x${n}`, host: `x${n}` }))
+    const first = await claim({ inFlight })
+    expect(count(first.claimed, 'accountId')).toEqual({ a: 1, b: 1 })
+    const second = await claim({ inFlight, walk: onwards({}, first.walked) })
+    expect(count(second.claimed, 'accountId')).toEqual({ c: 1 })
+  })
+
+  it('keeps to sixteen attempts to a host, of whatever accounts', async () => {
+    const { add, claim } = await setUp(server)
+    for (const account of ['a', 'b', 'c', 'd']) await add(account, { each: 20 })
+    const { claimed } = await claim({ inFlight: under(2, 'a', '00001.example') })
+    expect(count(claimed, 'host')).toEqual({ '00001.example': 14 })
+    expect(Object.keys(count(claimed, 'accountId'))).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  it('finds the account after one with 60,000 hosts at once', async () => {
+    const { add, claim } = await setUp(server)
+    await add('greedy', { hosts: 60_000 })
+    await add('modest')
+    expect(count((await claim()).claimed, 'accountId')).toEqual({ greedy: 25, modest: 1 })
+  }, 60_000)
+
+  it('serves each of 400 hosts of an account in turn, though much is due at each', async () => {
+    const { sql, add, claim } = await setUp(server)
+    await add('a', { hosts: 400, each: 15 })
+    let walk = {}
+    // 32 a claim, of 100 hosts that it looks at.
+    for (let round = 0; round < 16; round += 1) walk = onwards(walk, (await claim({ walk })).walked)
+    const served = await sql`select from provider.deliveries where attempts > 0 group by host`
+    expect(served).toHaveLength(400)
+  })
+})
