@@ -1,8 +1,8 @@
 import { Column, getTableColumns, getViewSelectedFields, is } from 'drizzle-orm'
 import { getTableConfig, getViewConfig, PgTable, PgView } from 'drizzle-orm/pg-core'
 import { expect, it } from 'vitest'
+import * as providerConsole from '../../src/provider/domain/console-schema.ts'
 import * as provider from '../../src/provider/domain/schema.ts'
-import * as providerSessions from '../../src/provider/domain/sessions-schema.ts'
 import * as archiving from '../../src/receiver/archive/archive-schema.ts'
 import * as arriving from '../../src/receiver/domain/arrivals-schema.ts'
 import * as fetching from '../../src/receiver/domain/budgets-schema.ts'
@@ -48,7 +48,7 @@ const schemas = [
   subscribing,
   onCall,
   provider,
-  providerSessions,
+  providerConsole,
 ]
   .flatMap((schema) => Object.values(schema))
   .flatMap(described)

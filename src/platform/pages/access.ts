@@ -9,7 +9,8 @@ import { isLoopback } from '../settings.ts'
 import { page, sendPage } from './console-page.ts'
 import { readForm } from './form.ts'
 import { createGuessLimit, type GuessLimit } from './guess-limit.ts'
-import { createSessions, sessionSeconds, type Session, type Sessions, type SessionsTable } from './sessions.ts'
+import { createSessions, sessionSeconds, type Session, type Sessions } from './sessions.ts'
+import type { SessionsTable } from './tables.ts'
 
 export type AccessOptions = {
   /** The one token; without it the listener is on loopback, and only names of loopback may be used for it. */

@@ -1,10 +1,7 @@
 import { withDeadline } from '../deadline.ts'
-import { columnsOf, list } from '../postgres/columns.ts'
-import { sql, type Table } from '../postgres/drizzle.ts'
 import type { Database } from '../postgres/postgres.ts'
 import { failureWords } from '../postgres/words.ts'
-
-export const auditChannels = ['console', 'api', 'cli'] as const
+import type { auditChannels, AuditTable } from './tables.ts'
 
 /** Who acts, and from where. */
 export type Actor = {
@@ -29,38 +26,23 @@ export type AuditDeps = {
   logger: { error: (fields: object, message: string) => void }
 }
 
-type Column<Name extends string> = { _: { name: Name; columnType: string; data: unknown; notNull: boolean } }
-type AuditColumns = {
-  _: {
-    columns: {
-      at: Column<'at'>
-      via: Column<'via'>
-      actor: Column<'actor'>
-      action: Column<'action'>
-      target: Column<'target'>
-      detail: Column<'detail'>
-    }
-  }
-}
-
-/** Where actions are kept: each program has such a table in a schema of its own. */
-export type AuditTable = Table & AuditColumns
-
 const writeWithinMs = 2000
 const maxTextLength = 1000
 
 /** The audit of one program, in its table. */
 export function createAudit(table: AuditTable) {
-  const columns = columnsOf<AuditColumns>(table)
-
   async function writeAudit(
     db: Database,
     { via, actor, action, target, detail, at }: AuditedAction & { detail?: Detail | undefined; at: Date },
   ): Promise<void> {
-    await db.execute(sql`
-      insert into ${table} (${list(columns, 'at', 'via', 'actor', 'action', 'target', 'detail')})
-      values (${at.toISOString()}::timestamptz, ${via}, ${storable(actor)}, ${action}, ${target === undefined ? null : storable(target)},
-        ${detail === undefined ? null : JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value))}::jsonb)`)
+    await db.insert(table).values({
+      at: at.toISOString(),
+      via,
+      actor: storable(actor),
+      action,
+      target: target === undefined ? null : storable(target),
+      detail: detail === undefined ? null : storableDetail(detail),
+    })
   }
 
   async function note({ db, clock, logger }: AuditDeps, taken: AuditedAction, detail: Detail): Promise<void> {
@@ -99,4 +81,10 @@ export function createAudit(table: AuditTable) {
 /** Postgres stores neither NUL nor lone surrogates. */
 function storable(text: string): string {
   return text.replaceAll('\0', '').toWellFormed().slice(0, maxTextLength).toWellFormed()
+}
+
+function storableDetail(detail: Detail): Detail {
+  return JSON.parse(
+    JSON.stringify(detail, (_key, value: unknown) => (typeof value === 'string' ? storable(value) : value)),
+  )
 }

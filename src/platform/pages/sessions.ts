@@ -3,10 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { withDeadline } from '../deadline.ts'
 import { HttpError } from '../http/http.ts'
 import type { Logger } from '../logger.ts'
-import { columnsOf, list } from '../postgres/columns.ts'
-import { sql, type SQL, type Table } from '../postgres/drizzle.ts'
+import { desc, eq, gt, inArray, lte, or } from '../postgres/drizzle.ts'
 import type { Database } from '../postgres/postgres.ts'
-import type { RowOf } from '../postgres/rows.ts'
+import type { SessionsTable } from './tables.ts'
 
 export const sessionSeconds = 12 * 3600
 
@@ -19,21 +18,6 @@ export type Sessions = {
   find: (cookie: string) => Promise<Session | undefined>
   end: (cookie: string) => Promise<void>
 }
-
-type Column<Name extends string, Type, Data> = { _: { name: Name; columnType: Type; data: Data; notNull: true } }
-
-type SessionColumns = {
-  _: {
-    columns: {
-      id: Column<'id', 'PgText', string>
-      name: Column<'name', 'PgText', string>
-      expiresAt: Column<'expires_at', 'PgTimestamp', Date>
-    }
-  }
-}
-
-/** Where sessions are kept: each program has such a table in a schema of its own. */
-export type SessionsTable = Table & SessionColumns
 
 export type SessionsDeps = {
   db: Database
@@ -60,7 +44,6 @@ const cookiePattern = /^[\w-]{43}$/
  * Postgres is away, those that are known stay.
  */
 export function createSessions({ db, table, token, clock, logger }: SessionsDeps): Sessions {
-  const columns = columnsOf<SessionColumns>(table)
   let known = new Map<string, Session>()
   let begunAt = -Infinity
   let failed = false
@@ -69,25 +52,25 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
   let changes = 0
 
   const idOf = (cookie: string) => createHmac('sha256', token).update(`session ${cookie}`).digest('hex')
-  const run = <T extends Record<string, unknown>>(statement: SQL) =>
-    withDeadline(db.execute<T>(statement), deadlineMs, 'a statement about sessions')
+  const run = <T>(statement: Promise<T>) => withDeadline(statement, deadlineMs, 'a statement about sessions')
+  const sessionOf = (name: string, expiresAt: Date) => ({ name: name === '' ? undefined : name, expiresAt })
 
   const load = async () => {
     await delay(Math.max(0, begunAt + betweenLoadsMs - performance.now()))
     begunAt = performance.now()
     const before = changes
     try {
-      const rows = await run<RowOf<SessionColumns, 'id' | 'name' | 'expires_at'>>(sql`
-        select ${list(columns, 'id', 'name', 'expires_at')} from ${table}
-        where ${columns.expires_at} > ${clock().toISOString()}::timestamptz order by ${columns.expires_at} desc limit ${maxSessions}`)
+      const rows = await run(
+        db
+          .select()
+          .from(table)
+          .where(gt(table.expires_at, clock().toISOString()))
+          .orderBy(desc(table.expires_at))
+          .limit(maxSessions),
+      )
       failed = false
       if (before === changes)
-        known = new Map(
-          rows.map(({ id, name, expires_at }) => [
-            id,
-            { name: name === '' ? undefined : name, expiresAt: new Date(expires_at) },
-          ]),
-        )
+        known = new Map(rows.map(({ id, name, expires_at }) => [id, sessionOf(name, new Date(expires_at))]))
       else begunAt = -Infinity
     } catch (error) {
       failed = true
@@ -100,15 +83,16 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
     open: async (name) => {
       const cookie = randomBytes(32).toString('base64url')
       const expiresAt = new Date(clock().getTime() + sessionSeconds * 1000)
-      await run(sql`
-        with gone as (
-          delete from ${table} where ${columns.expires_at} <= ${clock().toISOString()}::timestamptz
-            or ${columns.id} in (select ${columns.id} from ${table} order by ${columns.expires_at} desc, ${columns.id} offset ${maxSessions - 1})
-        )
-        insert into ${table} (${list(columns, 'id', 'name', 'expires_at')}) values (${idOf(cookie)}, ${name}, ${expiresAt.toISOString()}::timestamptz)`).catch(
-        unavailable,
-      )
-      known.set(idOf(cookie), { name: name === '' ? undefined : name, expiresAt })
+      const surplus = db
+        .select({ id: table.id })
+        .from(table)
+        .orderBy(desc(table.expires_at), table.id)
+        .offset(maxSessions - 1)
+      const gone = or(lte(table.expires_at, clock().toISOString()), inArray(table.id, surplus))
+      await run(db.delete(table).where(gone)).catch(unavailable)
+      const session = { id: idOf(cookie), name, expires_at: expiresAt.toISOString() }
+      await run(db.insert(table).values(session)).catch(unavailable)
+      known.set(session.id, sessionOf(name, expiresAt))
       changes += 1
       return cookie
     },
@@ -127,7 +111,7 @@ export function createSessions({ db, table, token, clock, logger }: SessionsDeps
       const id = idOf(cookie)
       known.delete(id)
       changes += 1
-      await run(sql`delete from ${table} where ${columns.id} = ${id}`).catch(unavailable)
+      await run(db.delete(table).where(eq(table.id, id))).catch(unavailable)
     },
   }
 }

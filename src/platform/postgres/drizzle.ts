@@ -15,38 +15,42 @@ import type * as session from 'drizzle-orm/postgres-js/session'
  */
 const load = createRequire(import.meta.url ?? path.resolve('package.json'))
 
-const { is, sql, getTableColumns, getViewSelectedFields, Column, StringChunk, View }: typeof orm = load('drizzle-orm')
-const { DrizzleQueryError }: typeof errors = load('drizzle-orm/errors')
-const { readMigrationFiles }: typeof migrator = load('drizzle-orm/migrator')
-const { PostgresJsSession }: typeof session = load('drizzle-orm/postgres-js/session')
+const main: typeof orm = load('drizzle-orm')
 const pg: typeof pgCore = load('drizzle-orm/pg-core')
-const { PgDatabase, PgDialect, pgSchema, customType } = pg
+export const { DrizzleQueryError }: typeof errors = load('drizzle-orm/errors')
+export const { readMigrationFiles }: typeof migrator = load('drizzle-orm/migrator')
+export const { PostgresJsSession }: typeof session = load('drizzle-orm/postgres-js/session')
 
-export { is, sql, getTableColumns, getViewSelectedFields, Column, DrizzleQueryError, readMigrationFiles }
-export { PgDatabase, PgDialect, PostgresJsSession, StringChunk, View, customType, pgSchema }
+/** Statements and their conditions. */
+export const { and, desc, eq, getTableColumns, getViewSelectedFields, gt, inArray, is, lt, lte, or, sql } = main
+export const { StringChunk, View } = main
+export const { customType, PgDatabase, PgDialect, pgSchema } = pg
 
-/** What columns, keys and indexes of a schema are made with. */
-export const {
-  bigint,
-  bigserial,
-  boolean,
-  doublePrecision,
-  integer,
-  jsonb,
-  numeric,
-  real,
-  smallint,
-  text,
-  timestamp,
-  uuid,
-} = pg
+/** The types of columns, keys and indexes of a schema. */
+export const { bigint, bigserial, boolean, doublePrecision, integer, numeric, real, smallint, text, uuid } = pg
 export const { check, index, primaryKey, unique, uniqueIndex } = pg
 
-export type { Assume, SQL, SQLWrapper, Table } from 'drizzle-orm'
+export const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
+
+/** A time: as ISO 8601 where the builder reads it, `infinity` as Postgres spells it. */
+export const instant = customType<{ data: string; driverData: string }>({
+  dataType: () => 'timestamp with time zone',
+  fromDriver: (text) => (text.endsWith('infinity') ? text : new Date(text).toISOString()),
+})
+
+/** The driver parses JSON already. drizzle's own type would parse a JSON string that holds JSON once more. */
+export const jsonb = customType<{ data: unknown }>({
+  dataType: () => 'jsonb',
+  toDriver: (value) => JSON.stringify(value),
+})
+
+export type { SQL, Table } from 'drizzle-orm'
+export type { ExtraConfigColumn, IndexBuilder } from 'drizzle-orm/pg-core'
 export type { PostgresJsQueryResultHKT } from 'drizzle-orm/postgres-js/session'
 
 // The classes are types as well.
 export type View = orm.View
 export type StringChunk = orm.StringChunk
 export type Column = orm.Column
+export type PgSchema = pgCore.PgSchema
 export type PgDatabase<Result extends session.PostgresJsQueryResultHKT> = pgCore.PgDatabase<Result>

@@ -134,7 +134,7 @@ export class NoAnswerError extends Error {
 
 /** Whether it is not known what a statement did: it ended without its answer, as the driver or whoever read it found. */
 export function isNoAnswer(error: unknown): boolean {
-  return error instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
+  return databaseErrorOf(error) instanceof NoAnswerError || databaseCodeOf(error) === 'NO_ANSWER'
 }
 
 /**
@@ -165,7 +165,7 @@ const shownCharacters = 80
 
 type RowList = { length: number; command: string | null; count: number | null; columns: readonly unknown[] | null }
 
-/** The driver's own rows. Those that drizzle's builder has mapped are checked by the driver alone (patches/). */
+/** Rows as the driver returns them, as objects or as arrays. */
 function isRowList(rows: unknown): rows is RowList {
   return Array.isArray(rows) && 'command' in rows && 'count' in rows
 }

@@ -1,24 +1,12 @@
 import postgres from 'postgres'
-import {
-  type Assume,
-  PgDatabase,
-  PgDialect,
-  type PostgresJsQueryResultHKT,
-  PostgresJsSession,
-  type SQL,
-  type SQLWrapper,
-} from './drizzle.ts'
+import { PgDatabase, PgDialect, type PostgresJsQueryResultHKT, PostgresJsSession, type SQL } from './drizzle.ts'
 import { checkAnswer } from './errors.ts'
 import { parsePostgresUrl } from './url.ts'
 
 export type Database = PgDatabase<PostgresJsQueryResultHKT>
 
-/** What runs statements and no more: a database, or a read on one connection. */
-export type Executor = {
-  execute: <Row extends Record<string, unknown>>(
-    query: SQLWrapper | string,
-  ) => Promise<postgres.RowList<Assume<Row, postgres.Row>[]>>
-}
+/** What reads: a database, or a read on one connection. */
+export type Executor = Pick<Database, 'execute' | 'select' | 'selectDistinct' | '$count'>
 
 export type Pool = {
   db: Database
@@ -120,26 +108,33 @@ function hasClient(db: Database): db is Database & { $client: postgres.Sql } {
 
 const dialect = new PgDialect()
 
-/** The database on this one connection, until that is released. */
-export function databaseOn(connection: postgres.ReservedSql): Database {
-  return databaseOver(connection)
+/** The database on this one connection, until that is released. `before` runs before each statement and may throw. */
+export function databaseOn(connection: postgres.ReservedSql, before?: () => void): Database {
+  return databaseOver(connection, before)
 }
 
 /**
  * The same as drizzle's own `drizzle()`, with the answer of each statement checked. That function would load the
  * driver again: in an installed package a second one without our patch, or none at all.
  */
-function databaseOver(client: postgres.Sql | postgres.ReservedSql): Database {
-  const session = new PostgresJsSession(client, dialect, undefined)
-  const prepareQuery = session.prepareQuery.bind(session)
-  session.prepareQuery = (...given) => {
-    const prepared = prepareQuery(...given)
-    const execute = prepared.execute.bind(prepared)
-    prepared.execute = async (values) => checkAnswer(await execute(values), prepared.getQuery().sql)
-    return prepared
+function databaseOver(client: postgres.Sql | postgres.ReservedSql, before?: () => void): Database {
+  const unsafe: Unsafe = (text, params, options) => {
+    before?.()
+    const query = client.unsafe(text, params, options)
+    const check = <Rows>(rows: Rows) => checkAnswer(rows, text)
+    // drizzle reads rows as objects where it runs SQL as it is given, and as arrays where its builder maps them.
+    // oxlint-disable-next-line unicorn/no-thenable -- drizzle awaits it, or calls values()
+    return { then: (done, failed) => query.then(check).then(done, failed), values: () => query.values().then(check) }
   }
-  return new PgDatabase(dialect, session, undefined)
+  const checked = new Proxy(client, {
+    get: (target, name): unknown => (name === 'unsafe' ? unsafe : Reflect.get(target, name)),
+  })
+  return new PgDatabase(dialect, new PostgresJsSession(checked, dialect, undefined), undefined)
 }
+
+type Unsafe = (
+  ...given: Parameters<postgres.Sql['unsafe']>
+) => PromiseLike<postgres.Row[]> & { values: () => Promise<unknown[][]> }
 
 /** Dates, times and JSON, alone and in arrays: drizzle's columns turn them into text and back, not the driver. */
 const dates = [1184, 1082, 1083, 1114, 1182, 1185, 1115, 1231]

@@ -18,9 +18,9 @@ const actionWords: Readonly<Record<string, string>> = {
   resend: 'sent a webhook again',
 }
 
-const channels = { console: 'console', cli: 'command line' } as const
+const channels = { console: 'console', api: 'API', cli: 'command line' } as const
 
-export type AuditView = { rows: readonly AuditRow[]; target: string | undefined; olderThan: string | undefined }
+export type AuditView = { rows: readonly AuditRow[]; target: string | undefined; olderThan: number | undefined }
 
 /** Who changed what, newest first. */
 export function auditPage({ rows, target, olderThan }: AuditView): Markup {
@@ -36,7 +36,7 @@ export function auditPage({ rows, target, olderThan }: AuditView): Markup {
   const others = ['Result', 'Actor', 'From'].map((head) => ({ head }))
   const older = new URLSearchParams({
     ...(target !== undefined && { target }),
-    ...(olderThan !== undefined && { before: olderThan }),
+    ...(olderThan !== undefined && { before: String(olderThan) }),
   }).toString()
   return html`<h1>Audit</h1>
     <section class="card">

@@ -7,8 +7,8 @@ import { requestLogger } from '../../platform/http/request-log.ts'
 import { guardAccess } from '../../platform/pages/access.ts'
 import { type Markup, page, pageAssets, pageHeaders, sendPage } from '../../platform/pages/console-page.ts'
 import { requestIdSchema } from '../../wire/schemas.ts'
+import { sessions } from '../domain/console-schema.ts'
 import { environments } from '../domain/schema.ts'
-import { sessions } from '../domain/sessions-schema.ts'
 import { listAudit } from '../operating/audit.ts'
 import * as commands from '../operating/commands.ts'
 import { searchDeliveries } from '../webhooks/delivery-search.ts'
@@ -146,12 +146,8 @@ function showAccounts(app: Express, deps: ConsoleDeps, show: Show): void {
     const target = z.string().min(1).optional().catch(undefined).parse(req.query['target'])
     const before = z.coerce.number().int().positive().optional().catch(undefined).parse(req.query['before'])
     const rows = await listAudit(db, { target, before, limit: rowsShown })
-    show(
-      req,
-      res,
-      'Audit',
-      auditPage({ rows, target, olderThan: rows.length === rowsShown ? rows.at(-1)?.id : undefined }),
-    )
+    const olderThan = rows.length === rowsShown ? rows.at(-1)?.id : undefined
+    show(req, res, 'Audit', auditPage({ rows, target, olderThan }))
   })
   app.get('/ledger', async (req, res) => show(req, res, 'Ledger', ledgerPage(await commands.checkLedger(deps))))
   app.get('/models', async (req, res) => show(req, res, 'Models', modelsPage(await commands.listModels(deps))))

@@ -1,9 +1,10 @@
 import {
   bigint,
   boolean,
+  bytea,
   check,
-  customType,
   index,
+  instant,
   integer,
   jsonb,
   numeric,
@@ -11,17 +12,12 @@ import {
   primaryKey,
   sql,
   text,
-  timestamp,
   uniqueIndex,
   uuid,
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses, type Output } from '../../wire/schemas.ts'
 import type { EngineChoice, RemoteJob } from './engine-choice.ts'
 import type { Faults } from './faults.ts'
-
-const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' })
-export const instant = <Name extends string>(name: Name) => timestamp(name, { withTimezone: true, mode: 'date' })
-const credits = <Name extends string>(name: Name) => numeric(name)
 
 export const environments = ['live', 'sandbox'] as const
 export type Environment = (typeof environments)[number]
@@ -32,43 +28,43 @@ export const provider = pgSchema('provider')
 export const accounts = provider.table(
   'accounts',
   {
-    id: text('id').primaryKey(),
-    available: credits('available').notNull().default('0'),
+    id: text().primaryKey(),
+    available: numeric().notNull().default('0'),
     /** The turns that this account's latest requests took in the two queues (see submit-statement.ts). */
-    lastTurn: bigint('last_turn', { mode: 'number' }).notNull().default(0),
-    lastSandboxTurn: bigint('last_sandbox_turn', { mode: 'number' }).notNull().default(0),
-    createdAt: instant('created_at').notNull(),
+    last_turn: bigint({ mode: 'number' }).notNull().default(0),
+    last_sandbox_turn: bigint({ mode: 'number' }).notNull().default(0),
+    created_at: instant().notNull(),
   },
   (table) => [
     check('accounts_available_not_negative', sql`available >= 0`),
-    index('accounts_last_turn').on(table.lastTurn.desc()),
-    index('accounts_last_sandbox_turn').on(table.lastSandboxTurn.desc()),
+    index('accounts_last_turn').on(table.last_turn.desc()),
+    index('accounts_last_sandbox_turn').on(table.last_sandbox_turn.desc()),
   ],
 )
 
 export const apiKeys = provider.table(
   'api_keys',
   {
-    id: uuid('id').primaryKey(),
-    accountId: text('account_id')
+    id: uuid().primaryKey(),
+    account_id: text()
       .notNull()
       .references(() => accounts.id),
-    name: text('name').notNull(),
-    environment: text('environment', { enum: environments }).notNull(),
-    scopes: text('scopes').array().notNull(),
+    name: text().notNull(),
+    environment: text({ enum: environments }).notNull(),
+    scopes: text().array().notNull(),
     /** SHA-256 of the key, which is random enough to need no salt; the key itself is kept nowhere. */
-    keyHash: bytea('key_hash').notNull(),
+    key_hash: bytea().notNull(),
     /** Its last four characters, to tell keys apart on a page. */
-    keyHint: text('key_hint').notNull(),
+    key_hint: text().notNull(),
     /** AES-256-GCM under PROVIDER_SECRET_KEY. */
-    signingSecret: bytea('signing_secret').notNull(),
-    faults: jsonb('faults').$type<Faults>(),
-    createdAt: instant('created_at').notNull(),
-    revokedAt: instant('revoked_at'),
+    signing_secret: bytea().notNull(),
+    faults: jsonb().$type<Faults>(),
+    created_at: instant().notNull(),
+    revoked_at: instant(),
   },
   (table) => [
-    uniqueIndex('api_keys_hash').on(table.keyHash),
-    index('api_keys_account').on(table.accountId, table.createdAt),
+    uniqueIndex('api_keys_hash').on(table.key_hash),
+    index('api_keys_account').on(table.account_id, table.created_at),
   ],
 )
 
@@ -76,47 +72,47 @@ export const apiKeys = provider.table(
 export const requests = provider.table(
   'requests',
   {
-    id: uuid('id').primaryKey(),
-    seq: bigint('seq', { mode: 'number' }).generatedAlwaysAsIdentity(),
-    accountId: text('account_id').notNull(),
-    apiKeyId: uuid('api_key_id').notNull(),
-    environment: text('environment', { enum: environments }).notNull(),
-    model: text('model').notNull(),
-    input: jsonb('input').notNull(),
-    engine: jsonb('engine').$type<EngineChoice>(),
-    remoteJob: jsonb('remote_job').$type<RemoteJob>(),
+    id: uuid().primaryKey(),
+    seq: bigint({ mode: 'number' }).generatedAlwaysAsIdentity(),
+    account_id: text().notNull(),
+    api_key_id: uuid().notNull(),
+    environment: text({ enum: environments }).notNull(),
+    model: text().notNull(),
+    input: jsonb().notNull(),
+    engine: jsonb().$type<EngineChoice>(),
+    remote_job: jsonb().$type<RemoteJob>(),
     /** The price, fixed at submit; what was paid is the ledger's to say. */
-    cost: credits('cost').notNull(),
-    status: text('status', { enum: requestStatuses }).notNull(),
-    turn: bigint('turn', { mode: 'number' }),
-    progress: integer('progress').notNull().default(0),
-    logs: text('logs')
+    cost: numeric().notNull(),
+    status: text({ enum: requestStatuses }).notNull(),
+    turn: bigint({ mode: 'number' }),
+    progress: integer().notNull().default(0),
+    logs: text()
       .array()
       .notNull()
       .default(sql`'{}'`),
-    output: jsonb('output').$type<Output>(),
-    errorCode: text('error_code'),
-    errorMessage: text('error_message'),
-    webhookUrl: text('webhook_url'),
+    output: jsonb().$type<Output>(),
+    error_code: text(),
+    error_message: text(),
+    webhook_url: text(),
     /** The faults set for the sandbox key, as they were at submit. */
-    faults: jsonb('faults').$type<Faults>(),
-    attempts: integer('attempts').notNull().default(0),
-    leaseToken: uuid('lease_token'),
-    leaseUntil: instant('lease_until'),
-    createdAt: instant('created_at').notNull(),
-    startedAt: instant('started_at'),
-    completedAt: instant('completed_at'),
+    faults: jsonb().$type<Faults>(),
+    attempts: integer().notNull().default(0),
+    lease_token: uuid(),
+    lease_until: instant(),
+    created_at: instant().notNull(),
+    started_at: instant(),
+    completed_at: instant(),
   },
   (table) => [
     index('requests_queue')
       .on(table.environment, table.turn, table.seq)
       .where(sql`status = 'IN_QUEUE'`),
     index('requests_running')
-      .on(table.environment, table.leaseUntil)
+      .on(table.environment, table.lease_until)
       .where(sql`status = 'IN_PROGRESS'`),
-    index('requests_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
+    index('requests_account').on(table.account_id, table.created_at.desc(), table.id.desc()),
     index('requests_live')
-      .on(table.accountId, table.createdAt)
+      .on(table.account_id, table.created_at)
       .where(sql`environment = 'live'`),
   ],
 )
@@ -129,27 +125,27 @@ export const requests = provider.table(
 export const ledgerEntries = provider.table(
   'ledger_entries',
   {
-    id: bigint('id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
-    accountId: text('account_id').notNull(),
-    requestId: uuid('request_id'),
-    book: text('book', { enum: ['issued', 'available', 'reserved', 'settled'] }).notNull(),
-    kind: text('kind', { enum: ['grant', 'reserve', 'settle', 'refund'] }).notNull(),
-    amount: credits('amount').notNull(),
+    id: bigint({ mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
+    account_id: text().notNull(),
+    request_id: uuid(),
+    book: text({ enum: ['issued', 'available', 'reserved', 'settled'] }).notNull(),
+    kind: text({ enum: ['grant', 'reserve', 'settle', 'refund'] }).notNull(),
+    amount: numeric().notNull(),
     /** Names a grant that must happen once, however often it is repeated. */
-    reference: text('reference'),
-    createdAt: instant('created_at').notNull(),
+    reference: text(),
+    created_at: instant().notNull(),
   },
   (table) => [
-    index('ledger_entries_account').on(table.accountId, table.id.desc()),
+    index('ledger_entries_account').on(table.account_id, table.id.desc()),
     index('ledger_entries_settled')
-      .on(table.accountId, table.createdAt)
+      .on(table.account_id, table.created_at)
       .where(sql`book = 'settled'`),
     uniqueIndex('ledger_entries_reserve')
-      .on(table.requestId)
+      .on(table.request_id)
       .where(sql`book = 'reserved' and kind = 'reserve'`),
     // A reserve ends once: settled or refunded, never both.
     uniqueIndex('ledger_entries_end')
-      .on(table.requestId)
+      .on(table.request_id)
       .where(sql`book = 'reserved' and kind <> 'reserve'`),
     uniqueIndex('ledger_entries_reference')
       .on(table.reference, table.book)
@@ -160,18 +156,18 @@ export const ledgerEntries = provider.table(
 export const idempotencyKeys = provider.table(
   'idempotency_keys',
   {
-    accountId: text('account_id').notNull(),
-    environment: text('environment', { enum: environments }).notNull(),
-    key: uuid('key').notNull(),
-    fingerprint: bytea('fingerprint').notNull(),
-    requestId: uuid('request_id').notNull(),
+    account_id: text().notNull(),
+    environment: text({ enum: environments }).notNull(),
+    key: uuid().notNull(),
+    fingerprint: bytea().notNull(),
+    request_id: uuid().notNull(),
     /** What submit answered, to be answered again to a retry. */
-    submittedPosition: integer('submitted_position'),
-    createdAt: instant('created_at').notNull(),
+    submitted_position: integer(),
+    created_at: instant().notNull(),
   },
   (table) => [
-    primaryKey({ columns: [table.accountId, table.environment, table.key] }),
-    index('idempotency_keys_created').on(table.createdAt),
+    primaryKey({ columns: [table.account_id, table.environment, table.key] }),
+    index('idempotency_keys_created').on(table.created_at),
   ],
 )
 
@@ -180,74 +176,74 @@ export const deliveries = provider.table(
   'deliveries',
   {
     /** Sent as X-Service-Webhook-Id, the same in every attempt. */
-    id: uuid('id').primaryKey(),
+    id: uuid().primaryKey(),
     /** None: a test, which tells of no request. */
-    requestId: uuid('request_id'),
-    accountId: text('account_id').notNull(),
-    apiKeyId: uuid('api_key_id').notNull(),
-    url: text('url').notNull(),
+    request_id: uuid(),
+    account_id: text().notNull(),
+    api_key_id: uuid().notNull(),
+    url: text().notNull(),
     /** Host and port: with the account what parallel attempts are shared by. */
-    host: text('host').notNull(),
+    host: text().notNull(),
     /** The bytes of every attempt. */
-    body: text('body').notNull(),
-    state: text('state', { enum: ['pending', 'delivered', 'failed', 'dropped'] }).notNull(),
-    attempts: integer('attempts').notNull().default(0),
-    maxAttempts: integer('max_attempts').notNull().default(6),
+    body: text().notNull(),
+    state: text({ enum: ['pending', 'delivered', 'failed', 'dropped'] }).notNull(),
+    attempts: integer().notNull().default(0),
+    max_attempts: integer().notNull().default(6),
     /** When the next attempt may start; while one runs, when it may be taken over. */
-    dueAt: instant('due_at').notNull(),
-    leaseToken: uuid('lease_token'),
-    faults: jsonb('faults').$type<Faults>(),
-    createdAt: instant('created_at').notNull(),
-    settledAt: instant('settled_at'),
+    due_at: instant().notNull(),
+    lease_token: uuid(),
+    faults: jsonb().$type<Faults>(),
+    created_at: instant().notNull(),
+    settled_at: instant(),
   },
   (table) => [
     index('deliveries_due')
-      .on(table.accountId, table.host, table.dueAt)
+      .on(table.account_id, table.host, table.due_at)
       .where(sql`state = 'pending'`),
     index('deliveries_last_attempt')
-      .on(table.dueAt)
+      .on(table.due_at)
       .where(sql`state = 'pending' and attempts >= max_attempts`),
-    index('deliveries_request').on(table.requestId),
-    index('deliveries_account').on(table.accountId, table.createdAt.desc(), table.id.desc()),
+    index('deliveries_request').on(table.request_id),
+    index('deliveries_account').on(table.account_id, table.created_at.desc(), table.id.desc()),
   ],
 )
 
 export const deliveryAttempts = provider.table(
   'delivery_attempts',
   {
-    deliveryId: uuid('delivery_id').notNull(),
-    number: integer('number').notNull(),
-    startedAt: instant('started_at').notNull(),
-    durationMs: integer('duration_ms').notNull(),
-    ok: boolean('ok').notNull(),
-    httpStatus: integer('http_status'),
+    delivery_id: uuid().notNull(),
+    number: integer().notNull(),
+    started_at: instant().notNull(),
+    duration_ms: integer().notNull(),
+    ok: boolean().notNull(),
+    http_status: integer(),
     /** What the receiver answered, cut short, or why there was no answer. */
-    detail: text('detail').notNull(),
+    detail: text().notNull(),
   },
-  (table) => [primaryKey({ columns: [table.deliveryId, table.number] })],
+  (table) => [primaryKey({ columns: [table.delivery_id, table.number] })],
 )
 
 /** The calls of the last 60 s, one row a key and one an account (rate-limit.ts). UNLOGGED: after a crash the counts begin anew. */
 export const rateWindows = provider.table('rate_windows', {
-  id: text('id').primaryKey(),
+  id: text().primaryKey(),
   /** When, newest first, in milliseconds since 1970: of several calls in one second the last one. */
-  atMs: bigint('at_ms', { mode: 'number' }).array().notNull(),
+  at_ms: bigint({ mode: 'number' }).array().notNull(),
   /** How many then. */
-  calls: integer('calls').array().notNull(),
+  calls: integer().array().notNull(),
   /** All of them. */
-  used: integer('used').notNull(),
+  used: integer().notNull(),
   /** What the statement that wrote the row was granted. */
-  granted: integer('granted').notNull(),
+  granted: integer().notNull(),
 })
 
 /** Where somebody switched a model on or off; without a row the catalog's own default holds. */
 export const modelActivations = provider.table(
   'model_activations',
   {
-    environment: text('environment', { enum: environments }).notNull(),
-    slug: text('slug').notNull(),
-    enabled: boolean('enabled').notNull(),
-    updatedAt: instant('updated_at').notNull(),
+    environment: text({ enum: environments }).notNull(),
+    slug: text().notNull(),
+    enabled: boolean().notNull(),
+    updated_at: instant().notNull(),
   },
   (table) => [primaryKey({ columns: [table.environment, table.slug] })],
 )

@@ -3,6 +3,7 @@ import {
   boolean,
   check,
   index,
+  instant,
   integer,
   primaryKey,
   smallint,
@@ -10,7 +11,7 @@ import {
   text,
   uuid,
 } from '../../platform/postgres/drizzle.ts'
-import { instant, mediadock } from '../domain/base-schema.ts'
+import { mediadock } from '../domain/base-schema.ts'
 
 // Written by the archive alone, and only while there is one: landing knows nothing of it.
 
@@ -18,8 +19,8 @@ import { instant, mediadock } from '../domain/base-schema.ts'
 export const archiveProgress = mediadock.table(
   'archive_progress',
   {
-    single: boolean('single').primaryKey().default(true),
-    position: bigint('position', { mode: 'number' }).notNull().default(0),
+    single: boolean().primaryKey().default(true),
+    position: bigint({ mode: 'number' }).notNull().default(0),
   },
   () => [check('archive_progress_single', sql`single`)],
 )
@@ -28,31 +29,31 @@ export const archiveProgress = mediadock.table(
 export const mediaCopies = mediadock.table(
   'media_copies',
   {
-    requestId: uuid('request_id').notNull(),
-    kind: text('kind', { enum: ['image', 'video', 'audio'] }).notNull(),
-    position: integer('position').notNull(),
+    request_id: uuid().notNull(),
+    kind: text({ enum: ['image', 'video', 'audio'] }).notNull(),
+    position: integer().notNull(),
     /** The link that is copied, or was: a row of `media` that has another one by now is copied again. */
-    url: text('url').notNull(),
-    state: text('state', { enum: ['waiting', 'archived', 'failed', 'removed'] }).notNull(),
+    url: text().notNull(),
+    state: text({ enum: ['waiting', 'archived', 'failed', 'removed'] }).notNull(),
     /** When it is tried next; a claim moves it ahead, and `claims` fences the claim. */
-    dueAt: instant('due_at').notNull(),
-    claims: integer('claims').notNull().default(0),
+    due_at: instant().notNull(),
+    claims: integer().notNull().default(0),
     /** Claims in a row that nobody ended: whoever had them was killed, perhaps by what this is. */
-    unended: smallint('unended').notNull().default(0),
+    unended: smallint().notNull().default(0),
     /** How often it failed for a reason that is not ours. */
-    tries: smallint('tries').notNull().default(0),
+    tries: smallint().notNull().default(0),
     /** What went wrong last: the kind, and in words. */
-    fault: text('fault', { enum: ['gone', 'refused', 'unreachable', 'store'] }),
-    trouble: text('trouble'),
+    fault: text({ enum: ['gone', 'refused', 'unreachable', 'store'] }),
+    trouble: text(),
     /** Of the file in the archive that it refers to. */
-    sha256: text('sha256'),
+    sha256: text(),
     /** When it was archived, given up or removed. */
-    endedAt: instant('ended_at'),
+    ended_at: instant(),
   },
   (table) => [
-    primaryKey({ columns: [table.requestId, table.kind, table.position] }),
+    primaryKey({ columns: [table.request_id, table.kind, table.position] }),
     index('media_copies_due')
-      .on(table.dueAt)
+      .on(table.due_at)
       .where(sql`state = 'waiting'`),
     // Who refers to a file.
     index('media_copies_file')
@@ -60,11 +61,11 @@ export const mediaCopies = mediadock.table(
       .where(sql`sha256 is not null`),
     // What was archived the longest ago.
     index('media_copies_archived')
-      .on(table.endedAt)
+      .on(table.ended_at)
       .where(sql`state = 'archived'`),
     // What was given up lately.
     index('media_copies_failed')
-      .on(table.endedAt)
+      .on(table.ended_at)
       .where(sql`state = 'failed'`),
   ],
 )
@@ -73,23 +74,23 @@ export const mediaCopies = mediadock.table(
 export const archivedFiles = mediadock.table(
   'archived_files',
   {
-    sha256: text('sha256').primaryKey(),
-    bytes: bigint('bytes', { mode: 'number' }).notNull(),
-    contentType: text('content_type').notNull(),
+    sha256: text().primaryKey(),
+    bytes: bigint({ mode: 'number' }).notNull(),
+    content_type: text().notNull(),
     /** Another one each time the file is noted anew after it was deleted: what was stored before then may be gone. */
-    incarnation: uuid('incarnation').notNull().default('00000000-0000-0000-0000-000000000000'),
+    incarnation: uuid().notNull().default('00000000-0000-0000-0000-000000000000'),
     /** A small picture of it lies beside it. */
-    hasThumbnail: boolean('has_thumbnail').notNull().default(false),
+    has_thumbnail: boolean().notNull().default(false),
     /** Null until the first media refers to it. */
-    storedAt: instant('stored_at'),
+    stored_at: instant(),
     /** When somebody has to see whether anything refers to it; null while that is sure. */
-    lookAt: instant('look_at'),
+    look_at: instant(),
     /** Nothing refers to it: it is being deleted, and nothing new may refer to it. */
-    removingAt: instant('removing_at'),
+    removing_at: instant(),
   },
   (table) => [
     index('archived_files_look')
-      .on(table.lookAt)
+      .on(table.look_at)
       .where(sql`look_at is not null`),
   ],
 )

@@ -1,7 +1,9 @@
 import {
   bigint,
   bigserial,
+  bytea,
   index,
+  instant,
   integer,
   jsonb,
   primaryKey,
@@ -11,44 +13,44 @@ import {
   text,
   uuid,
 } from '../../platform/postgres/drizzle.ts'
-import { bytea, instant, mediadock } from './base-schema.ts'
+import { mediadock } from './base-schema.ts'
 
 /** One row per HTTP arrival, partitioned by day (see the migration); refused ones under the id they claimed. */
 export const arrivals = mediadock.table(
   'arrivals',
   {
-    id: bigserial('id', { mode: 'number' }).notNull(),
-    arrivedAt: instant('arrived_at').notNull(),
-    outcome: text('outcome').notNull(),
-    reason: text('reason'),
-    status: smallint('status').notNull(),
-    webhookId: text('webhook_id'),
+    id: bigserial({ mode: 'number' }).notNull(),
+    arrived_at: instant().notNull(),
+    outcome: text().notNull(),
+    reason: text(),
+    status: smallint().notNull(),
+    webhook_id: text(),
     /** Of the delivery that it is, or would have been. */
-    deliveryId: uuid('delivery_id'),
-    requestId: uuid('request_id'),
-    keyName: text('key_name'),
-    remote: text('remote'),
-    bytes: integer('bytes'),
+    delivery_id: uuid(),
+    request_id: uuid(),
+    key_name: text(),
+    remote: text(),
+    bytes: integer(),
     /** Our clock minus the signed time. */
-    skewSeconds: integer('skew_seconds'),
-    ackMs: real('ack_ms').notNull(),
+    skew_seconds: integer(),
+    ack_ms: real().notNull(),
     /** How many like arrivals this row stands for besides itself: the log is bounded under a flood. */
-    folded: integer('folded').notNull().default(0),
+    folded: integer().notNull().default(0),
   },
   (table) => [
-    primaryKey({ columns: [table.arrivedAt, table.id] }),
+    primaryKey({ columns: [table.arrived_at, table.id] }),
     // How often and how a delivery came.
-    index('arrivals_delivery').on(table.deliveryId),
+    index('arrivals_delivery').on(table.delivery_id),
     // What is accepted, as nearly everything is, writes to none of these: lists and counts by outcome and reason, and the
     // arrivals of a request that nothing was stored of.
     index('arrivals_outcome')
-      .on(table.outcome, table.arrivedAt, table.id)
+      .on(table.outcome, table.arrived_at, table.id)
       .where(sql`outcome <> 'accepted'`),
     index('arrivals_unstored')
-      .on(table.requestId)
+      .on(table.request_id)
       .where(sql`outcome = 'unavailable'`),
     index('arrivals_reason')
-      .on(table.reason, table.arrivedAt, table.id)
+      .on(table.reason, table.arrived_at, table.id)
       .where(sql`reason is not null`),
   ],
 )
@@ -60,12 +62,12 @@ export const arrivals = mediadock.table(
 export const arrivalCounts = mediadock.table(
   'arrival_counts',
   {
-    minute: instant('minute').notNull(),
-    outcome: text('outcome').notNull(),
+    minute: instant().notNull(),
+    outcome: text().notNull(),
     /** Empty where there is none. */
-    reason: text('reason').notNull(),
+    reason: text().notNull(),
     /** Those that a row stands for included. */
-    arrivals: bigint('arrivals', { mode: 'number' }).notNull(),
+    arrivals: bigint({ mode: 'number' }).notNull(),
   },
   (table) => [primaryKey({ columns: [table.minute, table.outcome, table.reason] })],
 )
@@ -74,25 +76,25 @@ export const arrivalCounts = mediadock.table(
 export const quarantine = mediadock.table(
   'quarantine',
   {
-    id: bigserial('id', { mode: 'number' }).primaryKey(),
-    arrivedAt: instant('arrived_at').notNull(),
-    reason: text('reason').notNull(),
-    webhookId: text('webhook_id'),
+    id: bigserial({ mode: 'number' }).primaryKey(),
+    arrived_at: instant().notNull(),
+    reason: text().notNull(),
+    webhook_id: text(),
     /** As its body claims; nothing of it is trusted. */
-    requestId: uuid('request_id'),
+    request_id: uuid(),
     /** With the signature, which no answer or page ever shows. */
-    headers: jsonb('headers').$type<Record<string, string>>().notNull(),
-    body: bytea('body').notNull(),
+    headers: jsonb().$type<Record<string, string>>().notNull(),
+    body: bytea().notNull(),
     /** Of body and headers, so that weighing the table reads neither. */
-    bytes: integer('bytes').generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
+    bytes: integer().generatedAlwaysAs(sql`octet_length(body) + octet_length(headers::text)`),
     /** Who sent it, see sourceOf(): no sender takes the room of all others. */
-    source: text('source'),
+    source: text(),
   },
   (table) => [
-    index('quarantine_arrived').on(table.arrivedAt.desc(), table.id.desc()),
+    index('quarantine_arrived').on(table.arrived_at.desc(), table.id.desc()),
     // Where somebody asks for a request that never landed.
     index('quarantine_request')
-      .on(table.requestId)
+      .on(table.request_id)
       .where(sql`request_id is not null`),
   ],
 )
@@ -101,10 +103,10 @@ export const quarantine = mediadock.table(
 export const knownSenders = mediadock.table(
   'known_senders',
   {
-    keyName: text('key_name').notNull(),
+    key_name: text().notNull(),
     /** As in the quarantine, see sourceOf(). */
-    source: text('source').notNull(),
-    lastAt: instant('last_at').notNull(),
+    source: text().notNull(),
+    last_at: instant().notNull(),
   },
-  (table) => [primaryKey({ columns: [table.keyName, table.source] })],
+  (table) => [primaryKey({ columns: [table.key_name, table.source] })],
 )

@@ -4,6 +4,7 @@ import {
   boolean,
   check,
   customType,
+  instant,
   jsonb,
   primaryKey,
   smallint,
@@ -11,7 +12,7 @@ import {
   text,
   uuid,
 } from '../../platform/postgres/drizzle.ts'
-import { instant, mediadock } from './base-schema.ts'
+import { mediadock } from './base-schema.ts'
 
 const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' })
 
@@ -30,15 +31,15 @@ export const changes = mediadock.table(
   'changes',
   {
     /** The transaction that wrote it: what another that is newer brings is found without looking through what is gone. */
-    xid: xid8('xid')
+    xid: xid8()
       .notNull()
       .default(sql`pg_current_xact_id()`),
     /** In the order in which the changes of one request came: it is drawn while their rows are locked. */
-    id: bigserial('id', { mode: 'number' }).notNull(),
-    changedAt: instant('changed_at').notNull(),
-    requestIds: uuid('request_ids').array().notNull(),
-    statuses: smallint('statuses').array().notNull(),
-    mediaComplete: boolean('media_complete').array().notNull(),
+    id: bigserial({ mode: 'number' }).notNull(),
+    changed_at: instant().notNull(),
+    request_ids: uuid().array().notNull(),
+    statuses: smallint().array().notNull(),
+    media_complete: boolean().array().notNull(),
   },
   (table) => [
     primaryKey({ columns: [table.xid, table.id] }),
@@ -54,44 +55,46 @@ export const changes = mediadock.table(
 /** The changes of results, each once, in the order in which readers see them; read by others through the view `feed`. */
 export const feedEntries = mediadock.table('feed_entries', {
   /** Microseconds since 1970 when it was given, or one more than the last: see docs/architecture.md. */
-  position: bigint('position', { mode: 'number' }).primaryKey(),
-  changedAt: instant('changed_at').notNull(),
-  requestId: uuid('request_id').notNull(),
-  status: smallint('status').notNull(),
-  mediaComplete: boolean('media_complete').notNull(),
+  position: bigint({ mode: 'number' }).primaryKey(),
+  changed_at: instant().notNull(),
+  request_id: uuid().notNull(),
+  status: smallint().notNull(),
+  media_complete: boolean().notNull(),
 })
 
 /** The one row that says up to which position the feed has been forgotten. */
 export const feedBounds = mediadock.table(
   'feed_bounds',
   {
-    single: boolean('single').primaryKey().default(true),
-    prunedTo: bigint('pruned_to', { mode: 'number' }).notNull().default(0),
+    single: boolean().primaryKey().default(true),
+    pruned_to: bigint({ mode: 'number' }).notNull().default(0),
   },
   () => [check('feed_bounds_single', sql`single`)],
 )
 
 /** How far consumers have read that keep their place here, in the transaction of their own work. */
 export const feedConsumers = mediadock.table('feed_consumers', {
-  name: text('name').primaryKey(),
+  name: text().primaryKey(),
   /** The last position that is done; 0 for one that begins with the oldest change that is kept. */
-  position: bigint('position', { mode: 'number' }).notNull().default(0),
-  movedAt: instant('moved_at').notNull().defaultNow(),
+  position: bigint({ mode: 'number' }).notNull().default(0),
+  moved_at: instant()
+    .notNull()
+    .default(sql`now()`),
 })
 
 /** What internal services read on from. Its columns only grow. */
 export const feed = mediadock.view('feed', {
-  position: bigint('position', { mode: 'number' }).notNull(),
+  position: bigint({ mode: 'number' }).notNull(),
   /** Null where a submit was refused. */
-  requestId: uuid('request_id'),
-  status: text('status', { enum: feedStatusNames }).notNull(),
-  mediaComplete: boolean('media_complete').notNull(),
-  changedAt: instant('changed_at').notNull(),
+  request_id: uuid(),
+  status: text({ enum: feedStatusNames }).notNull(),
+  media_complete: boolean().notNull(),
+  changed_at: instant().notNull(),
   /** The rest is null but where a submit was refused: it is read from `generations`, as that is now. */
-  idempotencyKey: uuid('idempotency_key'),
-  errorCode: text('error_code'),
-  errorMessage: text('error_message'),
-  metadata: jsonb('metadata'),
+  idempotency_key: uuid(),
+  error_code: text(),
+  error_message: text(),
+  metadata: jsonb(),
 }).as(sql`
   select position, case when status <> 4 then request_id end as request_id,
     case status when 1 then 'COMPLETED' when 2 then 'FAILED' when 3 then 'CANCELED' when 4 then 'REFUSED' end as status, media_complete, changed_at,

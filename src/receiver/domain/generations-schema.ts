@@ -2,6 +2,7 @@ import {
   boolean,
   check,
   index,
+  instant,
   integer,
   jsonb,
   numeric,
@@ -10,7 +11,7 @@ import {
   text,
   uuid,
 } from '../../platform/postgres/drizzle.ts'
-import { instant, mediadock } from './base-schema.ts'
+import { mediadock } from './base-schema.ts'
 import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
 
 /**
@@ -20,30 +21,30 @@ import { areNames, isMetadataShallow, isMetadataSmall } from './limits.ts'
 export const generations = mediadock.table(
   'generations',
   {
-    idempotencyKey: uuid('idempotency_key').primaryKey(),
-    state: text('state', { enum: ['pending', 'submitted', 'refused', 'expired'] })
+    idempotency_key: uuid().primaryKey(),
+    state: text({ enum: ['pending', 'submitted', 'refused', 'expired'] })
       .notNull()
       .default('pending'),
-    model: text('model').notNull(),
-    input: jsonb('input').notNull(),
-    keyName: text('key_name').notNull(),
+    model: text().notNull(),
+    input: jsonb().notNull(),
+    key_name: text().notNull(),
     /** As it was first said: with another one the provider would take the same key for another generation. */
-    webhookUrl: text('webhook_url'),
-    metadata: jsonb('metadata'),
-    createdAt: instant('created_at').notNull(),
-    requestId: uuid('request_id'),
-    cost: numeric('cost'),
+    webhook_url: text(),
+    metadata: jsonb(),
+    created_at: instant().notNull(),
+    request_id: uuid(),
+    cost: numeric(),
     /** When it is posted next; a claim moves it ahead, and `attempts` fences the claim. */
-    nextAttemptAt: instant('next_attempt_at'),
-    attempts: integer('attempts').notNull().default(0),
+    next_attempt_at: instant(),
+    attempts: integer().notNull().default(0),
     /** The first attempt that the provider may have taken without our having heard of it. */
-    inDoubtFrom: integer('in_doubt_from'),
+    in_doubt_from: integer(),
     /** Whether a caller was answered 202: then its end is a change of the feed. */
-    promised: boolean('promised').notNull().default(false),
+    promised: boolean().notNull().default(false),
     /** The provider's last answer that was not a success (ours where the submit was given up), or why there was none. */
-    answerStatus: smallint('answer_status'),
-    answer: jsonb('answer'),
-    lastError: text('last_error'),
+    answer_status: smallint(),
+    answer: jsonb(),
+    last_error: text(),
   },
   (table) => [
     // As of requests, which take them over: a paid generation must not be refused there.
@@ -51,8 +52,8 @@ export const generations = mediadock.table(
     check('generations_metadata_size', isMetadataSmall),
     check('generations_metadata_depth', isMetadataShallow),
     index('generations_due')
-      .on(table.nextAttemptAt)
+      .on(table.next_attempt_at)
       .where(sql`state = 'pending'`),
-    index('generations_request').on(table.requestId),
+    index('generations_request').on(table.request_id),
   ],
 )

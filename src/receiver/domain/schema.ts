@@ -1,9 +1,11 @@
 import {
   bigint,
   boolean,
+  bytea,
   check,
   doublePrecision,
   index,
+  instant,
   integer,
   jsonb,
   numeric,
@@ -14,7 +16,7 @@ import {
   uuid,
 } from '../../platform/postgres/drizzle.ts'
 import { requestStatuses } from '../../wire/schemas.ts'
-import { bytea, instant, mediadock } from './base-schema.ts'
+import { mediadock } from './base-schema.ts'
 import { areNames, areTimes, isErrorMessage, isMetadataShallow, isMetadataSmall } from './limits.ts'
 import { pollOutcomes } from './poll-outcomes.ts'
 
@@ -23,39 +25,39 @@ export const deliveries = mediadock.table(
   'deliveries',
   {
     /** See deliveryId(): 6 bytes of the webhook id's digest, 10 of the body's. */
-    id: uuid('id').primaryKey(),
-    webhookId: text('webhook_id').notNull(),
-    requestId: uuid('request_id'),
+    id: uuid().primaryKey(),
+    webhook_id: text().notNull(),
+    request_id: uuid(),
     /** What it says of the request; null where it says nothing that we understand. */
-    status: text('status', { enum: ['OK', 'ERROR'] }),
-    keyName: text('key_name').notNull(),
+    status: text({ enum: ['OK', 'ERROR'] }),
+    key_name: text().notNull(),
     /** Of that key when the delivery was accepted; null on rows of releases that did not store it. */
-    environment: text('environment', { enum: ['live', 'sandbox', 'unknown'] }),
-    signedAt: instant('signed_at').notNull(),
-    receivedAt: instant('received_at').notNull(),
-    headers: jsonb('headers').$type<Record<string, string>>().notNull(),
-    body: bytea('body').notNull(),
-    flags: text('flags')
+    environment: text({ enum: ['live', 'sandbox', 'unknown'] }),
+    signed_at: instant().notNull(),
+    received_at: instant().notNull(),
+    headers: jsonb().$type<Record<string, string>>().notNull(),
+    body: bytea().notNull(),
+    flags: text()
       .array()
       .notNull()
       .default(sql`'{}'`),
     /** Why it is parked; null while it is not. */
-    parkedReason: text('parked_reason'),
+    parked_reason: text(),
   },
   (table) => [
     check('deliveries_environment', sql`environment in ('live', 'sandbox', 'unknown')`),
     check('deliveries_lengths', areNames('webhook_id', 'key_name')),
     // The lists, newest first, and retention. The key besides, so that those of a key that is seldom used are found without reading the others.
-    index('deliveries_received').on(table.receivedAt.desc(), table.id.desc(), table.keyName),
+    index('deliveries_received').on(table.received_at.desc(), table.id.desc(), table.key_name),
     // What else is of a request: landing looks for flags, pages show it.
-    index('deliveries_request').on(table.requestId),
+    index('deliveries_request').on(table.request_id),
     // The few that are parked, newest first.
     index('deliveries_parked')
-      .on(table.receivedAt.desc(), table.id.desc())
+      .on(table.received_at.desc(), table.id.desc())
       .where(sql`parked_reason is not null`),
     // The few that something is to be said about.
     index('deliveries_flagged')
-      .on(table.receivedAt.desc(), table.id.desc())
+      .on(table.received_at.desc(), table.id.desc())
       .where(sql`flags <> '{}'`),
   ],
 )
@@ -64,16 +66,16 @@ export const deliveries = mediadock.table(
 export const inbox = mediadock.table(
   'inbox',
   {
-    deliveryId: uuid('delivery_id').primaryKey(),
-    dueAt: instant('due_at').notNull(),
-    claims: integer('claims').notNull().default(0),
-    failures: smallint('failures').notNull().default(0),
+    delivery_id: uuid().primaryKey(),
+    due_at: instant().notNull(),
+    claims: integer().notNull().default(0),
+    failures: smallint().notNull().default(0),
     /** Why the last round came to nothing, where that was no failure of its own: an open transaction, a server that fails. */
-    trouble: text('trouble'),
+    trouble: text(),
   },
   (table) => [
     // Claiming, the oldest first.
-    index('inbox_due_at').on(table.dueAt),
+    index('inbox_due_at').on(table.due_at),
   ],
 )
 
@@ -84,16 +86,16 @@ export const inbox = mediadock.table(
 export const attempts = mediadock.table(
   'attempts',
   {
-    deliveryId: uuid('delivery_id').notNull(),
-    attemptedAt: instant('attempted_at').notNull(),
-    outcome: text('outcome').notNull(),
-    detail: text('detail'),
+    delivery_id: uuid().notNull(),
+    attempted_at: instant().notNull(),
+    outcome: text().notNull(),
+    detail: text(),
   },
   (table) => [
-    primaryKey({ columns: [table.deliveryId, table.attemptedAt] }),
+    primaryKey({ columns: [table.delivery_id, table.attempted_at] }),
     // To list the deliveries that ended so.
     index('attempts_unusual')
-      .on(table.outcome, table.deliveryId)
+      .on(table.outcome, table.delivery_id)
       .where(sql`outcome <> 'landed'`),
   ],
 )
@@ -102,41 +104,43 @@ export const attempts = mediadock.table(
 export const requests = mediadock.table(
   'requests',
   {
-    requestId: uuid('request_id').primaryKey(),
-    status: text('status', { enum: requestStatuses }).notNull().default('IN_QUEUE'),
-    model: text('model'),
-    keyName: text('key_name'),
+    request_id: uuid().primaryKey(),
+    status: text({ enum: requestStatuses }).notNull().default('IN_QUEUE'),
+    model: text(),
+    key_name: text(),
     /** `tracked`: whoever tracked it through us named the key; null: a service's own INSERT; `landed`: the webhook or the result. */
-    keySource: text('key_source', { enum: ['tracked', 'landed'] }),
-    sandbox: boolean('sandbox'),
+    key_source: text({ enum: ['tracked', 'landed'] }),
+    sandbox: boolean(),
     /** Where tracking corrected `sandbox` under what a webhook had landed: the environment of the key that signed that. */
-    signedSandbox: boolean('signed_sandbox'),
-    metadata: jsonb('metadata'),
+    signed_sandbox: boolean(),
+    metadata: jsonb(),
     /** Of the submit that came through us. */
-    idempotencyKey: uuid('idempotency_key'),
+    idempotency_key: uuid(),
     /** How many pictures the submit asked for, where it is known; a webhook tells of one only. */
-    itemsWanted: smallint('items_wanted'),
-    output: jsonb('output'),
-    mediaComplete: boolean('media_complete').notNull().default(false),
-    cost: numeric('cost'),
-    errorCode: text('error_code'),
-    errorMessage: text('error_message'),
+    items_wanted: smallint(),
+    output: jsonb(),
+    media_complete: boolean().notNull().default(false),
+    cost: numeric(),
+    error_code: text(),
+    error_message: text(),
     /** The provider's times. */
-    createdAt: instant('created_at'),
-    completedAt: instant('completed_at'),
-    source: text('source', { enum: ['webhook', 'reconciler'] }),
-    trackedAt: instant('tracked_at').notNull().defaultNow(),
-    landedAt: instant('landed_at'),
+    created_at: instant(),
+    completed_at: instant(),
+    source: text({ enum: ['webhook', 'reconciler'] }),
+    tracked_at: instant()
+      .notNull()
+      .default(sql`now()`),
+    landed_at: instant(),
     /** When the provider's own result was last taken over; null while only a webhook's word is known. */
-    confirmedAt: instant('confirmed_at'),
+    confirmed_at: instant(),
     /** Polling: when next (null once nothing is left to ask), how often so far (it fences a claim like inbox.claims), and what came of it last. */
-    nextPollAt: instant('next_poll_at'),
+    next_poll_at: instant(),
     /** When to poll because a delivery contradicts the row, or is of another environment: beside the schedule, out of fewer calls. */
-    doubtPollAt: instant('doubt_poll_at'),
-    polls: integer('polls').notNull().default(0),
-    polledAt: instant('polled_at'),
-    pollOutcome: text('poll_outcome', { enum: pollOutcomes }),
-    pollDetail: text('poll_detail'),
+    doubt_poll_at: instant(),
+    polls: integer().notNull().default(0),
+    polled_at: instant(),
+    poll_outcome: text({ enum: pollOutcomes }),
+    poll_detail: text(),
   },
   (table) => [
     check('requests_lengths', sql`${areNames('model', 'key_name', 'error_code')} and ${isErrorMessage}`),
@@ -163,37 +167,37 @@ export const requests = mediadock.table(
       .where(sql`landed_at is null or next_poll_at is not null`),
     // The few without an end: to count and to claim those that should have one; of what was given up as lost no row is read for it.
     index('requests_unended')
-      .on(table.trackedAt, table.nextPollAt)
+      .on(table.tracked_at, table.next_poll_at)
       .where(sql`landed_at is null`),
     // What has a time of its own for its next poll, by key: what may wait apart from what somebody needs (mayWait() in due.ts).
     index('requests_turns')
       .on(
         sql`coalesce(key_name, '')`,
         sql`coalesce(status = 'COMPLETED' and (items_wanted = 1 or (output -> 'images') is null), false)`,
-        table.nextPollAt,
+        table.next_poll_at,
       )
       .where(sql`next_poll_at is not null`),
     // What the provider or a key held up: due at once when that is back (isHeldUp() in due.ts).
     index('requests_held_up')
-      .on(sql`coalesce(key_name, '')`, table.polledAt)
+      .on(sql`coalesce(key_name, '')`, table.polled_at)
       .where(sql`next_poll_at is not null and poll_outcome in ('unreachable', 'postponed')`),
     // The result of a submit that came through us.
     index('requests_idempotency_key')
-      .on(table.idempotencyKey)
+      .on(table.idempotency_key)
       .where(sql`idempotency_key is not null`),
     // The few that a delivery made doubtful: claimDoubted() in poll-claims.ts.
     index('requests_doubted')
-      .on(table.doubtPollAt)
+      .on(table.doubt_poll_at)
       .where(sql`doubt_poll_at is not null`),
     // The lists, newest first, and retention.
-    index('requests_tracked').on(table.trackedAt.desc(), table.requestId.desc()),
+    index('requests_tracked').on(table.tracked_at.desc(), table.request_id.desc()),
     // The latest results; readers that catch up by landed_at.
     index('requests_landed')
-      .on(table.landedAt.desc())
+      .on(table.landed_at.desc())
       .where(sql`landed_at is not null`),
     // Lists by a status that few have.
     index('requests_unusual')
-      .on(table.status, table.trackedAt.desc(), table.requestId.desc())
+      .on(table.status, table.tracked_at.desc(), table.request_id.desc())
       .where(sql`status in ('FAILED', 'CANCELED')`),
   ],
 )
@@ -202,44 +206,44 @@ export const requests = mediadock.table(
 export const media = mediadock.table(
   'media',
   {
-    requestId: uuid('request_id').notNull(),
-    kind: text('kind', { enum: ['image', 'video', 'audio'] }).notNull(),
-    position: integer('position').notNull(),
-    url: text('url').notNull(),
-    originalUrl: text('original_url'),
-    width: integer('width'),
-    height: integer('height'),
-    durationSeconds: doublePrecision('duration_seconds'),
+    request_id: uuid().notNull(),
+    kind: text({ enum: ['image', 'video', 'audio'] }).notNull(),
+    position: integer().notNull(),
+    url: text().notNull(),
+    original_url: text(),
+    width: integer(),
+    height: integer(),
+    duration_seconds: doublePrecision(),
     /** Of the copy in the archive (archiving/): where it is, what it is, since when; null while there is none. */
-    archivedUrl: text('archived_url'),
-    bytes: bigint('bytes', { mode: 'number' }),
-    contentType: text('content_type'),
-    sha256: text('sha256'),
-    archivedAt: instant('archived_at'),
+    archived_url: text(),
+    bytes: bigint({ mode: 'number' }),
+    content_type: text(),
+    sha256: text(),
+    archived_at: instant(),
     /** Why there is no copy and none will be made; `removed` where somebody had it forgotten. */
-    archiveError: text('archive_error'),
+    archive_error: text(),
   },
-  (table) => [primaryKey({ columns: [table.requestId, table.kind, table.position] })],
+  (table) => [primaryKey({ columns: [table.request_id, table.kind, table.position] })],
 )
 
 /** What internal services read. Its columns only grow. */
 export const results = mediadock.view('results', {
-  requestId: uuid('request_id').notNull(),
-  status: text('status', { enum: requestStatuses }).notNull(),
-  model: text('model'),
-  output: jsonb('output'),
-  mediaComplete: boolean('media_complete').notNull(),
-  cost: numeric('cost'),
-  errorCode: text('error_code'),
-  errorMessage: text('error_message'),
-  createdAt: instant('created_at').notNull(),
-  completedAt: instant('completed_at'),
-  landedAt: instant('landed_at'),
-  source: text('source', { enum: ['webhook', 'reconciler'] }),
-  keyName: text('key_name'),
-  sandbox: boolean('sandbox'),
-  metadata: jsonb('metadata'),
-  idempotencyKey: uuid('idempotency_key'),
+  request_id: uuid().notNull(),
+  status: text({ enum: requestStatuses }).notNull(),
+  model: text(),
+  output: jsonb(),
+  media_complete: boolean().notNull(),
+  cost: numeric(),
+  error_code: text(),
+  error_message: text(),
+  created_at: instant().notNull(),
+  completed_at: instant(),
+  landed_at: instant(),
+  source: text({ enum: ['webhook', 'reconciler'] }),
+  key_name: text(),
+  sandbox: boolean(),
+  metadata: jsonb(),
+  idempotency_key: uuid(),
 }).as(sql`
   select request_id, status, model, output, media_complete, cost, error_code, error_message,
          coalesce(created_at, tracked_at) as created_at, completed_at, landed_at, source, key_name, sandbox, metadata, idempotency_key

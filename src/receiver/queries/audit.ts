@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { auditChannels } from '../../platform/pages/audit.ts'
+import { auditChannels } from '../../platform/pages/tables.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'

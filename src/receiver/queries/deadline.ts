@@ -1,6 +1,5 @@
 import type postgres from 'postgres'
 import { DeadlineError, withDeadline } from '../../platform/deadline.ts'
-import type { SQLWrapper } from '../../platform/postgres/drizzle.ts'
 import { databaseCodeOf, databaseErrorOf, isConnectionLost } from '../../platform/postgres/errors.ts'
 import { clientOf, type Database, databaseOn, type Executor } from '../../platform/postgres/postgres.ts'
 
@@ -46,17 +45,12 @@ async function readOnOneConnection<T>(
 ): Promise<T> {
   const connection = await clientOf(db).reserve()
   let usable = true
-  const alone = databaseOn(connection)
-  const tx: Executor = {
-    execute: async <Row extends Record<string, unknown>>(query: SQLWrapper | string) => {
-      // Nobody waits for the answer any more.
-      if (state.late) throw new QueryTimeoutError()
-      // A list that is empty because its answer got lost would be read as good news.
-      return await alone.execute<Row>(query)
-    },
-  }
+  const tx = databaseOn(connection, () => {
+    // The caller has its answer already: nothing more runs.
+    if (state.late) throw new QueryTimeoutError()
+  })
   try {
-    await alone.execute(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
+    await tx.execute(`begin read only; set local statement_timeout = ${queryDeadlineMs}`)
     return await read(tx)
   } catch (error) {
     // A lost connection has gone back to the pool by itself, to be opened again.

@@ -14,10 +14,10 @@ const subscriptions = columnsOf(subscribing.subscriptions)
 
 const lease = leaseOf('s', {
   key: { id: subscribing.subscriptions.id },
-  dueAt: subscribing.subscriptions.leasedUntil,
+  dueAt: subscribing.subscriptions.leased_until,
   claims: subscribing.subscriptions.claims,
   failures: subscribing.subscriptions.failures,
-  trouble: subscribing.subscriptions.lastError,
+  trouble: subscribing.subscriptions.last_error,
 })
 const now = postgresTime()
 

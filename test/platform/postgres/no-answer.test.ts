@@ -8,6 +8,7 @@ import { createStatusReader } from '../../../src/provider/queue/status-reader.ts
 import * as idempotency from '../../../src/provider/submit/idempotency.ts'
 import { writeSubmission } from '../../../src/provider/submit/submit-statement.ts'
 import { trackRequest } from '../../../src/receiver/api/track.ts'
+import { sessions } from '../../../src/receiver/domain/on-call-schema.ts'
 import { takeCall } from '../../../src/receiver/fetching/call-budget.ts'
 import { countParked, depth } from '../../../src/receiver/landing/depth.ts'
 import * as inbox from '../../../src/receiver/landing/inbox.ts'
@@ -54,6 +55,7 @@ const at = { now, environments: { live: [], sandbox: [] } }
 const scope = { accountId: 'a', environment: 'live' as const, key: id }
 
 it.each<[string, (db: Database, url: string) => Promise<unknown>]>([
+  ['a list of the builder is not "there are none"', (db) => db.select().from(sessions)],
   ['a claim of deliveries is not "nothing is due"', (db) => inbox.claim(db, { limit: 1, maxBytes: 1, now })],
   ['giving a delivery back is not "lost"', (db) => inbox.retryOrPark(db, failure)],
   ['parking is not "lost"', (db) => inbox.park(db, failure)],

@@ -24,23 +24,25 @@ const samples: Record<string, [value: string, made: unknown]> = {
   PgBigInt53: ['1::bigint', '1'],
   PgBigSerial53: ['1::bigint', '1'],
   PgNumeric: ['1.50::numeric', '1.50'],
-  PgTimestamp: [
+  'timestamp with time zone': [
     `'2026-01-31 03:00:00.123456+00'::timestamptz`,
     expect.stringMatching(/^2026-01-31 03:00:00\.123456\+00/),
   ],
-  PgJsonb: [`'{"a":1}'::jsonb`, { a: 1 }],
-  PgCustomColumn: [`'\\x0102'::bytea`, Buffer.from([1, 2])],
+  jsonb: [`'{"a":1}'::jsonb`, { a: 1 }],
+  bytea: [`'\\x0102'::bytea`, Buffer.from([1, 2])],
   'PgText[]': [`array['a']::text[]`, ['a']],
   'PgInteger[]': ['array[1]::integer[]', [1]],
   'PgBigInt53[]': ['array[1]::bigint[]', ['1']],
 }
+
+const nameOf = (column: Column) => (column.columnType === 'PgCustomColumn' ? column.getSQLType() : column.columnType)
 
 const typesInUse = new Set(
   [receiver, arriving, fetching, submitting, onCall, provider]
     .flatMap((schema) => Object.values<unknown>(schema))
     .flatMap((value) => (is(value, PgTable) ? Object.values<unknown>(getTableColumns(value)) : []))
     .flatMap((column) =>
-      is(column, PgArray) ? [`${column.baseColumn.columnType}[]`] : is(column, Column) ? [column.columnType] : [],
+      is(column, PgArray) ? [`${nameOf(column.baseColumn)}[]`] : is(column, Column) ? [nameOf(column)] : [],
     ),
 )
 
@@ -54,6 +56,17 @@ it.each(testServers)('what the driver makes of each type of column is what rows 
       .then(() => pool.db.execute(sql`select ${sql.raw(value)} as value`))
     expect([type, row?.['value']]).toEqual([type, made])
   }
+})
+
+it.each(testServers)('the builder reads times as ISO 8601 and JSON as it is (%s)', async (server) => {
+  const pool = createPool({ url: (await withTestDatabase(server)).url, max: 1 })
+  onTestFinished(() => pool.close())
+  const id = '00000000-0000-4000-8000-000000000001'
+  const tracked = { request_id: id, tracked_at: '2026-01-31T03:00:00.123Z', next_poll_at: 'infinity' }
+  await pool.db.insert(receiver.requests).values({ ...tracked, metadata: '"5"', cost: '1.50' })
+  const { request_id, tracked_at, next_poll_at, metadata, cost } = receiver.requests
+  const rows = await pool.db.select({ request_id, tracked_at, next_poll_at, metadata, cost }).from(receiver.requests)
+  expect(rows).toEqual([{ ...tracked, metadata: '"5"', cost: '1.50' }])
 })
 
 it('rows are typed by the names of Postgres, null where a column may be', () => {
