@@ -2,7 +2,6 @@ import { auditTable, sessionsTable } from '../../platform/pages/tables.ts'
 import {
   bigint,
   bigserial,
-  boolean,
   index,
   instant,
   integer,
@@ -146,38 +145,15 @@ export const issues = mediadock.table(
   ],
 )
 
-/** Replays of many that the console began: worked on by whichever replica is free. */
-export const replayJobs = mediadock.table(
-  'replay_jobs',
-  {
-    id: uuid().primaryKey(),
-    started_at: instant().notNull(),
-    actor: text().notNull(),
-    /** As the address of the list has them. */
-    filters: jsonb().$type<Record<string, string>>().notNull(),
-    /** How many they chose when it began. */
-    count: integer().notNull(),
-    state: text({ enum: ['running', 'done', 'stopped', 'broken'] }).notNull(),
-    ended_at: instant(),
-    /** Somebody wants it to stop. */
-    stopping: boolean().notNull().default(false),
-    /** Where it goes on. */
-    cursor: text(),
-    replayed: integer().notNull().default(0),
-    changed: integer().notNull().default(0),
-    failed: integer().notNull().default(0),
-    /** The first of them, for the page that shows it. */
-    changes: jsonb().$type<unknown[]>().notNull().default([]),
-    failures: jsonb().$type<{ message: string; count: number; delivery_ids: string[] }[]>().notNull().default([]),
-    /** Why it broke off. */
-    problem: text(),
-    /** Whoever works on it does so until then; `claims` fences, so only the last claimant writes. */
-    leased_until: instant().notNull(),
-    claims: integer().notNull().default(0),
-  },
-  (table) => [
-    index('replay_jobs_running')
-      .on(table.leased_until)
-      .where(sql`state = 'running'`),
-  ],
-)
+/** Replays of many deliveries, started from the console. Their progress follows from `inbox` and `attempts`. */
+export const replays = mediadock.table('replays', {
+  id: uuid().primaryKey(),
+  started_at: instant().notNull(),
+  actor: text().notNull(),
+  /** As in the address of the list. */
+  filters: jsonb().$type<Record<string, string>>().notNull(),
+  /** How many deliveries the filters chose. */
+  count: integer().notNull(),
+  /** How many of them the replay put back into the inbox. The others were waiting there already. */
+  requeued: integer().notNull().default(0),
+})

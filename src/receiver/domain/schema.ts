@@ -72,10 +72,16 @@ export const inbox = mediadock.table(
     failures: smallint().notNull().default(0),
     /** Why the last round came to nothing, where that was no failure of its own: an open transaction, a server that fails. */
     trouble: text(),
+    /** The row of `replays` that put it back; null for a delivery that has just arrived. */
+    replay_id: uuid(),
   },
   (table) => [
     // Claiming, the oldest first.
     index('inbox_due_at').on(table.due_at),
+    // How much of a replay still waits.
+    index('inbox_replay')
+      .on(table.replay_id)
+      .where(sql`replay_id is not null`),
   ],
 )
 
@@ -90,6 +96,8 @@ export const attempts = mediadock.table(
     attempted_at: instant().notNull(),
     outcome: text().notNull(),
     detail: text(),
+    /** The replay of many that this round ended; null for every other round. */
+    replay_id: uuid(),
   },
   (table) => [
     primaryKey({ columns: [table.delivery_id, table.attempted_at] }),
@@ -97,6 +105,10 @@ export const attempts = mediadock.table(
     index('attempts_unusual')
       .on(table.outcome, table.delivery_id)
       .where(sql`outcome <> 'landed'`),
+    // What became of a replay.
+    index('attempts_replay')
+      .on(table.replay_id, table.outcome)
+      .where(sql`replay_id is not null`),
   ],
 )
 

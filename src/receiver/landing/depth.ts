@@ -2,10 +2,12 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
 import type { Executor } from '../../platform/postgres/postgres.ts'
+import * as onCall from '../domain/on-call-schema.ts'
 import * as schema from '../domain/schema.ts'
 
 const deliveries = columnsOf(schema.deliveries)
 const inbox = columnsOf(schema.inbox)
+const replays = columnsOf(onCall.replays)
 
 export type InboxDepth = {
   pending: number
@@ -18,17 +20,23 @@ export type InboxDepth = {
 const maxLookedAt = 1000
 
 /**
- * How much waits to be landed, and for how long the oldest has. Of a full inbox the
- * oldest is looked for among those that are due first and those that are due last.
+ * Returns how much waits to be landed, and for how long the oldest has. A replayed delivery waits since its replay
+ * began. Of a full inbox the oldest is looked for among those that are due first and those that are due last.
  */
 export async function depth(db: Executor, now: Date): Promise<InboxDepth> {
   const end = (order: SQL) => sql`
-      (select ${list(inbox, 'delivery_id', 'trouble')} from mediadock.inbox order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
+      (select ${list(inbox, 'delivery_id', 'trouble', 'replay_id')} from mediadock.inbox order by ${inbox.due_at} ${order} limit ${maxLookedAt})`
   const rows = await db.execute<{ pending: string; oldest: string | null; trouble: string | null }>(sql`
     with looked_at as (${end(sql`asc`)} union ${end(sql`desc`)})
-    select (select count(*) from mediadock.inbox) as pending, (array_agg(trouble order by received_at) filter (where trouble is not null))[1] as trouble,
-           extract(epoch from ${now.toISOString()}::timestamptz - min(received_at)) as oldest
-    from looked_at cross join lateral (select ${deliveries.received_at} from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
+    select (select count(*) from mediadock.inbox) as pending,
+           (array_agg(trouble order by since) filter (where trouble is not null))[1] as trouble,
+           extract(epoch from ${now.toISOString()}::timestamptz - min(since)) as oldest
+    from looked_at
+    left join lateral (
+      select ${replays.started_at} from mediadock.replays where ${replays.id} = looked_at.replay_id limit 1) as replay on true
+    cross join lateral (
+      select greatest(${deliveries.received_at}, started_at) as since
+      from mediadock.deliveries where ${deliveries.id} = looked_at.delivery_id limit 1) as d`)
   const { pending, oldest, trouble } = one(rows, 'counting what is pending')
   return { pending: Number(pending), oldestSeconds: Math.max(0, Number(oldest ?? 0)), trouble: trouble ?? undefined }
 }

@@ -21,7 +21,8 @@ export type Claimed = {
   keyName: string
   /** Of that key when the delivery was accepted; undefined on rows of releases that did not store it. */
   environment: SignedEnvironment | undefined
-  receivedAt: Date
+  /** Undefined for a replay: the time since then says nothing of how long landing takes. */
+  receivedAt: Date | undefined
   /** As the provider sent it with it, if it did. */
   traceparent?: string | undefined
   body: Buffer
@@ -30,7 +31,7 @@ export type Claimed = {
 /** Short, so that what a dead process held is soon landed by another; whoever holds something longer renews it. */
 export const leaseSeconds = 6
 /** A delivery that fails this often for a reason of its own is parked. */
-const maxFailures = 5
+export const maxFailures = 5
 const maxTroubleLength = 500
 const retryPause = { baseMs: 1000, capMs: 60_000 }
 
@@ -48,7 +49,8 @@ export async function claim(
 ): Promise<Claimed[]> {
   const rows = await executePrepared<
     RowOf<typeof schema.inbox, 'delivery_id' | 'claims' | 'failures'> &
-      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'received_at' | 'body'> & {
+      RowOf<typeof schema.deliveries, 'webhook_id' | 'key_name' | 'environment' | 'body'> & {
+        received_at: string | null
         traceparent: string | null
       }
   >(
@@ -71,9 +73,10 @@ export async function claim(
       update mediadock.inbox
       set ${inbox.due_at} = ${now.toISOString()}::timestamptz + make_interval(secs => ${leaseSeconds}), ${inbox.claims} = inbox.${inbox.claims} + 1
       where ${inbox.delivery_id} = any(array(select delivery_id from weighed where before < ${maxBytes}))
-      returning ${list(inbox, 'delivery_id', 'claims', 'failures')}
+      returning ${list(inbox, 'delivery_id', 'claims', 'failures', 'replay_id')}
     )
-    select claimed.*, webhook_id, key_name, environment, received_at, traceparent, body
+    select delivery_id, claims, failures, webhook_id, key_name, environment,
+      case when replay_id is null then received_at end as received_at, traceparent, body
     from claimed join weighed using (delivery_id)
     -- A lost claim is only taken again when its lease ends, so it need not wait for the disk.
     where body is not null and set_config('synchronous_commit', 'off', true) = 'off'`,
@@ -85,7 +88,7 @@ export async function claim(
     webhookId: row.webhook_id,
     keyName: row.key_name,
     environment: row.environment ?? undefined,
-    receivedAt: new Date(row.received_at),
+    receivedAt: row.received_at === null ? undefined : new Date(row.received_at),
     traceparent: row.traceparent ?? undefined,
     body: row.body,
   }))
@@ -183,14 +186,14 @@ export async function park(db: Database, { claimed, reason, detail, now }: Failu
   const rows = await db.execute<{ n: number }>(sql`
     with taken as (
       delete from mediadock.inbox where ${inbox.delivery_id} = ${claimed.deliveryId} and ${inbox.claims} = ${claimed.claims}
-      returning ${inbox.delivery_id}
+      returning ${list(inbox, 'delivery_id', 'replay_id')}
     ),
     parked as (
       update mediadock.deliveries set ${deliveries.parked_reason} = ${reason} from taken where ${deliveries.id} = taken.delivery_id
     ),
     noted as (
-      insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail')})
-      select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`} from taken
+      insert into mediadock.attempts (${list(attempts, 'delivery_id', 'attempted_at', 'outcome', 'detail', 'replay_id')})
+      select delivery_id, ${now.toISOString()}::timestamptz, 'parked', ${`${reason}: ${detail}`}, replay_id from taken
       on conflict do nothing
     )
     select count(*)::int as n from taken`)

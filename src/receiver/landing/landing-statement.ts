@@ -169,8 +169,12 @@ const removeMedia = sql`
       returning m.kind, m.position, m.url
     )`
 
-/** Whether so many other deliveries of the request are parked for their key that no more are kept. */
-const isFullOfParked = sql`(
+/**
+ * Whether so many other deliveries of the request are parked for their key that no more are kept. One that was kept
+ * before, and is replayed, stays.
+ */
+const isFullOfParked = sql`(select i.replay_id from mediadock.inbox i
+                      where i.delivery_id = verdict.delivery_id limit 1) is null and (
                     select count(*) >= ${maxParkedForKey} from (
                       select from mediadock.deliveries d
                       where d.request_id = verdict.request_id and d.parked_reason = 'key_mismatch'
@@ -265,5 +269,7 @@ const flags = ({ live, sandbox }: Environments) => sql`
       ) n
       where d.id = any(array[n.delivery_id])
         and (not d.flags @> n.flags or (n.unpark and d.parked_reason is not null)
-          or (n.agrees and 'contradiction' = any(d.flags)))
+          or (n.agrees and 'contradiction' = any(d.flags))
+          -- It was parked for its key before, and put back since.
+          or (d.parked_reason is null and 'key_mismatch' = any(n.flags)))
     )`

@@ -20,7 +20,7 @@ export function ordinaryStatement(landings: readonly Landing[], { now, waitMs }:
     ),
     ${writeMedia},
     -- The ordinary end has no row in attempts: it is the time at which its request landed.
-    ${settle(now, sql`failures > 0`)},
+    ${settle(now, sql`(failures > 0 or replay_id is not null)`)},
     ${changed(now)},
     ${notified}`
 }

@@ -101,29 +101,31 @@ const writtenThatLanded = sql`written
 
 /**
  * Ends the work on each delivery. Its row leaves the inbox if the claim still holds, or is due again at once where the
- * request raced. `attempts` gets a row where `isNoted` holds. A replay has no claim and settles a delivery that waits;
- * its row tells whether it ended a delivery that waited or was parked, or repeated an end.
+ * request raced. `attempts` gets a row where `isNoted` holds. A single replay has no claim and settles a delivery that
+ * waits. The row of a replay tells whether it ended a delivery that waited or was parked, or repeated an end.
  */
 export const settle = (now: SQL, isNoted: SQL) => sql`
     settled as (
       delete from mediadock.inbox i using outcome
       where i.delivery_id = any(array[outcome.delivery_id]) and outcome <> 'raced'
         and (i.claims = outcome.claims or outcome.claims is null)
-      returning i.delivery_id, i.failures
+      returning i.delivery_id, i.failures, i.replay_id, outcome.claims, outcome.outcome
     ),
     released as (
       update mediadock.inbox i set due_at = ${now} from outcome
       where i.delivery_id = any(array[outcome.delivery_id]) and i.claims = outcome.claims and outcome = 'raced'
     ),
     noted as (
-      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail)
+      insert into mediadock.attempts (delivery_id, attempted_at, outcome, detail, replay_id)
       select delivery_id, ${now}, outcome,
-        case when claims is null then case when delivery_id in (select delivery_id from settled)
+        case when replay_id is null then null when failures > 0 then 'replayed to its end' else 'replay' end, replay_id
+      from settled where claims is not null and outcome <> 'discarded' and ${isNoted}
+      union all
+      select delivery_id, ${now}, outcome,
+        case when delivery_id in (select delivery_id from settled)
           or (select d.parked_reason from mediadock.deliveries d where d.id = outcome.delivery_id limit 1) is not null
-          then 'replayed to its end' else 'replay' end end
-      from outcome
-      where (delivery_id in (select delivery_id from settled where ${isNoted}) and outcome <> 'discarded')
-        or (delivery_id is not null and claims is null)
+          then 'replayed to its end' else 'replay' end, null
+      from outcome where delivery_id is not null and claims is null
       on conflict do nothing
     )`
 

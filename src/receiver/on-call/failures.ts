@@ -1,13 +1,13 @@
 import type { ReplayedMany } from './replay-many.ts'
 
-/** Deliveries that fail alike: what is said once is read. */
+/** Deliveries that fail for the same reason, with some of their ids. */
 export type Failures = { message: string; count: number; delivery_ids: string[] }
 
 export const shownFailures = 5
 
-/** Groups them by what is said of them, the most first; `before` are those of earlier rounds. */
-export function groupFailures(failed: ReplayedMany['failed'], before: readonly Failures[] = []): Failures[] {
-  const groups = new Map(before.map((one) => [one.message, { ...one, delivery_ids: [...one.delivery_ids] }]))
+/** Groups failed deliveries by their message, the most frequent first. */
+export function groupFailures(failed: ReplayedMany['failed']): Failures[] {
+  const groups = new Map<string, Failures>()
   for (const { message, delivery_id } of failed) {
     const group = groups.get(message) ?? { message, count: 0, delivery_ids: [] }
     group.count += 1

@@ -6,10 +6,9 @@ import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
 import { tellOnce } from './alerts.ts'
 import { readingOptions } from './reading.ts'
-import { workOnReplays } from './replay-jobs.ts'
 import { createWatch } from './watch.ts'
 
-export type OnCallRole = 'replays' | 'issues' | 'alerts'
+export type OnCallRole = 'issues' | 'alerts'
 
 export type OnCallRolesDeps = {
   settings: ReceiverSettings
@@ -27,10 +26,8 @@ const pollMs = 1000
 const issuesMs = 10_000
 /** What a start does first, the days of the log above all, waits for no reader's locks. */
 const firstIssuesMs = 3000
-/** As long as a round of a replay is claimed for. */
-const replayDeadlineMs = 60_000
 
-/** The roles that work for the on-call: replays that the console began, what is wrong as issues, and telling of them. */
+/** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
   const { settings, landing, guesses, fetch, failingRoles, after, signal } = deps
   const { db, clock, logger, keys } = landing
@@ -54,13 +51,6 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
       idleMs: issuesMs,
       ...common,
       after: after.then(() => pauseAtStart(signal)),
-    }),
-    replays: startLoop({
-      name: 'replays',
-      runOnce: () => workOnReplays({ landing, signal }),
-      idleMs: pollMs,
-      roundDeadlineMs: replayDeadlineMs,
-      ...common,
     }),
   }
 }

@@ -21,6 +21,7 @@ import {
   within,
   type Order,
   type Page,
+  type Place,
 } from './page.ts'
 import { cameOften, deliveryFound, deliveryMeasured } from './search.ts'
 
@@ -69,25 +70,28 @@ export async function listDeliveries(db: Database, query: DeliveryFilters & Pagi
   return toPage(await deliveryRows(db, query), query, toDelivery)
 }
 
-/** The same, each with the cursor that goes on after it; one more than wanted where there are more. */
+/** The ids alone, each with the cursor that goes on after it; one more than wanted where there are more. */
 export async function listDeliveryPlaces(
   db: Database,
   query: DeliveryFilters & Paging,
 ): Promise<{ id: string; cursor: string }[]> {
-  return (await deliveryRows(db, query)).map(({ id, micros }) => ({ id, cursor: encodeCursor({ micros, id }) }))
+  const which = sql`select ${d.id}, ${microsOf(order.at)} as micros from mediadock.deliveries d ${pageOf(query)}`
+  const rows = await readWithin(db, (tx) => tx.execute<Place>(which))
+  return rows.map((place) => ({ id: place.id, cursor: encodeCursor(place) }))
 }
 
-async function deliveryRows(
-  db: Database,
-  { limit, cursor, ...filters }: DeliveryFilters & Paging,
-): Promise<DeliveryRow[]> {
-  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
-  const page = sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
-  const { key_name, since: _since, until: _until, ...others } = filters
+async function deliveryRows(db: Database, query: DeliveryFilters & Paging): Promise<DeliveryRow[]> {
+  const page = pageOf(query)
+  const { key_name, since: _since, until: _until, limit: _limit, cursor: _cursor, ...others } = query
   const byKeyAlone = key_name !== undefined && Object.values(others).every((value) => value === undefined)
   // The index alone tells which they are, however seldom the key is used; with the rest of the row the planner would read every row.
   const which = byKeyAlone ? sql`where ${d.id} = any(array(select ${d.id} from mediadock.deliveries d ${page}))` : page
   return readWithin(db, (tx) => tx.execute<DeliveryRow>(selectDeliveries(which)))
+}
+
+function pageOf({ limit, cursor, ...filters }: DeliveryFilters & Paging): SQL {
+  const chosen = allOf([...matching(filters), afterCursor(cursor, order)])
+  return sql`where ${chosen} ${newestFirst} limit ${limitOf({ limit })}`
 }
 
 export async function countDeliveries(db: Database, filters: DeliveryFilters): Promise<number> {

@@ -174,9 +174,9 @@ const notes = [
   { table: 'polls', at: columnsOf(onCall.polls).polled_at },
   { table: 'reconcile_runs', at: columnsOf(onCall.reconcileRuns).ended_at },
   { table: 'minutes', at: columnsOf(onCall.minutes).minute },
-  // What is open or runs has no end yet, and stays.
+  // An open issue has no end yet, and stays.
   { table: 'issues', at: columnsOf(onCall.issues).closed_at },
-  { table: 'replay_jobs', at: columnsOf(onCall.replayJobs).ended_at },
+  { table: 'replays', at: columnsOf(onCall.replays).started_at },
   { table: 'process_starts', at: columnsOf(onCall.processStarts).started_at },
 ] as const
 

@@ -1,29 +1,19 @@
 import { Router, type Request } from 'express'
 import { html } from 'hono/html'
 import { z } from 'zod'
-import { HttpError } from '../../../platform/http/http.ts'
 import { actorOf } from '../../../platform/pages/access.ts'
 import { sendPage, type Markup } from '../../../platform/pages/console-page.ts'
 import { fieldsOf, readForm } from '../../../platform/pages/form.ts'
-import { gone, unknown, uuidParam } from '../../api/operation.ts'
+import { gone } from '../../api/operation.ts'
 import { parseNotification } from '../../domain/delivery.ts'
-import {
-  findReplay,
-  listReplays,
-  maxRunning,
-  startReplay,
-  stopReplay,
-  type ReplayJob,
-} from '../../on-call/replay-jobs.ts'
-import { readWithin } from '../../queries/deadline.ts'
+import { findReplay, listReplays, requeueMany, type ManyReplayed, type ReplayProgress } from '../../on-call/replays.ts'
 import { countDeliveries } from '../../queries/deliveries.ts'
 import { findDelivery } from '../../queries/delivery-detail.ts'
 import { deliveryFiltersSchema, InvalidFilterError, parseFilters, type DeliveryFilters } from '../../queries/filters.ts'
-import { changesView } from '../parts/diff.ts'
+import { audited, filtersAsTarget } from '../../upkeep/audit.ts'
 import {
   badge,
   confirmation,
-  duration,
   facts,
   foreign,
   moment,
@@ -34,7 +24,6 @@ import {
   table,
   time,
   type Action,
-  type Tone,
 } from '../parts/parts.ts'
 import { sendConsolePage, type ConsoleDeps } from '../parts/shell.ts'
 import { linkTo, queryOf, without, type Query } from '../parts/url.ts'
@@ -64,7 +53,7 @@ export function replayRoutes(console: ConsoleDeps): Router {
       ),
     })
   })
-  // It locks what it tries, for a moment: nothing that an address alone may set off.
+  // A dry run locks rows for a moment, so a link must not start one.
   router.post('/deliveries/replay/preview', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
     const filters = filtersOf(query)
@@ -76,39 +65,37 @@ export function replayRoutes(console: ConsoleDeps): Router {
   })
   router.post('/deliveries/replay', readForm, async (req, res) => {
     const query = without(fieldsOf(req))
-    const count = await countDeliveries(db, filtersOf(query))
-    const id = await startReplay(db, { query, count, actor: actorOf(req), now: clock() })
-    if (id === undefined)
-      throw new HttpError(
-        503,
-        'too_many_waiting',
-        `${maxRunning} replays run already: wait for one to end, or stop it`,
-        {
-          headers: { 'retry-after': '10' },
-        },
-      )
-    background.wake('replays')
+    const filters = filtersOf(query)
+    const count = await countDeliveries(db, filters)
+    const actor = actorOf(req)
+    const action = count === 1 ? 'replay' : 'replay_many'
+    const taken = {
+      via: 'console',
+      actor,
+      action,
+      target: filtersAsTarget(query),
+      detailOf: (done: object) => ({ ...done }),
+    } as const
+    const { id } = await audited(console, taken, () =>
+      requeueMany(db, { query, filters, count, actor, now: clock(), signal }),
+    )
+    background.wake('inbox')
     res.redirect(303, `/deliveries/replays/${id}`)
   })
   router.get('/deliveries/replays', async (_req, res) => {
-    const all = await readWithin(db, (tx) => listReplays(tx))
-    const body = html`<div class="head"><h1>Replays</h1><span class="soft">Replays of many deliveries started from the console, on any replica, newest first.</span></div>
+    const all = await listReplays(db)
+    const body = html`<div class="head"><h1>Replays</h1>
+        <span class="soft">Replays started from the console, newest first.</span></div>
       <div class="card table-card">${replaysTable(all)}</div>`
     sendConsolePage(console, res, { title: 'Replays', body })
   })
   router.get('/deliveries/replays/:id', async (req, res) => {
     const { id } = req.params
-    const job = z.guid().safeParse(id).success ? await findReplay(db, id) : undefined
-    if (req.query['part'] !== undefined) return sendPage(res, job ? progress(job) : lost())
-    const body = html`<h1>Replay</h1>${job ? progress(job) : lost()}`
-    return sendConsolePage(console, res, { title: 'Replay', status: job ? 200 : 404, body })
-  })
-  router.post('/deliveries/replays/:id/stop', async (req, res) => {
-    const id = uuidParam(req, 'id')
-    if (!(await findReplay(db, id))) throw unknown(req)
-    await stopReplay(db, id)
-    background.wake('replays')
-    res.redirect(303, `/deliveries/replays/${id}`)
+    const replay = z.guid().safeParse(id).success ? await findReplay(db, id) : undefined
+    const card = replay ? progressCard(replay) : unknownReplay()
+    if (req.query['part'] !== undefined) return sendPage(res, card)
+    const status = replay ? 200 : 404
+    return sendConsolePage(console, res, { title: 'Replay', status, body: html`<h1>Replay</h1>${card}` })
   })
   return router
 }
@@ -174,80 +161,66 @@ function backTo(query: Query): string {
   return listed.length === 1 ? `/deliveries/${listed[0]}` : linkTo('/deliveries', listed.length > 0 ? {} : others)
 }
 
-/** Fetched again each second while it runs. */
-function progress(job: ReplayJob): Markup {
-  const { id, state, stopping, count, replayed, changed, failed, startedAt, endedAt, changes, failures, query } = job
-  const running = state === 'running'
-  return html`<section class="card" aria-label="Progress" ${running ? html`hx-get="/deliveries/replays/${id}?part=1" hx-trigger="every 1s" hx-swap="outerMorph"` : ''}>
-    ${endOf(job)} ${chosen(query, count)}
-    <progress max="${Math.max(1, count)}" value="${Math.min(count, replayed + failed)}">${replayed + failed} of ${count}</progress>
+/** The page fetches this card again each second while deliveries wait. */
+function progressCard(replay: ReplayProgress): Markup {
+  const { id, count, requeued, waiting, parked, startedAt, outcomes, failures, query } = replay
+  const again = html`hx-get="/deliveries/replays/${id}?part=1" hx-trigger="every 1s" hx-swap="outerMorph"`
+  const ended = requeued - waiting
+  return html`<section class="card" aria-label="Progress" ${waiting > 0 ? again : ''}>
+    ${stateOf(replay)} ${chosen(query, count)}
+    <progress max="${Math.max(1, requeued)}" value="${ended}">${ended} of ${requeued}</progress>
     ${facts([
-      ['Replayed', `${number(replayed)} of ${number(count)}`],
-      ['Changed something', number(changed)],
-      ['Failed', failed === 0 ? '0' : badge(number(failed), 'bad')],
-      [
-        'Started',
-        html`${time(startedAt)}${endedAt === undefined ? '' : html` <span class="soft">took ${duration(Date.parse(endedAt) - Date.parse(startedAt))}</span>`}`,
-      ],
+      ['Put back into the inbox', `${number(requeued)} of ${number(count)}`],
+      ['Still waiting', number(waiting)],
+      ['Outcomes', html`${outcomes.map(({ outcome, count: n }) => html`${badge(outcome)} ${number(n)} `)}`],
+      ['Parked again', parked === 0 ? '0' : badge(number(parked), 'bad')],
+      ['Started', html`${time(startedAt)} by ${foreign(replay.actor, 40)}`],
     ])}
-    ${failuresView(failures)} ${changesView(changes)} ${changed > changes.length ? html`<p class="soft">${changes.length} of ${number(changed)} changes are shown; the pages of the requests have all of it.</p>` : ''}
-    <div class="inline actions">
-      ${running && !stopping ? html`<form method="post" action="/deliveries/replays/${id}/stop"><button class="danger">Stop</button></form>` : ''}
-      <a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a>
-    </div>
+    ${requeued < count ? html`<p class="soft">The others were waiting in the inbox already, or this replay was interrupted. Replaying them again is safe.</p>` : ''}
+    ${failuresView(failures)}
+    <div class="inline actions"><a class="button quiet" href="${backTo(query)}">${count === 1 ? 'To the delivery' : 'To the deliveries'}</a></div>
   </section>`
 }
 
-function endOf({ state, stopping, replayed, changed, failed, problem: why }: ReplayJob): Markup {
-  switch (state) {
-    case 'running':
-      return html`<h2>${stopping ? 'Stopping…' : 'Replaying…'}</h2><noscript><p class="soft">Reload this page to see how far it is.</p></noscript>`
-    case 'done':
-      return failed > 0
-        ? problem(
-            `${number(replayed)} replayed, ${number(failed)} failed. Those that failed are as they were; why stands below.`,
-          )
-        : notice(`${number(replayed)} replayed, ${number(changed)} changed something.`)
-    case 'stopped':
-      return problem(`Stopped after ${number(replayed)}. What was replayed stays; replay again to do the rest.`)
-    case 'broken':
-      return problem(
-        `Broke off after ${number(replayed)}: ${why ?? ''}. Replay again to do the rest: it is safe to repeat.`,
-      )
-    default:
-      return state satisfies never
-  }
+/** Outcomes that change what readers see. */
+const changing = new Set(['landed', 'confirmed'])
+
+function stateOf({ requeued, waiting, parked, outcomes }: ReplayProgress): Markup {
+  if (waiting > 0)
+    return html`<h2>Replaying…</h2><noscript><p class="soft">Reload this page to see its progress.</p></noscript>`
+  const replayed = number(requeued - parked)
+  if (parked > 0) return problem(`${replayed} replayed, ${number(parked)} parked again for the reasons below.`)
+  const changed = outcomes.reduce((sum, { outcome, count }) => (changing.has(outcome) ? sum + count : sum), 0)
+  return notice(`${replayed} replayed, ${number(changed)} changed something.`)
 }
 
-const ends: Record<ReplayJob['state'], Tone> = { running: '', done: 'good', stopped: 'warn', broken: 'bad' }
-
-function replaysTable(all: readonly ReplayJob[]): Markup {
+function replaysTable(all: readonly ManyReplayed[]): Markup {
   return table({
     label: 'Replays',
     columns: [
       { head: 'Started' },
-      { head: 'How it is' },
+      { head: 'State' },
+      { head: 'Chosen', kind: 'number' },
       { head: 'Replayed', kind: 'number' },
-      { head: 'Changed', kind: 'number' },
-      { head: 'Failed', kind: 'number' },
+      { head: 'Parked again', kind: 'number' },
       { head: 'Who' },
     ],
-    rows: all.map(({ id, startedAt, state, replayed, failed, changed, count, actor }) => ({
+    rows: all.map(({ id, startedAt, count, requeued, waiting, parked, actor }) => ({
       id,
       cells: [
         html`<a href="/deliveries/replays/${id}">${moment(startedAt)}</a>`,
-        badge(state, failed > 0 && state === 'done' ? 'bad' : ends[state]),
-        `${number(replayed)} of ${number(count)}`,
-        number(changed),
-        failed === 0 ? '0' : badge(number(failed), 'bad'),
+        waiting > 0 ? badge('running') : badge('done', parked > 0 ? 'bad' : 'good'),
+        number(count),
+        number(requeued - waiting - parked),
+        parked === 0 ? '0' : badge(number(parked), 'bad'),
         foreign(actor, 40),
       ],
     })),
-    empty: 'Nothing has been replayed by the console in the time that is kept (RETENTION_DAYS).',
+    empty: 'The console has replayed nothing within RETENTION_DAYS.',
   })
 }
 
-function lost(): Markup {
-  return html`<section class="card">${problem('There is no such replay: it was pruned after RETENTION_DAYS, or the link was cut short.')}
-    <p>What was done stays done. The <a href="/audit">audit</a> has how it ended; a replay is safe to repeat.</p></section>`
+function unknownReplay(): Markup {
+  return html`<section class="card">${problem('There is no such replay. Retention deleted it after RETENTION_DAYS, or the link is incomplete.')}
+    <p>The <a href="/audit">audit</a> lists replays. A replay is safe to repeat.</p></section>`
 }

@@ -1,0 +1,65 @@
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { maxFailures } from './inbox.ts'
+
+const deliveries = columnsOf(schema.deliveries)
+const d = columnsOf(schema.deliveries, 'd')
+const inbox = columnsOf(schema.inbox)
+const requests = columnsOf(schema.requests)
+const r = columnsOf(schema.requests, 'r')
+const replays = columnsOf(onCall.replays)
+
+/** Requeued deliveries become due at this pace, a quarter of what a small machine lands, so that new ones find room. */
+const duePerSecond = 250
+/** However many there are, none waits longer than this for its turn: the inbox takes later times for an error. */
+const maxWaitSeconds = 300
+
+export type Requeue = {
+  replayId: string
+  ids: readonly string[]
+  /** How many deliveries the earlier pages of the replay had. */
+  before: number
+  now: Date
+}
+
+/**
+ * Puts stored deliveries back into the inbox, as a part of a replay. They land from there like any other, judged by the
+ * environment that was stored with them. A parked one is parked no longer, and gets one try: the next failure parks it
+ * again. Leaves deliveries that wait already. Makes the next poll due of a result that landed and is not complete.
+ * Returns how many it put back.
+ */
+export async function requeue(db: Database, { replayId, ids, before, now }: Requeue): Promise<number> {
+  const at = sql`${now.toISOString()}::timestamptz`
+  const statement = sql`
+    with chosen as materialized (
+      select d.*, n from unnest(${sql.param(ids)}::uuid[]) with ordinality as given (id, n),
+        lateral (select ${list(d, 'id', 'request_id', 'parked_reason')} from mediadock.deliveries d
+          where ${d.id} = given.id limit 1 for no key update) as d
+    ),
+    requeued as (
+      insert into mediadock.inbox (${list(inbox, 'delivery_id', 'due_at', 'failures', 'replay_id')})
+      select id, ${at} + make_interval(secs => least((${before}::int + n) / ${duePerSecond}::float8, ${maxWaitSeconds})),
+        case when parked_reason is null then 0 else ${maxFailures - 1} end, ${replayId}::uuid
+      from chosen order by id
+      on conflict do nothing returning ${inbox.delivery_id}
+    ),
+    unparked as (
+      update mediadock.deliveries d set ${deliveries.parked_reason} = null from chosen
+      where ${d.id} = any(array[chosen.id]) and chosen.parked_reason is not null
+        and chosen.id in (select delivery_id from requeued)
+    ),
+    polled as (
+      update mediadock.requests r set ${requests.next_poll_at} = ${at}
+      where ${r.request_id} = any(array(
+          select request_id from chosen where request_id is not null and id in (select delivery_id from requeued)))
+        and ${r.landed_at} is not null and not ${r.media_complete} and ${r.confirmed_at} is null and ${r.next_poll_at} > ${at}
+    )
+    update mediadock.replays set ${replays.requeued} = ${replays.requeued} + (select count(*) from requeued)
+    where ${replays.id} = ${replayId}::uuid
+    returning (select count(*)::int from requeued) as n`
+  return one(await untilNotGivingWay(() => db.execute<{ n: number }>(statement)), `the replay ${replayId}`).n
+}

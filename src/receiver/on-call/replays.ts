@@ -1,0 +1,111 @@
+import { randomUUID } from 'node:crypto'
+import { columnsOf, list } from '../../platform/postgres/columns.ts'
+import { sql } from '../../platform/postgres/drizzle.ts'
+import type { Database } from '../../platform/postgres/postgres.ts'
+import type { RowOf } from '../../platform/postgres/rows.ts'
+import * as onCall from '../domain/on-call-schema.ts'
+import * as schema from '../domain/schema.ts'
+import { requeue } from '../landing/requeue.ts'
+import { readWithin } from '../queries/deadline.ts'
+import { listDeliveryPlaces } from '../queries/deliveries.ts'
+import type { DeliveryFilters } from '../queries/filters.ts'
+import { isoAlways } from '../queries/page.ts'
+import { shownFailures, type Failures } from './failures.ts'
+
+const replays = columnsOf(onCall.replays)
+const inbox = columnsOf(schema.inbox)
+const attempts = columnsOf(schema.attempts)
+
+/** Landing waits for the rows that one statement locks. */
+const pageRows = 500
+const maxListed = 50
+const maxFailureKinds = 20
+
+/** A replay of many deliveries. */
+export type ManyReplayed = {
+  id: string
+  actor: string
+  startedAt: string
+  /** The filters as in the address of the list. */
+  query: Readonly<Record<string, string>>
+  /** How many deliveries the filters chose. */
+  count: number
+  /** How many were put back into the inbox. */
+  requeued: number
+  /** How many of them still wait there. */
+  waiting: number
+  /** How many were parked again. */
+  parked: number
+}
+
+/** The same with the ends of its deliveries, as far as retention keeps them. */
+export type ReplayProgress = ManyReplayed & {
+  outcomes: readonly { outcome: string; count: number }[]
+  /** Why deliveries were parked again, the most frequent reasons first. */
+  failures: readonly Failures[]
+}
+
+type Start = {
+  query: ManyReplayed['query']
+  filters: DeliveryFilters
+  count: number
+  actor: string
+  now: Date
+  /** Stops between two pages. What was put back by then lands. */
+  signal: AbortSignal
+}
+
+/** Puts the deliveries that the filters choose back into the inbox, newest first. */
+export async function requeueMany(
+  db: Database,
+  { query, filters, count, actor, now, signal }: Start,
+): Promise<Pick<ManyReplayed, 'id' | 'count' | 'requeued'>> {
+  const id = randomUUID()
+  await db.execute(sql`
+    insert into mediadock.replays (${list(replays, 'id', 'started_at', 'actor', 'filters', 'count')})
+    values (${id}::uuid, ${now.toISOString()}::timestamptz, ${actor}, ${JSON.stringify(query)}::jsonb, ${count}::int)`)
+  let [cursor, before, requeued]: [string | undefined, number, number] = [undefined, 0, 0]
+  do {
+    signal.throwIfAborted()
+    const places = await listDeliveryPlaces(db, { ...filters, limit: pageRows, cursor })
+    const page = places.slice(0, pageRows)
+    requeued += await requeue(db, { replayId: id, ids: page.map((place) => place.id), before, now })
+    before += page.length
+    cursor = places.length > pageRows ? page.at(-1)?.cursor : undefined
+  } while (cursor !== undefined)
+  return { id, count, requeued }
+}
+
+type Row = RowOf<typeof onCall.replays, 'id' | 'started_at' | 'actor' | 'filters' | 'count' | 'requeued'> &
+  Pick<ManyReplayed, 'waiting' | 'parked'>
+
+const wasParked = sql`${attempts.outcome} in ('parked', 'key_mismatch')`
+
+/** Returns the latest replays, newest first. */
+export async function listReplays(db: Database, which = sql`true`): Promise<ManyReplayed[]> {
+  const rows = await readWithin(db, (tx) =>
+    tx.execute<Row>(sql`
+      select ${list(replays, 'id', 'started_at', 'actor', 'filters', 'count', 'requeued')},
+        (select count(*)::int from mediadock.inbox where ${inbox.replay_id} = replays.id) as waiting,
+        (select count(*)::int from mediadock.attempts where ${attempts.replay_id} = replays.id and ${wasParked}) as parked
+      from mediadock.replays where ${which} order by ${replays.started_at} desc limit ${maxListed}`),
+  )
+  return rows.map(({ started_at, filters, ...row }) => ({ ...row, startedAt: isoAlways(started_at), query: filters }))
+}
+
+/** Returns one replay with what became of its deliveries; undefined where there is none. */
+export async function findReplay(db: Database, id: string): Promise<ReplayProgress | undefined> {
+  const [replay] = await listReplays(db, sql`${replays.id} = ${id}::uuid`)
+  if (!replay) return undefined
+  return readWithin(db, async (tx) => ({
+    ...replay,
+    outcomes: await tx.execute<{ outcome: string; count: number }>(sql`
+      select ${attempts.outcome}, count(*)::int from mediadock.attempts
+      where ${attempts.replay_id} = ${id}::uuid group by ${attempts.outcome} order by count desc`),
+    failures: await tx.execute<Failures>(sql`
+      select coalesce(${attempts.detail}, ${attempts.outcome}) as message, count(*)::int,
+        (array_agg(${attempts.delivery_id}))[1:${shownFailures}::int] as delivery_ids
+      from mediadock.attempts where ${attempts.replay_id} = ${id}::uuid and ${wasParked}
+      group by message order by count desc limit ${maxFailureKinds}`),
+  }))
+}
