@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import type { Database } from '../platform/postgres/postgres.ts'
-import { askSharedTime } from '../platform/postgres/shared-clock.ts'
 import { removeMedia, stillThere } from '../receiver/archive/removal.ts'
 import { requestIdSchema } from '../wire/schemas.ts'
 import { auditedCommand } from './audited-command.ts'
@@ -39,17 +38,16 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 
     return withDatabase(env, 'receiver', (url) =>
       withPool(url, async (db) => {
-        const clock = await askSharedTime(db)
         const { known, media, files } = await auditedCommand({
           db,
           action: 'media_remove',
           target: requestId,
           detailOf: (removal) => (removal.known ? { media: removal.media, files: removal.files.length } : undefined),
-          work: () => removeMedia(db, requestId, clock()),
+          work: () => removeMedia(db, requestId),
         })
         if (!known) throw new Error(`nobody tracks request ${requestId}`)
         const left = await withProgress('waiting for receivers to delete the files', (say) =>
-          waitForFiles({ db, clock }, files, say),
+          waitForFiles(db, files, say),
         )
         if (values.json) printJson({ media, files: files.length, files_left: left })
         else
@@ -65,14 +63,10 @@ with 1 where it has not happened after 15 seconds: they do it as soon as one run
 }
 
 /** How many are left when none is, or after a while. */
-async function waitForFiles(
-  { db, clock }: { db: Database; clock: () => Date },
-  files: readonly string[],
-  say: (words: string) => void,
-): Promise<number> {
+async function waitForFiles(db: Database, files: readonly string[], say: (words: string) => void): Promise<number> {
   const until = performance.now() + waitMs
   for (;;) {
-    const left = files.length === 0 ? [] : await stillThere(db, files, clock())
+    const left = files.length === 0 ? [] : await stillThere(db, files)
     if (left.length === 0 || performance.now() > until) return left.length
     say(`${left.length} of ${files.length} files still to be deleted`)
     await delay(lookMs)

@@ -228,7 +228,7 @@ describe('docs/recipes.md', () => {
     const notYet = await get(`${id}/image/1`)
     expect([notYet.status, notYet.headers.get('location')]).toEqual([302, expect.stringContaining('never.png')])
     expect((await get(`${id}/image/2`)).status).toBe(404)
-    await removeMedia(own.receiver.deps.db, id, new Date())
+    await removeMedia(own.receiver.deps.db, id)
     expect((await get(`${id}/image/0`)).status).toBe(410)
     service.kill('SIGTERM')
     expect(await service.exit).toEqual({ code: 0, signal: null })

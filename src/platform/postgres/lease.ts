@@ -18,7 +18,7 @@ import { later } from './time.ts'
 export type LeaseColumns<Key extends string> = {
   /** The primary key, by the names that a claimed row has in the code. */
   key: Readonly<Record<Key, Column>>
-  dueAt: Column
+  due_at: Column
   claims: Column
   failures?: Column
   trouble?: Column
@@ -38,8 +38,8 @@ export type Lease<Key extends string> = {
   giveBack: (now: SQL) => SQL
   /** For SET: ends the claim with a failure, and the row is due after a pause. */
   putOff: (now: SQL, failure: { pauseSeconds: number; trouble: string }) => SQL
-  /** For SET: ends the claim, and the row is not due again unless somebody gives it another time. */
-  park: (trouble: string) => SQL
+  /** For SET: ends the claim of work that is done or given up. The row is not due again unless it gets another time. */
+  end: SQL
   /**
    * Gives claims another so many seconds, those for which `only` holds. Answers which of them are still this
    * process's: the work of all others is to stop.
@@ -53,12 +53,12 @@ export type Renewal = { now: SQL; seconds: number | SQL; only?: SQL }
 
 /** The lease of a table. Its pieces are for statements that call the table by this alias. */
 export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns<Key>): Lease<Key> {
-  const { key, dueAt, claims, failures, trouble } = columns
+  const { key, due_at: dueAt, claims, failures, trouble } = columns
   const of = ({ name }: Column) => new StringChunk(`${alias}.${name}`)
   const to = ({ name }: Column) => new StringChunk(name)
   const keys: [string, Column][] = Object.entries(key)
   const table = sql`${dueAt.table} ${new StringChunk(alias)}`
-  const end = sql`${to(claims)} = ${of(claims)} + 1`
+  const count = sql`${to(claims)} = ${of(claims)} + 1`
   const fail = failures === undefined ? sql`` : sql`, ${to(failures)} = ${of(failures)} + 1`
   const note = (why: string) => (trouble === undefined ? sql`` : sql`, ${to(trouble)} = ${why}`)
 
@@ -73,11 +73,11 @@ export function leaseOf<Key extends string>(alias: string, columns: LeaseColumns
   return {
     isDue: (now) => sql`${of(dueAt)} <= ${now}`,
     isHeld,
-    claim: (now, seconds) => sql`${to(dueAt)} = ${later(now, seconds)}, ${end}`,
-    giveBack: (now) => sql`${to(dueAt)} = ${now}, ${end}`,
+    claim: (now, seconds) => sql`${to(dueAt)} = ${later(now, seconds)}, ${count}`,
+    giveBack: (now) => sql`${to(dueAt)} = ${now}, ${count}`,
     putOff: (now, { pauseSeconds, trouble: why }) =>
-      sql`${to(dueAt)} = ${later(now, pauseSeconds)}, ${end}${fail}${note(why)}`,
-    park: (why) => sql`${to(dueAt)} = 'infinity', ${end}${note(why)}`,
+      sql`${to(dueAt)} = ${later(now, pauseSeconds)}, ${count}${fail}${note(why)}`,
+    end: sql`${to(dueAt)} = 'infinity', ${count}`,
     renew: async (db, held, { now, seconds, only = sql`true` }) => {
       if (held.length === 0) return []
       const isSent = new Set([...Object.keys(key), 'claims'])

@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Logger } from '../../platform/logger.ts'
+import { createLeaseKeeper } from '../../platform/postgres/lease-keeper.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { claimCopies, keyOfCopy, renewCopies, type Copy } from './copies.ts'
+import { claimCopies, renewCopies, type Copy } from './copies.ts'
 import { copyMedia, putOffForStore, type CopyingDeps, type CopyOutcome } from './copying.ts'
 import { createDownloader } from './download.ts'
 import { followFeed } from './following.ts'
@@ -44,20 +45,21 @@ const sweepSpoolMs = 600_000
 export function createArchiver(deps: ArchiverDeps): Archiver {
   const { db, clock, logger, signal } = deps
   const downloader = createDownloader(deps)
-  const underWay = new Map<string, { copy: Copy; cut: AbortController; ended: Promise<void> }>()
+  const underWay = new Set<Promise<void>>()
+  const keeper = createLeaseKeeper<Copy>({ renew: (held) => renewCopies(db, held), logger })
   let store: ArchiveStore | undefined
   let restsUntil = -Infinity
   // Opening it has swept.
   let spoolSweptAt = clock().getTime()
 
-  const begin = (copy: Copy, into: ArchiveStore) => {
-    const cut = new AbortController()
+  const begin = (copy: Copy, { into, claimedAtMs }: { into: ArchiveStore; claimedAtMs: number }) => {
+    const kept = keeper.keep(copy, claimedAtMs)
     const run = async () => {
       try {
         const { outcome, bytes } = await copyMedia(
           { ...deps, store: into, downloader },
           copy,
-          AbortSignal.any([signal, cut.signal]),
+          AbortSignal.any([signal, kept.lost]),
         )
         if (outcome === 'store_failed') restsUntil = performance.now() + storeRestMs
         deps.onCopied(outcome, bytes)
@@ -67,16 +69,16 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
           'archiving a media failed, it is tried again when its lease ends',
         )
       } finally {
-        underWay.delete(keyOfCopy(copy))
+        kept.letGo()
       }
     }
-    underWay.set(keyOfCopy(copy), { copy, cut, ended: run() })
+    const ended: Promise<void> = run().finally(() => underWay.delete(ended))
+    underWay.add(ended)
   }
 
   /** Several pages of the feed in a round; true where there is more even so. */
   const follow = async (): Promise<boolean> => {
-    for (let page = 0; page < maxPages && !signal.aborted; page += 1)
-      if (!(await followFeed(db, { now: clock() })).more) return false
+    for (let page = 0; page < maxPages && !signal.aborted; page += 1) if (!(await followFeed(db)).more) return false
     return true
   }
   /** Where it cannot be opened, one that waits says so for the on-call. */
@@ -84,7 +86,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
     try {
       return await deps.openStore()
     } catch (error) {
-      const [copy] = error instanceof StoreError ? await claimCopies(db, { now: clock(), limit: 1 }) : []
+      const [copy] = error instanceof StoreError ? await claimCopies(db, { limit: 1 }) : []
       if (copy && error instanceof StoreError) await putOffForStore(deps, copy, error)
       throw error
     }
@@ -96,7 +98,7 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
         spoolSweptAt = clock().getTime()
         await from.sweepSpool()
       }
-      return (await removeUnreferred(db, from, clock())).more
+      return (await removeUnreferred(db, from)).more
     } catch (error) {
       if (!(error instanceof StoreError)) throw error
       logger.error(
@@ -109,22 +111,19 @@ export function createArchiver(deps: ArchiverDeps): Archiver {
 
   return {
     runOnce: async () => {
-      const held = [...underWay.values()]
-      const claims = held.map(({ copy }) => copy)
-      const ours = new Set(await renewCopies(db, claims, clock()))
-      for (const { copy, cut } of held) if (!ours.has(copy)) cut.abort()
       const isBehind = await follow()
       store ??= await open()
       const swept = await sweep(store)
       const limit = performance.now() < restsUntil ? 0 : maxSideBySide - underWay.size
-      const claimed = limit > 0 ? await claimCopies(db, { now: clock(), limit }) : []
-      for (const copy of claimed) begin(copy, store)
+      const claimedAtMs = performance.now()
+      const claimed = limit > 0 ? await claimCopies(db, { limit }) : []
+      for (const copy of claimed) begin(copy, { into: store, claimedAtMs })
       const isFull = limit > 0 && claimed.length === limit
-      if (isFull) await oneOf([...underWay.values()].map(({ ended }) => ended))
+      if (isFull) await oneOf([...underWay])
       return { more: isBehind || swept || isFull }
     },
     settled: async () => {
-      await Promise.all([...underWay.values()].map(({ ended }) => ended))
+      await Promise.all(underWay)
       await downloader.close()
     },
   }

@@ -17,7 +17,6 @@ export type CopyingDeps = {
   downloader: Downloader
   /** Makes posters of videos; looked for once, when the program starts. */
   ffmpeg?: Promise<Ffmpeg | undefined>
-  clock: () => Date
   logger: Logger
   random?: () => number
 }
@@ -53,7 +52,7 @@ export async function copyMedia(
       : { outcome: 'no_longer_ours', bytes: 0 }
   }
   if (cut.aborted) {
-    await giveBack(deps.db, copy, deps.clock())
+    await giveBack(deps.db, copy)
     return { outcome: 'cut', bytes: 0 }
   }
   return { outcome: await fail(deps, copy, came), bytes: 0 }
@@ -78,14 +77,14 @@ async function bring(deps: CopyingDeps, copy: Copy, signal: AbortSignal): Promis
 }
 
 async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: AbortSignal): Promise<Brought> {
-  const { db, clock, logger, ffmpeg } = deps
+  const { db, logger, ffmpeg } = deps
   const { sha256 } = file
   const thumbnail = copy.kind === 'audio' ? undefined : await picture(copy, file, { ffmpeg: await ffmpeg, signal })
   signal.throwIfAborted()
   if (thumbnail?.kind === 'damaged') return { kind: 'unreachable', detail: `the picture is damaged: ${thumbnail.why}` }
   if (thumbnail?.kind === 'none')
     logger.info({ request_id: copy.requestId, sha256, why: thumbnail.why }, 'archived without a thumbnail')
-  const incarnation = await wantFile(db, file, clock())
+  const incarnation = await wantFile(db, file)
   if (incarnation === undefined) return { kind: 'crossed' }
   let isEnded = false
   try {
@@ -99,7 +98,7 @@ async function keep(deps: CopyingDeps, copy: Copy, file: SpooledFile, signal: Ab
   } finally {
     // What was stored for a media that is removed by now is to go at once, and not to be left where its row has gone.
     if (!isEnded)
-      await doubtFile(db, file, clock()).catch((error: unknown) =>
+      await doubtFile(db, file).catch((error: unknown) =>
         logger.error({ err: error, sha256 }, 'a file may be left that nothing refers to'),
       )
   }
@@ -113,7 +112,7 @@ async function picture(copy: Copy, file: SpooledFile, options: ThumbnailOptions)
 type Storing = { file: SpooledFile; incarnation: string; thumbnail: Buffer | undefined; signal: AbortSignal }
 
 async function storeAndEnd(
-  { db, store, clock }: CopyingDeps,
+  { db, store }: CopyingDeps,
   copy: Copy,
   { file, incarnation, thumbnail, signal }: Storing,
 ): Promise<boolean> {
@@ -122,51 +121,45 @@ async function storeAndEnd(
   const archivedUrl = store.urlOf(file)
   await store.keep(file, signal)
   const stored = { sha256, bytes, contentType, incarnation, archivedUrl, hasThumbnail: thumbnail !== undefined }
-  return endCopy(db, copy, { ...stored, now: clock() })
+  return endCopy(db, copy, stored)
 }
 
 type Failed = StoreError | Extract<Brought, { detail: string } | { kind: 'crossed' }>
 
-async function fail(
-  { db, clock, logger, random = Math.random }: CopyingDeps,
-  copy: Copy,
-  came: Failed,
-): Promise<CopyOutcome> {
-  const now = clock()
-  const after = (ms: number) => new Date(now.getTime() + ms)
+async function fail({ db, logger, random = Math.random }: CopyingDeps, copy: Copy, came: Failed): Promise<CopyOutcome> {
   const about = { request_id: copy.requestId, kind: copy.kind, position: copy.position }
   if (came instanceof StoreError) {
     logger.error({ err: came, ...about }, 'the archive could not be written, it is tried again')
-    await putOffForStore({ db, clock, random }, copy, came)
+    await putOffForStore({ db, random }, copy, came)
     return 'store_failed'
   }
   if (came.kind === 'crossed') {
-    await putOffForStore({ db, clock, random }, copy, new Error('the same file is being deleted'))
+    await putOffForStore({ db, random }, copy, new Error('the same file is being deleted'))
     return 'put_off'
   }
   const { kind: fault, detail: trouble } = came
   const tries = copy.tries + 1
   if (tries < maxTries[fault]) {
-    const dueAt = after(jitteredPauseMs(tries, pauses, random))
+    const pauseSeconds = jitteredPauseMs(tries, pauses, random) / 1000
     logger.info(
-      { ...about, fault, trouble, tries, retry_at: dueAt.toISOString() },
+      { ...about, fault, trouble, tries, retry_in_seconds: pauseSeconds },
       'a media could not be copied, it is tried again',
     )
-    await putOffCopy(db, copy, { fault, trouble, dueAt, counts: true })
+    await putOffCopy(db, copy, { fault, trouble, pauseSeconds, counts: true })
     return 'put_off'
   }
   logger.warn({ ...about, fault, trouble, tries }, 'a media is not archived: given up')
-  await giveUpCopy(db, copy, { fault, trouble, now })
+  await giveUpCopy(db, copy, { fault, trouble })
   return 'given_up'
 }
 
 /** What is no fault of the media: it is tried again soon, and no try is counted. */
 export async function putOffForStore(
-  { db, clock, random = Math.random }: Pick<CopyingDeps, 'db' | 'clock' | 'random'>,
+  { db, random = Math.random }: Pick<CopyingDeps, 'db' | 'random'>,
   copy: Copy,
   { message }: Error,
 ): Promise<void> {
   const pauseMs = jitteredPauseMs(1, { baseMs: storePauseMs, capMs: storePauseMs }, random)
-  const dueAt = new Date(clock().getTime() + pauseMs)
-  await putOffCopy(db, copy, { fault: 'store', trouble: message.slice(0, 300), dueAt, counts: false })
+  const trouble = message.slice(0, 300)
+  await putOffCopy(db, copy, { fault: 'store', trouble, pauseSeconds: pauseMs / 1000, counts: false })
 }

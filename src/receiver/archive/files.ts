@@ -3,10 +3,11 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 import { addChange } from '../landing/add-change.ts'
 import * as archive from './archive-schema.ts'
-import { ownClaim, type Copy } from './copies.ts'
+import { copyLease, type Copy } from './copies.ts'
 
 const f = columnsOf(archive.archivedFiles, 'f')
 const files = columnsOf(archive.archivedFiles)
@@ -15,28 +16,29 @@ const media = columnsOf(schema.media)
 const requests = columnsOf(schema.requests)
 const c = columnsOf(archive.mediaCopies, 'c')
 const copies = columnsOf(archive.mediaCopies)
+const now = postgresTime()
 
 /** A file by its content. */
 export type ArchivedFile = { sha256: string; bytes: number; contentType: string }
 
-/** Longer than a file may take from here to `endCopy`: if that never comes, somebody looks whether anything refers to the file. */
+/** Longer than a file may take from here to `endCopy`. Then it is checked whether anything refers to the file. */
 const wantedSeconds = 900
 
 /**
- * Says that a file is about to be stored and referred to, and answers its incarnation. Undefined while the same
- * file is being deleted: then it has to be stored anew, after that.
+ * Notes that a file is about to be stored and referred to. Answers its incarnation; undefined while the same file is
+ * being deleted, after which it has to be stored again.
  */
 export async function wantFile(
   db: Database,
   { sha256, bytes, contentType }: ArchivedFile,
-  now: Date,
 ): Promise<string | undefined> {
-  const lookAt = new Date(now.getTime() + wantedSeconds * 1000).toISOString()
   const rows = await untilNotGivingWay(() =>
     db.execute<{ wanted: string | null }>(sql`
       with wanted as (
-        insert into mediadock.archived_files as f (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
-        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${lookAt}::timestamptz)
+        insert into mediadock.archived_files as f 
+        (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+        values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid,
+          ${later(now, wantedSeconds)})
         on conflict (sha256) do update set ${files.look_at} = excluded.look_at where ${f.removing_at} is null
         returning ${f.incarnation}
       )
@@ -46,14 +48,15 @@ export async function wantFile(
 }
 
 /**
- * Says that a file was or may have been stored, and that nothing of ours refers to it. Its row may be gone, or about to
- * go, with what was stored before: then there is one again, and whoever is deleting the file does it once more.
+ * Notes that a file was or may have been stored without a reference to it. Where its row is gone, or about to go with
+ * an earlier deletion, there is a row again, and the file is deleted once more.
  */
-export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile, now: Date): Promise<void> {
+export async function doubtFile(db: Database, { sha256, bytes, contentType }: ArchivedFile): Promise<void> {
   await untilNotGivingWay(() =>
     db.execute(sql`
-      insert into mediadock.archived_files (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
-      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now.toISOString()}::timestamptz)
+      insert into mediadock.archived_files 
+        (${list(files, 'sha256', 'bytes', 'content_type', 'incarnation', 'look_at')})
+      values (${sha256}, ${bytes}::bigint, ${contentType}, ${randomUUID()}::uuid, ${now})
       on conflict (sha256) do update set ${files.look_at} = excluded.look_at`),
   )
 }
@@ -61,36 +64,43 @@ export async function doubtFile(db: Database, { sha256, bytes, contentType }: Ar
 export type Stored = ArchivedFile & { incarnation: string; archivedUrl: string; hasThumbnail: boolean }
 
 /**
- * Ends a copy: its file is stored, its media has the columns of it, and the feed tells of it. False where
- * the claim is another's by now, the media was removed, or the file had to go meanwhile, even if it is noted anew.
+ * Ends a copy whose file is stored: writes the columns of its media, and a change for the feed. False when the claim
+ * was lost, the media was removed, or the file was deleted meanwhile, even if it was noted anew.
  */
-export async function endCopy(db: Database, copy: Copy, { now, ...file }: Stored & { now: Date }): Promise<boolean> {
-  const at = sql`${now.toISOString()}::timestamptz`
+export async function endCopy(db: Database, copy: Copy, file: Stored): Promise<boolean> {
   const statement = sql`
     with request as materialized (
       select ${list(requests, 'request_id', 'status', 'media_complete')} from mediadock.requests
       where ${requests.request_id} = ${copy.requestId}::uuid for update
     ),
-    mine as materialized (select 1 from request, mediadock.media_copies c where ${ownClaim(copy)} for update of c),
+    mine as materialized (
+      select 1 from request, mediadock.media_copies c where ${copyLease.isHeld(copy)} for update of c
+    ),
     filed as (
-      update mediadock.archived_files f set ${files.stored_at} = coalesce(${f.stored_at}, ${at}), ${files.look_at} = null,
+      update mediadock.archived_files f set ${files.stored_at} = coalesce(${f.stored_at}, ${now}),
+        ${files.look_at} = null,
         ${files.has_thumbnail} = ${f.has_thumbnail} or ${file.hasThumbnail}::boolean
-      where ${f.sha256} = ${file.sha256} and ${f.incarnation} = ${file.incarnation}::uuid and ${f.removing_at} is null and exists (select from mine)
+      where ${f.sha256} = ${file.sha256} and ${f.incarnation} = ${file.incarnation}::uuid and ${f.removing_at} is null
+        and exists (select from mine)
       returning ${f.sha256}
     ),
     ended as (
-      update mediadock.media_copies c set ${copies.state} = 'archived', ${copies.sha256} = filed.sha256, ${copies.fault} = null,
-        ${copies.trouble} = null, ${copies.ended_at} = ${at}
-      from filed where ${ownClaim(copy)}
+      update mediadock.media_copies c set ${copyLease.end}, ${copies.state} = 'archived',
+        ${copies.sha256} = filed.sha256,
+        ${copies.fault} = null, ${copies.trouble} = null, ${copies.ended_at} = ${now}
+      from filed where ${copyLease.isHeld(copy)}
       returning ${list(c, 'request_id', 'kind', 'position', 'url', 'sha256')}
     ),
     written as (
       update mediadock.media m set ${media.archived_url} = ${file.archivedUrl}, ${media.bytes} = ${file.bytes}::bigint,
-        ${media.content_type} = ${file.contentType}, ${media.sha256} = ended.sha256, ${media.archived_at} = ${at}, ${media.archive_error} = null
-      from ended where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url}) = (ended.request_id, ended.kind, ended.position, ended.url)
+        ${media.content_type} = ${file.contentType}, ${media.sha256} = ended.sha256, ${media.archived_at} = ${now},
+        ${media.archive_error} = null
+      from ended
+      where (${m.request_id}, ${m.kind}, ${m.position}, ${m.url})
+        = (ended.request_id, ended.kind, ended.position, ended.url)
       returning ${m.request_id}
     ),
-    changed as (${addChange(at, sql`request where exists (select from written)`)})
+    changed as (${addChange(now, sql`request where exists (select from written)`)})
     select count(*)::int as ended from ended`
   const rows = await untilNotGivingWay(() => db.execute<{ ended: number }>(statement))
   return one(rows, `archiving a media of ${copy.requestId}`).ended === 1

@@ -2,6 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
 import * as feeding from '../domain/feed-schema.ts'
 import * as schema from '../domain/schema.ts'
 import * as archive from './archive-schema.ts'
@@ -14,6 +15,7 @@ const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
 const progress = columnsOf(archive.archiveProgress)
 const r = columnsOf(schema.requests, 'r')
+const now = postgresTime()
 
 export type Followed = { changes: number; queued: number; more: boolean }
 
@@ -25,27 +27,25 @@ const maxChanges = 500
  * the archive, and what landed while there was none, or nobody ran, is found. One
  * replica at a time; a media whose link has changed loses its copy and gets another.
  */
-export async function followFeed(
-  db: Database,
-  { now, limit = maxChanges }: { now: Date; limit?: number },
-): Promise<Followed> {
-  const at = sql`${now.toISOString()}::timestamptz`
+export async function followFeed(db: Database): Promise<Followed> {
   const statement = sql`
     with begin as (select ${progress.position} from mediadock.archive_progress limit 1 for update skip locked),
     page as (
       select ${list(e, 'position', 'request_id')} from mediadock.feed_entries e
-      where ${e.position} > (select position from begin) order by ${e.position} limit ${limit}
+      where ${e.position} > (select position from begin) order by ${e.position} limit ${maxChanges}
     ),
     wanted as (
       select m.* from (select distinct request_id from page) p
       join lateral (
-        select 1 from mediadock.requests r where ${r.request_id} = p.request_id and ${r.status} = 'COMPLETED' and ${r.media_complete} limit 1
+        select 1 from mediadock.requests r where ${r.request_id} = p.request_id and ${r.status} = 'COMPLETED'
+          and ${r.media_complete} limit 1
       ) r on true
       join lateral (
-        select ${list(m, 'request_id', 'kind', 'position', 'url')} from mediadock.media m where ${m.request_id} = p.request_id offset 0
+        select ${list(m, 'request_id', 'kind', 'position', 'url')} from mediadock.media m
+          where ${m.request_id} = p.request_id offset 0
       ) m on true
     ),
-    -- Each look-up is one of its own: no statistics, however stale, make the planner read a table for a page of changes.
+    -- A look-up for each: with stale statistics the planner would read the whole table for a page of changes.
     replaced as (
       select c.sha256 from wanted join lateral (
         select ${list(c, 'sha256', 'url')} from mediadock.media_copies c
@@ -53,15 +53,19 @@ export async function followFeed(
       ) c on c.url <> wanted.url and c.sha256 is not null
     ),
     queued as (
-      insert into mediadock.media_copies as c (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at')})
-      select request_id, kind, position, url, 'waiting', ${at} from wanted order by request_id, kind, position
-      on conflict (request_id, kind, position) do update set ${copies.url} = excluded.url, ${copies.state} = 'waiting', ${copies.due_at} = excluded.due_at,
-        ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.tries} = 0, ${copies.fault} = null, ${copies.trouble} = null, ${copies.sha256} = null, ${copies.ended_at} = null
+      insert into mediadock.media_copies as c
+        (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at')})
+      select request_id, kind, position, url, 'waiting', ${now} from wanted order by request_id, kind, position
+      on conflict (request_id, kind, position) do update set ${copies.url} = excluded.url,
+        ${copies.state} = 'waiting', ${copies.due_at} = excluded.due_at,
+        ${copies.claims} = ${c.claims} + 1, ${copies.unended} = 0, ${copies.tries} = 0, ${copies.fault} = null,
+          ${copies.trouble} = null, ${copies.sha256} = null, ${copies.ended_at} = null
       where ${c.url} <> excluded.url and ${c.state} <> 'removed'
       returning ${list(c, 'request_id', 'kind', 'position', 'claims')}
     ),
     taken_back as (
-      update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null, ${media.sha256} = null,
+      update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null,
+        ${media.sha256} = null,
         ${media.archived_at} = null, ${media.archive_error} = null
       where m.ctid = any(array(
         select found.ctid from queued, lateral (
@@ -70,13 +74,15 @@ export async function followFeed(
         ) found where queued.claims > 0))
     ),
     doubted as (
-      update mediadock.archived_files set ${files.look_at} = ${at} where ${files.sha256} = any(array(select sha256 from replaced))
+      update mediadock.archived_files set ${files.look_at} = ${now}
+      where ${files.sha256} = any(array(select sha256 from replaced))
     ),
     moved as (
-      update mediadock.archive_progress set ${progress.position} = (select max(position) from page) where exists (select from page)
+      update mediadock.archive_progress set ${progress.position} = (select max(position) from page)
+        where exists (select from page)
     )
     select (select count(*)::int from page) as changes, (select count(*)::int from queued) as queued`
   const rows = await untilNotGivingWay(() => db.execute<{ changes: number; queued: number }>(statement))
   const followed = one(rows, 'noting which media are to be archived')
-  return { ...followed, more: followed.changes === limit }
+  return { ...followed, more: followed.changes === maxChanges }
 }

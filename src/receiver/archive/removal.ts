@@ -3,6 +3,7 @@ import { sql } from '../../platform/postgres/drizzle.ts'
 import { one, untilNotGivingWay } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { postgresTime } from '../../platform/postgres/time.ts'
 import * as schema from '../domain/schema.ts'
 import { addChange } from '../landing/add-change.ts'
 import * as archive from './archive-schema.ts'
@@ -14,8 +15,12 @@ const files = columnsOf(archive.archivedFiles)
 const m = columnsOf(schema.media, 'm')
 const media = columnsOf(schema.media)
 const requests = columnsOf(schema.requests)
+const now = postgresTime()
 
-/** What stands in `archive_error` of media that somebody had removed, or that were kept for as long as they were to be: they are never copied again. */
+/**
+ * The `archive_error` of media that an operator removed, or that were kept for as long as configured. They are never
+ * copied again.
+ */
 export type RemovalMark = 'removed' | 'expired'
 
 export type Removal = {
@@ -31,13 +36,7 @@ export type Removal = {
  * Forgets the archived media of a request: the columns are emptied and the media marked, in one statement.
  * The files go within seconds, by whichever receiver runs with the archive (`removeUnreferred`).
  */
-export async function removeMedia(
-  db: Database,
-  requestId: string,
-  now: Date,
-  mark: RemovalMark = 'removed',
-): Promise<Removal> {
-  const at = sql`${now.toISOString()}::timestamptz`
+export async function removeMedia(db: Database, requestId: string, mark: RemovalMark = 'removed'): Promise<Removal> {
   const statement = sql`
     with request as materialized (
       select ${list(requests, 'request_id', 'status', 'media_complete', 'landed_at')} from mediadock.requests
@@ -46,31 +45,40 @@ export async function removeMedia(
     before as materialized (
       -- Of a request that somebody has deleted there are copies still; the row of one that is there is locked first.
       select ${list(c, 'request_id', 'kind', 'position', 'sha256')} from mediadock.media_copies c
-      where ${c.request_id} = ${requestId}::uuid and (select count(*) from request) >= 0 order by 1, 2, 3 for update of c
+      where ${c.request_id} = ${requestId}::uuid and (select count(*) from request) >= 0
+      order by 1, 2, 3 for update of c
     ),
     removed as (
-      insert into mediadock.media_copies as c (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at', 'ended_at')})
-      select ${list(m, 'request_id', 'kind', 'position', 'url')}, 'removed', ${at}, ${at} from request join mediadock.media m using (request_id)
-      on conflict (request_id, kind, position) do update set ${copies.state} = 'removed', ${copies.ended_at} = ${at}, ${copies.claims} = ${c.claims} + 1,
+      insert into mediadock.media_copies as c
+        (${list(copies, 'request_id', 'kind', 'position', 'url', 'state', 'due_at', 'ended_at')})
+      select ${list(m, 'request_id', 'kind', 'position', 'url')}, 'removed', ${now}, ${now}
+        from request join mediadock.media m using (request_id)
+      on conflict (request_id, kind, position) do update set ${copies.state} = 'removed', ${copies.ended_at} = ${now},
+        ${copies.claims} = ${c.claims} + 1,
         ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
     ),
     -- A result that was overruled has lost its media, and not yet what was copied of them.
     left_over as (
-      update mediadock.media_copies c set ${copies.state} = 'removed', ${copies.ended_at} = ${at}, ${copies.claims} = ${c.claims} + 1,
+      update mediadock.media_copies c set ${copies.state} = 'removed', ${copies.ended_at} = ${now},
+        ${copies.claims} = ${c.claims} + 1,
         ${copies.sha256} = null, ${copies.fault} = null, ${copies.trouble} = null
       from before where (${c.request_id}, ${c.kind}, ${c.position}) = (before.request_id, before.kind, before.position)
-        and not exists (select from mediadock.media m where (${m.request_id}, ${m.kind}, ${m.position}) = (before.request_id, before.kind, before.position))
+        and not exists (
+          select from mediadock.media m
+          where (${m.request_id}, ${m.kind}, ${m.position}) = (before.request_id, before.kind, before.position))
     ),
     marked as (
-      update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null, ${media.sha256} = null,
+      update mediadock.media m set ${media.archived_url} = null, ${media.bytes} = null, ${media.content_type} = null,
+        ${media.sha256} = null,
         ${media.archived_at} = null, ${media.archive_error} = ${mark}
       from request where ${m.request_id} = request.request_id and ${m.archive_error} is distinct from ${mark}
       returning ${m.request_id}
     ),
     doubted as (
-      update mediadock.archived_files f set ${files.look_at} = ${at} where ${f.sha256} = any(array(select sha256 from before)) returning ${f.sha256}
+      update mediadock.archived_files f set ${files.look_at} = ${now}
+      where ${f.sha256} = any(array(select sha256 from before)) returning ${f.sha256}
     ),
-    changed as (${addChange(at, sql`request where landed_at is not null and exists (select from marked)`)})
+    changed as (${addChange(now, sql`request where landed_at is not null and exists (select from marked)`)})
     select exists (select from request) as known, (select count(*)::int from marked) as media,
       array(select sha256 from before where sha256 is not null) as files, array(select sha256 from doubted) as doubted`
   const rows = await untilNotGivingWay(() => db.execute<Removal & { doubted: string[] }>(statement))
@@ -78,15 +86,16 @@ export async function removeMedia(
   // A file that came up while this waited for the request's row was not to be seen in it.
   if (removal.files.some((file) => !doubted.includes(file)))
     await db.execute(
-      sql`update mediadock.archived_files set ${files.look_at} = ${at} where ${files.sha256} = any(${sql.param(removal.files)}::text[])`,
+      sql`update mediadock.archived_files set ${files.look_at} = ${now}
+        where ${files.sha256} = any(${sql.param(removal.files)}::text[])`,
     )
   return removal
 }
 
 /** Which of these files are not deleted yet; what another media refers to is not counted. */
-export async function stillThere(db: Database, sha256s: readonly string[], now: Date): Promise<string[]> {
+export async function stillThere(db: Database, sha256s: readonly string[]): Promise<string[]> {
   const rows = await db.execute<RowOf<typeof archive.archivedFiles, 'sha256'>>(sql`
     select ${f.sha256} from mediadock.archived_files f where ${f.sha256} = any(${sql.param([...sha256s])}::text[])
-      and (${f.removing_at} is not null or ${f.look_at} <= ${now.toISOString()}::timestamptz)`)
+      and (${f.removing_at} is not null or ${f.look_at} <= ${now})`)
   return rows.map(({ sha256 }) => sha256)
 }

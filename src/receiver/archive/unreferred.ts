@@ -2,6 +2,7 @@ import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
+import { later, postgresTime } from '../../platform/postgres/time.ts'
 import * as archive from './archive-schema.ts'
 import type { ArchiveStore } from './store.ts'
 
@@ -9,52 +10,51 @@ const c = columnsOf(archive.mediaCopies, 'c')
 const f = columnsOf(archive.archivedFiles, 'f')
 const files = columnsOf(archive.archivedFiles)
 
-type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'>
+type Doomed = RowOf<typeof archive.archivedFiles, 'sha256' | 'content_type' | 'incarnation'> & { marked: string }
 
 const maxFiles = 50
 /** What could not be deleted is tried again after this. */
 const againSeconds = 60
 
 /**
- * Deletes files that nothing refers to any more: looks at those which somebody doubted, marks them, so that
- * nothing new can refer to them, deletes them and then their rows. A file that was changed since this
- * statement began to look (`xmin`) is left for the next time. Before each file, and before its row goes, it
- * is still to be ours: where we took so long that another has gone on with it, the file may have been stored anew.
+ * Deletes files that nothing refers to. Of the files that were doubted it marks those without a reference, so that
+ * nothing new can refer to them, deletes them and then their rows. A file that was changed after this statement began
+ * to look (`xmin`) is left for the next time. `look_at` is the lease: before each file, and before its row goes, it
+ * must still be the one that was set here. Otherwise another replica has gone on, and the file may be stored anew.
  */
 export async function removeUnreferred(
   db: Database,
   store: ArchiveStore,
-  now: Date,
+  now = postgresTime(),
 ): Promise<{ removed: number; more: boolean }> {
-  const began = performance.now()
-  const againAt = () => new Date(now.getTime() + performance.now() - began + againSeconds * 1000).toISOString()
-  const at = sql`${now.toISOString()}::timestamptz`
-  const marked = againAt()
-  const rows = await db.execute<Doomed>(sql`
+  const again = later(now, againSeconds)
+  const doomed = await db.execute<Doomed>(sql`
     with looked as materialized (
       select due.*, c.one is not null as is_referred from (
-        select ${list(f, 'sha256')}, f.xmin::text as version from mediadock.archived_files f where ${f.look_at} <= ${at} order by ${f.look_at} limit ${maxFiles}
+        select ${list(f, 'sha256')}, f.xmin::text as version from mediadock.archived_files f
+        where ${f.look_at} <= ${now} order by ${f.look_at} limit ${maxFiles}
       ) due
-      left join lateral (select 1 as one from mediadock.media_copies c where ${c.sha256} = due.sha256 limit 1) c on true
+      left join lateral (
+        select 1 as one from mediadock.media_copies c where ${c.sha256} = due.sha256 limit 1
+      ) c on true
     ),
     kept as (
       update mediadock.archived_files f set ${files.look_at} = null from looked
       where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and is_referred and ${f.removing_at} is null
     )
-    update mediadock.archived_files f set ${files.removing_at} = ${at}, ${files.look_at} = ${marked}::timestamptz from looked
+    update mediadock.archived_files f set ${files.removing_at} = ${now}, ${files.look_at} = ${again} from looked
     where ${f.sha256} = looked.sha256 and f.xmin::text = looked.version and not is_referred
-    returning ${list(f, 'sha256', 'content_type', 'incarnation')}`)
-  const doomed = rows
-  for (const { sha256, content_type, incarnation } of doomed) {
+    returning ${list(f, 'sha256', 'content_type', 'incarnation')}, ${f.look_at}::text as marked`)
+  for (const { sha256, content_type, incarnation, marked } of doomed) {
     const isOurs = (until: string) =>
-      sql`${f.sha256} = ${sha256} and ${f.incarnation} = ${incarnation}::uuid and ${f.look_at} = ${until}::timestamptz and ${f.removing_at} is not null`
-    const until = againAt()
-    const held = await db.execute(
-      sql`update mediadock.archived_files f set ${files.look_at} = ${until}::timestamptz where ${isOurs(marked)} returning ${f.sha256}`,
-    )
-    if (held.length === 0) continue
+      sql`${f.sha256} = ${sha256} and ${f.incarnation} = ${incarnation}::uuid
+        and ${f.look_at} = ${until}::timestamptz and ${f.removing_at} is not null`
+    const [held] = await db.execute<{ until: string }>(sql`
+      update mediadock.archived_files f set ${files.look_at} = ${again} where ${isOurs(marked)}
+      returning ${f.look_at}::text as until`)
+    if (!held) continue
     await store.remove({ sha256, contentType: content_type })
-    await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(until)}`)
+    await db.execute(sql`delete from mediadock.archived_files f where ${isOurs(held.until)}`)
   }
   return { removed: doomed.length, more: doomed.length === maxFiles }
 }

@@ -14,7 +14,7 @@ const subscriptions = columnsOf(subscribing.subscriptions)
 
 const lease = leaseOf('s', {
   key: { id: subscribing.subscriptions.id },
-  dueAt: subscribing.subscriptions.leased_until,
+  due_at: subscribing.subscriptions.leased_until,
   claims: subscribing.subscriptions.claims,
   failures: subscribing.subscriptions.failures,
   trouble: subscribing.subscriptions.last_error,

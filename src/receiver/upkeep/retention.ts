@@ -72,7 +72,7 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
   pruned.changes = await all(() => pruneFeed(db, cutoff))
   for (const table of notes) pruned.notes += await all(() => pruneNotes(db, table, cutoff))
   if (archiveRetentionDays !== undefined)
-    pruned.archived = await apart(() => expireMedia(db, { cutoff: keptFrom(now, archiveRetentionDays), now }, signal))
+    pruned.archived = await apart(() => expireMedia(db, keptFrom(now, archiveRetentionDays), signal))
   if (Object.values(pruned).some((rows) => rows > 0))
     deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   if (refused.length > 0) throw refused[0]

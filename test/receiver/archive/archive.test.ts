@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url'
 import sharp from 'sharp'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { findFfmpeg } from '../../../src/platform/ffmpeg.ts'
+import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
+import { later, postgresTime } from '../../../src/platform/postgres/time.ts'
 import { claimCopies } from '../../../src/receiver/archive/copies.ts'
 import { endCopy, wantFile } from '../../../src/receiver/archive/files.ts'
 import { readProblems } from '../../../src/receiver/on-call/read-problems.ts'
@@ -265,14 +267,13 @@ describe('the archive', () => {
     await sql`insert into mediadock.media (request_id, kind, position, url) values (${requestId}, 'image', 0, 'https://media.test/a.png')`
     await sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at)
       values (${requestId}, 'image', 0, 'https://media.test/a.png', 'waiting', now() - interval '1 second')`
-    const now = new Date()
-    const [dead] = await claimCopies(db, { now, limit: 5 })
-    expect(await claimCopies(db, { now, limit: 5 })).toEqual([])
+    const [dead] = await claimCopies(db, { limit: 5 })
+    expect(await claimCopies(db, { limit: 5 })).toEqual([])
     // Its process has died: nobody renews it.
-    const [alive] = await claimCopies(db, { now: new Date(now.getTime() + 61_000), limit: 5 })
+    const [alive] = await claimCopies(db, { now: later(postgresTime(), leaseSeconds + 1), limit: 5 })
     const file = { sha256: 'a'.repeat(64), bytes: 3, contentType: 'image/png' }
-    const incarnation = String(await wantFile(db, file, now))
-    const end = { ...file, incarnation, archivedUrl: 'file:///a.png', hasThumbnail: false, now }
+    const incarnation = String(await wantFile(db, file))
+    const end = { ...file, incarnation, archivedUrl: 'file:///a.png', hasThumbnail: false }
     if (!dead || !alive) throw new Error('nothing was claimed')
     expect(await endCopy(db, dead, end)).toBe(false)
     expect(await sql`select 1 from mediadock.archived_files where look_at is null`).toHaveLength(0)

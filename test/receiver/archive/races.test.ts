@@ -2,6 +2,8 @@ import fs from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import sharp from 'sharp'
 import { beforeAll, describe, expect, it } from 'vitest'
+import { leaseSeconds } from '../../../src/platform/postgres/lease-keeper.ts'
+import { later, postgresTime } from '../../../src/platform/postgres/time.ts'
 import { createArchiver } from '../../../src/receiver/archive/archiver.ts'
 import { claimCopies, type Copy } from '../../../src/receiver/archive/copies.ts'
 import { copyMedia } from '../../../src/receiver/archive/copying.ts'
@@ -17,7 +19,7 @@ import { withReceiver, type WithReceiver } from '../../support/with-receiver.ts'
 import { mediaStand, pngOf, temporaryFolder, type MediaStand } from './media-stand.ts'
 
 const hourMs = 3_600_000
-const later = (ms: number) => new Date(Date.now() + ms)
+const now = postgresTime()
 
 /** Two replicas that meet at one file, each step of them when the test says so. */
 describe('copies of a file that is removed meanwhile', () => {
@@ -45,13 +47,13 @@ describe('copies of a file that is removed meanwhile', () => {
   const claimed = async (picture: Buffer): Promise<Copy> => {
     const requestId = await stand.land([stand.serve('same.png', picture)])
     return eventually(async () => {
-      await followFeed(db(), { now: new Date() })
-      return (await claimCopies(db(), { now: new Date(), limit: 10 })).find((copy) => copy.requestId === requestId)
+      await followFeed(db())
+      return (await claimCopies(db(), { limit: 10 })).find((copy) => copy.requestId === requestId)
     })
   }
   const copied = async (copy: Copy, into: ArchiveStore = store, cut = new AbortController().signal) => {
     const downloader = createDownloader({ maxBytes: 1_000_000, mediaHosts: undefined, production: false })
-    const deps = { db: db(), store: into, downloader, clock: () => new Date(), logger: receiver.deps.logger }
+    const deps = { db: db(), store: into, downloader, logger: receiver.deps.logger }
     return (await copyMedia(deps, copy, cut).finally(downloader.close)).outcome
   }
   /** A store that stops where it is told to: answers when it has, and goes on when it may. */
@@ -65,14 +67,14 @@ describe('copies of a file that is removed meanwhile', () => {
     }
     return { into: { ...store, keep }, reached: reached.promise, goOn: goOn.resolve }
   }
-  const swept = async (now: Date) => {
-    while ((await removeUnreferred(db(), store, now)).removed > 0);
+  const swept = async (seconds: number) => {
+    while ((await removeUnreferred(db(), store, later(now, seconds))).removed > 0);
   }
   const filesLeft = async () =>
     (await fs.readdir(root, { recursive: true })).filter((name) => /\.(?:png|webp|part)$/.test(name))
   /** Files that nobody refers to, and media whose file is gone, after everything that is due has been done. */
   const wrong = async () => {
-    await swept(later(hourMs))
+    await swept(3600)
     const media = await database.sql<
       { archived_url: string }[]
     >`select archived_url from mediadock.media where archived_url is not null`
@@ -91,20 +93,20 @@ describe('copies of a file that is removed meanwhile', () => {
     const { into, reached, goOn } = stopping('before')
     const outcome = copied(copy, into)
     await reached
-    expect((await removeMedia(db(), copy.requestId, new Date())).known).toBe(true)
+    expect((await removeMedia(db(), copy.requestId)).known).toBe(true)
     goOn()
     expect(await outcome).toBe('no_longer_ours')
-    await swept(later(1000))
+    await swept(1)
     expect(await filesLeft()).toEqual([])
   })
 
   it('leaves nothing that a process which was killed had begun, though no other starts', async () => {
-    let now = Date.now()
+    let hostNow = Date.now()
     const archiver = createArchiver({
       db: db(),
       openStore: () => openFileStore(root),
       maxBytes: 1000,
-      clock: () => new Date(now),
+      clock: () => new Date(hostNow),
       logger: receiver.deps.logger,
       onCopied: () => {},
       signal: new AbortController().signal,
@@ -115,8 +117,8 @@ describe('copies of a file that is removed meanwhile', () => {
     const [begun, fresh] = [`${root}/incoming/begun.part`, `${root}/incoming/fresh.part`]
     await fs.writeFile(begun, 'a part of what was removed')
     await fs.writeFile(fresh, 'what another is copying')
-    await fs.utimes(begun, new Date(now - 2 * hourMs), new Date(now - 2 * hourMs))
-    now += hourMs / 4
+    await fs.utimes(begun, new Date(hostNow - 2 * hourMs), new Date(hostNow - 2 * hourMs))
+    hostNow += hourMs / 4
     await archiver.runOnce()
     await archiver.settled()
     expect(await filesLeft()).toEqual(['incoming/fresh.part'])
@@ -130,26 +132,25 @@ describe('copies of a file that is removed meanwhile', () => {
         .toBuffer(),
     )
     // Nobody ends these claims: whoever had them was killed.
-    let [now, last] = [Date.now(), first]
-    const pauses: number[] = []
-    while (pauses.length < 3) {
-      now += 20_000
-      const [again] = await claimCopies(db(), { now: new Date(now), limit: 10 })
+    let last = first
+    const claimedAfter: number[] = []
+    for (let seconds = 0; claimedAfter.length < 3; seconds += 5) {
+      const [again] = await claimCopies(db(), { now: later(now, seconds), limit: 10 })
       if (!again) continue
-      pauses.push(now)
+      claimedAfter.push(seconds)
       last = again
     }
-    const [one = 0, two = 0, three = 0] = pauses
-    expect([Math.round((two - one) / 60_000), Math.round((three - two) / 60_000)]).toEqual([2, 4])
+    const [one = 0, two = 0, three = 0] = claimedAfter
+    expect([two - one, three - two]).toEqual([2 * leaseSeconds, 4 * leaseSeconds])
     expect(await copied(last)).toBe('archived')
     expect(await filesLeft()).toEqual([expect.stringMatching(/\.png$/)])
-    await removeMedia(db(), first.requestId, new Date())
-    await swept(later(1000))
+    await removeMedia(db(), first.requestId)
+    await swept(1)
 
     // One that another has ended is none of these.
     const cut = await claimed(pngOf(45))
     expect(await copied(cut, store, AbortSignal.abort())).toBe('cut')
-    expect((await claimCopies(db(), { now: later(1000), limit: 10 })).map(({ unended }) => unended)).toEqual([1])
+    expect((await claimCopies(db(), { now: later(now, 1), limit: 10 })).map(({ unended }) => unended)).toEqual([1])
   })
 
   it('leaves no file that was stored after its deletion', async () => {
@@ -160,11 +161,11 @@ describe('copies of a file that is removed meanwhile', () => {
     const { into, reached, goOn } = stopping('before')
     const outcome = copied(second, into)
     await reached
-    await removeMedia(db(), first.requestId, new Date())
-    await swept(later(1000))
+    await removeMedia(db(), first.requestId)
+    await swept(1)
     goOn()
     expect(await outcome).toBe('no_longer_ours')
-    await removeMedia(db(), second.requestId, new Date())
+    await removeMedia(db(), second.requestId)
     expect(await wrong()).toEqual({ unreferred: [], missing: [] })
   })
 
@@ -176,8 +177,8 @@ describe('copies of a file that is removed meanwhile', () => {
     const slow = stopping('after')
     const outcome = copied(second, slow.into)
     await slow.reached
-    await removeMedia(db(), first.requestId, new Date())
-    await swept(later(1000))
+    await removeMedia(db(), first.requestId)
+    await swept(1)
     // Says that it is about to store the file, and ends there.
     const dying = stopping('before')
     const died = copied(third, {
@@ -196,7 +197,7 @@ describe('copies of a file that is removed meanwhile', () => {
     const [picture, other] = [pngOf(43), pngOf(44)]
     for (const copy of [await claimed(other), await claimed(picture)]) {
       expect(await copied(copy)).toBe('archived')
-      await removeMedia(db(), copy.requestId, new Date())
+      await removeMedia(db(), copy.requestId)
     }
     const again = await claimed(picture)
     let steps = 0
@@ -205,13 +206,13 @@ describe('copies of a file that is removed meanwhile', () => {
       remove: async (file) => {
         steps += 1
         if (steps === 1) {
-          await swept(later(90_000))
+          await swept(90)
           expect(await copied(again)).toBe('archived')
         }
         return store.remove(file)
       },
     }
-    await removeUnreferred(db(), slow, later(1000))
+    await removeUnreferred(db(), slow, later(now, 1))
     expect(steps).toBeGreaterThan(0)
     expect((await wrong()).missing).toEqual([])
   })
