@@ -174,6 +174,11 @@ function commitAndTag(version: string): void {
   }
 }
 
+const tests: readonly [string, () => void][] = [
+  ['npm test', () => run('npm', ['test'])],
+  ['npm run test:release', () => run('npm', ['run', 'test:release'])],
+]
+
 function release(options: Options): void {
   const { version, isDry, skipsTests } = options
   expectReady(options)
@@ -190,8 +195,7 @@ function release(options: Options): void {
       },
     ],
     ['npm ci', () => run('npm', ['ci'])],
-    ['npm run check', () => run('npm', ['run', 'check'])],
-    ...(skipsTests ? [] : [['npm test', () => run('npm', ['test'])] satisfies [string, () => void]]),
+    ...(skipsTests ? [] : tests),
     ['npm audit --omit=dev', audit],
     [`empty release/${version}/`, () => emptied(folder)],
     [`write the SBOM to release/${version}/sbom.cdx.json`, () => writeSbom(path.join(folder, 'sbom.cdx.json'))],
@@ -203,7 +207,7 @@ function release(options: Options): void {
   ]
   if (isDry) {
     for (const [what] of steps) say(`would: ${what}`)
-    if (skipsTests) say('would not, as asked: npm test')
+    if (skipsTests) say('would not, because of --skip-tests: run the tests')
     return say('would: end there; nothing was changed')
   }
   // A terminal's Ctrl-C ends the step that runs, and so the release: not before it has cleaned up behind itself.

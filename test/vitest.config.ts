@@ -5,6 +5,8 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     include: ['**/*.test.ts'],
+    // The package, the release itself and what rarely breaks: `npm run test:release`.
+    exclude: ['release/**'],
     globalSetup: ['support/global-setup.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,

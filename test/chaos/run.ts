@@ -60,7 +60,6 @@ const others = [
   'subscribing',
   'feeding',
   'large-indexes',
-  'ops/release',
   // Every page in both schemes, wide and on a phone.
   'browser/',
 ]

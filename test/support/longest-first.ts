@@ -11,8 +11,6 @@ const longest = [
   'now.test.ts',
   'postgres-at-start.test.ts',
   'embedded-postgres.test.ts',
-  'documented-command.test.ts',
-  'installed-package.test.ts',
   'processing.test.ts',
   'lost-connections.test.ts',
   'interleavings.test.ts',

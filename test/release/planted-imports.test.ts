@@ -113,7 +113,7 @@ async function cruise(copy: string): Promise<{ from: string; to: string }[]> {
     depcruise,
     'src',
     '--config',
-    path.join(import.meta.dirname, '.dependency-cruiser.mjs'),
+    path.join(root, 'test/rules/.dependency-cruiser.mjs'),
     '--output-type',
     'json',
     '--output-to',

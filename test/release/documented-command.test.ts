@@ -4,9 +4,9 @@ import path from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { isAlive, startProcess, type TestProcess } from '../platform/support/processes.ts'
 import { freePort } from '../provider/support/free-port.ts'
+import { keyNamed } from '../start/support/receiver-process.ts'
 import { withTestDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { keyNamed } from './support/receiver-process.ts'
 
 const root = path.resolve(import.meta.dirname, '../..')
 
