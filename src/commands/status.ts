@@ -1,10 +1,12 @@
 import { parseArgs } from 'node:util'
 import { askSharedTime } from '../platform/postgres/shared-clock.ts'
 import { placeOfUrl } from '../platform/postgres/url.ts'
+import type { Problem } from '../receiver/domain/problem.ts'
 import { duration } from '../receiver/on-call/figures.ts'
 import { readNow, type Now } from '../receiver/on-call/now.ts'
-import type { Problem } from '../receiver/on-call/problem.ts'
+import { sliceProblems } from '../receiver/on-call/reading.ts'
 import { silentAfterSeconds } from '../receiver/reconciling/silence.ts'
+import { slices } from '../receiver/slices.ts'
 import { lastMinuteWrittenAt } from '../receiver/upkeep/minutes.ts'
 import { withReceiver } from './processing.ts'
 import { screen, tinted } from './terminal.ts'
@@ -44,14 +46,15 @@ that is not running above all, else with 0.
     return withReceiver(env, async ({ db, settings }) => {
       const { keys, fetchRatePerMinute, stuckAfterSeconds, reconcileCron } = settings
       const clock = await askSharedTime(db)
+      const at = clock()
       const now = await readNow(db, {
-        now: clock(),
+        now: at,
         keys,
         fetchRatePerMinute,
         stuckAfterSeconds,
         silentAfterSeconds: silentAfterSeconds(reconcileCron),
         startedAt: undefined,
-        archives: settings.mediaArchive !== undefined,
+        readSlices: (tx) => sliceProblems(tx, slices, { settings, now: at }),
       })
       const problems = [...noReplicaProblem(await lastMinuteWrittenAt(db), now.at), ...now.problems]
       const database = placeOfUrl(settings.databaseUrl)

@@ -3,7 +3,6 @@ import { withDeadline } from '../platform/deadline.ts'
 import type { Logger } from '../platform/logger.ts'
 import type { FailingRole } from '../platform/loop.ts'
 import { type Database } from '../platform/postgres/postgres.ts'
-import { countWaitingCopies } from './archive/copies.ts'
 import { unsequencedSeconds } from './feeding/unsequenced.ts'
 import { remainingCalls } from './fetching/call-budget.ts'
 import { countParked, depth } from './landing/depth.ts'
@@ -89,11 +88,6 @@ export function createReceiverMetrics(deps: MetricsDeps) {
     ({ parked }) => parked,
   )
   gauge(
-    'mediadock_archive_waiting',
-    'Media that are still to be copied into the archive, counted up to 10,000',
-    ({ toArchive }) => toArchive,
-  )
-  gauge(
     'mediadock_reconcile_last_run_timestamp_seconds',
     'When a run of the reconciler last ended, on any replica; 0 before the first',
     ({ lastRunAt }) => (lastRunAt?.getTime() ?? 0) / 1000,
@@ -173,17 +167,6 @@ export function createReceiverMetrics(deps: MetricsDeps) {
       'Wrong tokens given to the internal listener, and those of them answered 429 after too many',
       ['reason'],
     ),
-    archiveCopies: counter(
-      'mediadock_archive_copies_total',
-      'Tries to copy a media into the archive, by what became of them',
-      ['outcome'],
-    ),
-    archivedBytes: counter('mediadock_archived_bytes_total', 'Bytes of media that were copied into the archive', []),
-    subscriptionPosts: counter(
-      'mediadock_subscription_posts_total',
-      'Posts of changes to subscriptions, by what became of them',
-      ['name', 'outcome'],
-    ),
     quarantineDropped: counter(
       'mediadock_quarantine_dropped_total',
       'Refused arrivals that the quarantine had no room for',
@@ -194,7 +177,6 @@ export function createReceiverMetrics(deps: MetricsDeps) {
   for (const reason of unavailableReasons) metrics.arrivals.inc({ outcome: 'unavailable', reason }, 0)
   metrics.providerCalls.inc({ operation: 'result', outcome: 'unauthorized' }, 0)
   for (const reason of ['wrong_token', 'too_many_attempts']) metrics.signInsRefused.inc({ reason }, 0)
-  for (const outcome of ['archived', 'given_up', 'store_failed']) metrics.archiveCopies.inc({ outcome }, 0)
   for (const outcome of ['ok', 'error']) metrics.reconcileRuns.inc({ outcome }, 0)
   return metrics
 }
@@ -209,7 +191,6 @@ async function readPostgres({ db, clock, fetchRatePerMinute, stuckAfterSeconds }
     overdue: await countOverdue(db, { now, stuckAfterSeconds }),
     parked: await countParked(db),
     lastRunAt: await lastRunEndedAt(db),
-    toArchive: await countWaitingCopies(db),
     quota: await remainingCalls(db, fetchRatePerMinute, now),
   }
 }

@@ -1,6 +1,5 @@
 import { createLineBudget } from '../platform/line-budget.ts'
 import type { Logger } from '../platform/logger.ts'
-import type { ArchiverDeps } from './archive/archiver.ts'
 import type { ArrivalLog, ArrivalLogDeps } from './intake/arrival-log.ts'
 import type { KnownSenders } from './intake/known-senders.ts'
 import { logLine, type WebhookDeps } from './intake/webhook.ts'
@@ -20,15 +19,6 @@ export function noteLanded({ metrics, clock, wakeFeed, wakeFollowUps }: LandedDe
     if (!landing.mediaComplete) wakeFollowUps()
     metrics.landed.inc({ status: landing.status, source: landing.source })
     if (receivedAt) metrics.landingSeconds.observe(Math.max(0, (clock().getTime() - receivedAt.getTime()) / 1000))
-  }
-}
-
-/** Counts what became of copies of media, and has those that are there put into the feed. */
-export function noteCopied({ metrics, wakeFeed }: Pick<LandedDeps, 'metrics' | 'wakeFeed'>): ArchiverDeps['onCopied'] {
-  return (outcome, bytes) => {
-    metrics.archiveCopies.inc({ outcome })
-    metrics.archivedBytes.inc(bytes)
-    if (outcome === 'archived') wakeFeed()
   }
 }
 

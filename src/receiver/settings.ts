@@ -4,7 +4,7 @@ import { z } from 'zod'
 import * as setting from '../platform/settings.ts'
 import type { SettingsReader } from '../platform/settings.ts'
 import { parseKeys, type Keys } from './domain/keys.ts'
-import { readTraceSettings } from './traces/trace-settings.ts'
+import { readTraceSettings } from './domain/trace-settings.ts'
 
 const cronPattern = z.string().refine((pattern) => cron.validate(pattern), 'is not a cron pattern')
 /** As much as object storage takes in one piece. */

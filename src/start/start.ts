@@ -14,6 +14,7 @@ import { explainPostgres } from '../platform/postgres/words.ts'
 import type { RunningProgram } from '../platform/program.ts'
 import type { ProcessEnvironment } from '../platform/settings.ts'
 import { parseKeys, type Keys } from '../receiver/domain/keys.ts'
+import type { ReceiverDeps } from '../receiver/program.ts'
 import type { ReceiverSettings } from '../receiver/settings.ts'
 
 /** Exit codes: 0 stopped by a signal, 1 failed, 2 usage, 78 the settings are wrong (EX_CONFIG). */
@@ -106,9 +107,12 @@ async function startPrograms(
   }
   if (receiver) {
     const { startReceiver } = await import('../receiver/program.ts')
-    const { internalRouter: internal } = await import('../receiver/console/router.ts')
+    const { internalRouter } = await import('../receiver/console/router.ts')
+    const { slices } = await import('../receiver/slices.ts')
+    const pages = await Promise.all(slices.map((slice) => slice.internal()))
+    const internal = (deps: ReceiverDeps) => internalRouter(deps, pages)
     const onKeysReload = stopping.onKeysReload(receiver, logger)
-    wanted.push(() => startReceiver({ settings: receiver, internal, onKeysReload, ...shared }))
+    wanted.push(() => startReceiver({ settings: receiver, slices, internal, onKeysReload, ...shared }))
   }
   // Only now, so that none can fail while another is still being loaded.
   const starts = wanted.map((one) => one())

@@ -1,5 +1,6 @@
 import fs from 'node:fs/promises'
 import path from 'node:path'
+import { Counter } from 'prom-client'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { z } from 'zod'
@@ -132,7 +133,8 @@ it('every alert and every panel asks for what a receiver tells', async () => {
     expect((await deliver(receiver.webhookUrl, failed().body, { secret: 'of somebody else' })).status).toBe(401)
     await database.sql`insert into mediadock.call_budgets (key_name, slots, slots_until, granted) values ('live', array[1], 0, true)`
     // Of a service that subscribed there is a series once something was posted to it.
-    receiver.deps.metrics.subscriptionPosts.inc({ name: 'gallery', outcome: 'accepted' })
+    const posts = receiver.deps.registry.getSingleMetric('mediadock_subscription_posts_total')
+    if (posts instanceof Counter) posts.inc({ name: 'gallery', outcome: 'accepted' })
     metricsText = await (await fetch(new URL('/metrics', receiver.internalUrl))).text()
   } finally {
     await stop()

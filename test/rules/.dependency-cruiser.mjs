@@ -9,7 +9,9 @@ const house = [
   ['src/commands'],
   ['src/start'],
   ['src/laptop'],
-  ['src/config', 'src/receiver/console', 'src/client'],
+  ['src/receiver/slices.ts'],
+  ['src/config', 'src/client', 'src/receiver/archive', 'src/receiver/subscriptions'],
+  ['src/receiver/console'],
   ['src/receiver', 'src/provider'],
   ['src/platform/pages'],
   ['src/platform', 'src/wire'],
@@ -21,7 +23,9 @@ const receiver = [
   ['api'],
   ['program.ts'],
   ['background.ts', 'observers.ts', 'pools.ts'],
-  ['on-call'],
+  ['schedules.ts'],
+  ['on-call', 'traces'],
+  ['slice.ts'],
   ['queries'],
   ['upkeep', 'metrics.ts'],
   ['reconciling', 'submitting', 'feeding'],
@@ -31,7 +35,7 @@ const receiver = [
 ].map((floor) => floor.map((room) => `src/receiver/${room}`))
 
 /** Optional capabilities: one folder each, with its tables, role, API and page. */
-const slices = ['archive', 'subscriptions', 'traces'].map((room) => `src/receiver/${room}`)
+const slices = ['archive', 'subscriptions', 'slices.ts'].map((room) => `src/receiver/${room}`)
 
 const provider = [
   ['program.ts'],
@@ -49,6 +53,7 @@ const provider = [
 
 const console = [
   ['router.ts'],
+  ['slice-pages.ts'],
   ['now', 'keys-page.ts', 'issues-page.ts', 'search-page.ts'],
   ['parked', 'requests'],
   ['deliveries', 'reconciler-page.ts', 'audit-page.ts'],

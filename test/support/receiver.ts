@@ -5,6 +5,7 @@ import { internalRouter } from '../../src/receiver/console/router.ts'
 import { parseKeys, type Keys } from '../../src/receiver/domain/keys.ts'
 import { startReceiver, type ReceiverDeps } from '../../src/receiver/program.ts'
 import { readReceiverSettings, type ReceiverSettings } from '../../src/receiver/settings.ts'
+import { slices } from '../../src/receiver/slices.ts'
 
 export const liveKey = { name: 'live', api_key: 'service_live_aaaaaaaaaaaaaaaa', signing_secret: 'whsec_live_secret' }
 export const sandboxKey = {
@@ -51,7 +52,9 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
   let now: Date | undefined
   let deps: ReceiverDeps | undefined
   let setKeys: (keys: Keys) => void = () => {}
+  const pages = await Promise.all(slices.map((slice) => slice.internal()))
   const program = await startReceiver({
+    slices,
     settings: testSettings(options),
     logger: options.logger ?? createLogger(options.logLevel ?? 'silent'),
     clock: () => now ?? new Date(),
@@ -61,7 +64,7 @@ export async function startTestReceiver(options: TestReceiverOptions): Promise<T
     },
     internal: (given) => {
       deps = given
-      return Router().use(internalRouter(given))
+      return Router().use(internalRouter(given, pages))
     },
   })
   if (!deps) throw new Error('the receiver started without its internal listener')

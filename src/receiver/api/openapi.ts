@@ -18,8 +18,8 @@ export type Tag = keyof typeof tags
 /** OpenAPI 3.1 of the API, made from the very schemas that validate what comes in and type what goes out. */
 export function openApiDocument(operations: readonly Operation[]) {
   const paths: ZodOpenApiPathsObject = {}
-  for (const { method, path, document } of operations) {
-    const call = withExamples(document, examples[document.operationId ?? ''])
+  for (const { method, path, document, examples: own } of operations) {
+    const call = withExamples(document, own ?? examples[document.operationId ?? ''])
     paths[`/api${path}`] = { ...paths[`/api${path}`], [method]: call }
   }
   return createDocument(

@@ -9,6 +9,7 @@ import { explainPostgres } from '../../platform/postgres/words.ts'
 import { QueryTimeoutError } from '../queries/deadline.ts'
 import { ExpiredPositionError } from '../queries/feed.ts'
 import { InvalidFilterError } from '../queries/filters.ts'
+import type { CallExamples } from './examples/call-examples.ts'
 
 /** One call of the API: the same entry makes the route and its place in the OpenAPI document. */
 export type Operation = {
@@ -16,6 +17,8 @@ export type Operation = {
   /** As OpenAPI writes it, below `/api`. */
   path: string
   document: ZodOpenApiOperationObject
+  /** For the document; those of the core's calls stand in examples/. */
+  examples?: CallExamples | undefined
   answer: (req: Request, res: Response) => Promise<unknown>
 }
 

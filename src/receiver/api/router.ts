@@ -3,7 +3,6 @@ import { z } from 'zod'
 import { methodNotAllowed } from '../../platform/http/http.ts'
 import type { ReceiverDeps } from '../program.ts'
 import { readStats, statsSchema } from '../queries/stats.ts'
-import { subscriptionOperations } from '../subscriptions/subscriptions-api.ts'
 import { arrivalOperations } from './arrivals.ts'
 import { deliveryOperations } from './deliveries.ts'
 import { exportOperations } from './export.ts'
@@ -19,14 +18,14 @@ import { requestOperations } from './requests.ts'
 import { resultOperations } from './results.ts'
 
 /** The JSON API of the internal listener, below `/api`; who may use it is decided before it. */
-export function apiRouter(deps: ReceiverDeps): Router {
+export function apiRouter(deps: ReceiverDeps, ofSlices: readonly Operation[][]): Router {
   // Made when it is first asked for: a start need not wait for it.
   let document: object | undefined
   const { db, settings, logger, signal } = deps
   const watch = createFeedWatch({ db, databaseUrl: settings.databaseUrl, logger, signal })
   const operations: Operation[] = [
     ...tagged('Generations', generationOperations(deps, watch), requestOperations(deps)),
-    ...tagged('Results', resultOperations(deps), feedOperations(deps, watch), subscriptionOperations(deps)),
+    ...tagged('Results', resultOperations(deps), feedOperations(deps, watch), ...ofSlices),
     ...tagged('Deliveries', deliveryOperations(deps), arrivalOperations(deps), exportOperations(deps)),
     ...tagged('On-call', issueOperations(deps), onCallOperations(deps), reconcilerOperations(deps), [
       statsOperation(deps),

@@ -1,5 +1,5 @@
+import type { Problem } from '../domain/problem.ts'
 import { clockTime, count } from '../on-call/figures.ts'
-import type { Problem } from '../on-call/problem.ts'
 import type { ArchiveState } from './archive-state.ts'
 
 /** What has been due for so long is more than a burst. */

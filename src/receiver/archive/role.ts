@@ -1,27 +1,26 @@
 import { findFfmpeg, type Ffmpeg } from '../../platform/ffmpeg.ts'
 import type { Logger } from '../../platform/logger.ts'
-import { startLoop, type Loop } from '../../platform/loop.ts'
-import type { Pressure } from '../intake/pressure.ts'
-import type { WorkerDeps } from '../landing/worker.ts'
-import type { ReceiverSettings } from '../settings.ts'
-import { createArchiver, type ArchiverDeps } from './archiver.ts'
+import { startLoop } from '../../platform/loop.ts'
+import type { RunningSlice, SliceDeps } from '../slice.ts'
+import { createArchiver } from './archiver.ts'
+import { createArchiveMetrics } from './metrics.ts'
 import { openStore } from './open-store.ts'
-
-export type ArchivingDeps = Pick<ArchiverDeps, 'onCopied' | 'signal'> & {
-  settings: ReceiverSettings
-  landing: WorkerDeps
-  pressure: Pressure
-  after: Promise<void>
-}
-
-export type Archiving = { loop: Loop; settled: () => Promise<void> }
 
 const pollMs = 1000
 
 /** Starts the role that copies media; without MEDIA_ARCHIVE nothing of it runs. */
-export function startArchiving({ settings, landing, pressure, onCopied, after, signal }: ArchivingDeps): Archiving {
+export function startArchiving({
+  settings,
+  landing,
+  pressure,
+  registry,
+  wakeFeed,
+  after,
+  signal,
+}: SliceDeps): RunningSlice {
   const { mediaArchive, mediaArchiveMaxBytes: maxBytes, production } = settings
   const { db, clock, logger, mediaHosts } = landing
+  const metrics = createArchiveMetrics({ registry, db, logger })
   if (mediaArchive === undefined)
     return { loop: { wake: () => {}, failing: () => undefined, done: Promise.resolve() }, settled: async () => {} }
   const archiver = createArchiver({
@@ -33,7 +32,11 @@ export function startArchiving({ settings, landing, pressure, onCopied, after, s
     maxBytes,
     ffmpeg: ffmpegForPosters({ given: settings.ffmpegPath, logger, signal }),
     openStore: () => openStore(mediaArchive),
-    onCopied,
+    onCopied: (outcome, bytes) => {
+      metrics.copies.inc({ outcome })
+      metrics.bytes.inc(bytes)
+      if (outcome === 'archived') wakeFeed()
+    },
     signal,
   })
   // Acknowledging comes first.

@@ -6,10 +6,8 @@ import { guardAccess } from '../../platform/pages/access.ts'
 import { apiDocs } from '../../platform/pages/api-docs.ts'
 import { pageAssets, pageHeaders } from '../../platform/pages/console-page.ts'
 import { apiRouter } from '../api/router.ts'
-import { archivedFiles } from '../archive/archived-files-api.ts'
 import { sessions } from '../domain/on-call-schema.ts'
 import type { ReceiverDeps } from '../program.ts'
-import { subscriptionsRoutes } from '../subscriptions/subscriptions-page.ts'
 import { auditRoutes } from './audit-page.ts'
 import { deliveriesRoutes } from './deliveries/deliveries-page.ts'
 import { deliveryRoutes } from './deliveries/delivery-page.ts'
@@ -26,6 +24,7 @@ import { reconcilerRoutes } from './reconciler-page.ts'
 import { requestRoutes } from './requests/request-page.ts'
 import { requestsRoutes } from './requests/requests-page.ts'
 import { searchRoutes } from './search-page.ts'
+import type { SlicePages } from './slice-pages.ts'
 
 const require = createRequire(import.meta.url)
 /** What this console serves below /assets besides the parts of both. */
@@ -50,12 +49,11 @@ const pages = [
   parkedRoutes,
   reconcilerRoutes,
   keysRoutes,
-  subscriptionsRoutes,
   auditRoutes,
 ]
 
 /** The internal listener: console pages, JSON API and metrics. */
-export function internalRouter(deps: ReceiverDeps): Router {
+export function internalRouter(deps: ReceiverDeps, slices: readonly SlicePages[]): Router {
   const { settings, clock, registry, db, logger, metrics, background } = deps
   const router = Router()
   const console: ConsoleDeps = { ...deps, links: linkPolicy(settings), counters: sharedCounters(deps) }
@@ -75,13 +73,15 @@ export function internalRouter(deps: ReceiverDeps): Router {
       onRefused,
     }),
   )
-  router.use(archivedFiles(deps))
-  router.use(apiRouter(deps))
+  for (const { routes } of slices) if (routes) router.use(routes(deps))
+  const operations = slices.map((slice) => slice.operations?.(deps) ?? [])
+  router.use(apiRouter(deps, operations))
   router.use(apiDocs({ title: 'mediadock API', document: '/api/openapi.json' }))
   router.get('/metrics', async (_req, res) => {
     res.type(registry.contentType).send(await registry.metrics())
   })
-  for (const routes of pages) router.use(routes(console))
+  const ofSlices = slices.flatMap(({ pages: routes }) => routes ?? [])
+  for (const routes of [...pages, ...ofSlices]) router.use(routes(console))
   router.use(notFound)
   router.use(failurePage(console))
   return router

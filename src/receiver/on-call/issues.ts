@@ -3,7 +3,7 @@ import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { RowOf } from '../../platform/postgres/rows.ts'
 import * as onCall from '../domain/on-call-schema.ts'
-import type { Problem } from './problem.ts'
+import type { Problem } from '../domain/problem.ts'
 
 const issues = columnsOf(onCall.issues)
 const i = columnsOf(onCall.issues, 'i')

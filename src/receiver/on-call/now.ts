@@ -1,4 +1,5 @@
 import type { Database } from '../../platform/postgres/postgres.ts'
+import type { Problem } from '../domain/problem.ts'
 import { countParked } from '../landing/depth.ts'
 import { newestArrivals, type ArrivalEntry } from '../queries/arrivals.ts'
 import { countersIn, type Counters } from '../queries/counters.ts'
@@ -8,7 +9,6 @@ import { openIssues, type Issue } from '../queries/issues.ts'
 import type { KeyState } from '../queries/keys.ts'
 import { calmSince, type Recent } from '../queries/recent.ts'
 import { latestResults, type Stats } from '../queries/stats.ts'
-import type { Problem } from './problem.ts'
 import { problemsOf } from './problems.ts'
 import { readNumbers, type ProblemsOptions } from './read-problems.ts'
 

@@ -1,19 +1,15 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
-import { archiveProblems } from '../archive/archive-problems.ts'
-import type { ArchiveState } from '../archive/archive-state.ts'
+import { severities, type Problem } from '../domain/problem.ts'
 import type { Cause } from '../queries/causes.ts'
 import { maxGiveUps, type GiveUp } from '../queries/give-ups.ts'
 import type { KeyState } from '../queries/keys.ts'
 import type { ReconcilerState } from '../queries/reconciler.ts'
 import type { Refusals } from '../queries/refusals.ts'
 import type { Contradictions, ProviderState } from '../queries/trouble.ts'
-import type { TroubledSubscription } from '../subscriptions/list-subscriptions.ts'
-import { subscriptionProblems } from '../subscriptions/subscription-problems.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { causeClause } from './cause-words.ts'
 import { clockTime, count, duration, percent } from './figures.ts'
-import { severities, type Problem } from './problem.ts'
 import { feedProblem, roleProblem } from './role-problems.ts'
 import { wrongTokensProblem } from './wrong-tokens-problem.ts'
 
@@ -43,9 +39,8 @@ export type Numbers = {
   strangers: Refusals['strangers'] & { arrivals: number }
   provider: ProviderState
   contradictions: Contradictions
-  /** Undefined where there is no archive. */
-  archive?: ArchiveState | undefined
-  subscriptions?: readonly TroubledSubscription[]
+  /** The problems of the optional capabilities. */
+  ofSlices?: readonly Problem[]
   /** The addresses whose wrong tokens this process answers 429. */
   limited?: readonly Limited[] | undefined
 }
@@ -69,8 +64,7 @@ export function problemsOf(numbers: Numbers): Problem[] {
     ...numbers.failingRoles.flatMap(roleProblem),
     ...overdueProblem(numbers),
     ...contradictionProblems(numbers),
-    ...archiveProblems(numbers.archive, numbers.now),
-    ...subscriptionProblems(numbers.subscriptions, numbers.now),
+    ...(numbers.ofSlices ?? []),
     ...numbers.parked.map(parkedProblem),
     ...wrongTokensProblem(numbers.limited),
     ...strangersProblem(numbers),

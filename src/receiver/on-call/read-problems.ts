@@ -2,7 +2,7 @@ import { z } from 'zod'
 import type { FailingRole } from '../../platform/loop.ts'
 import type { Limited } from '../../platform/pages/guess-limit.ts'
 import type { Database, Executor } from '../../platform/postgres/postgres.ts'
-import { readArchiveState } from '../archive/archive-state.ts'
+import { severities, type Problem } from '../domain/problem.ts'
 import { unsequencedSeconds } from '../feeding/unsequenced.ts'
 import { depth } from '../landing/depth.ts'
 import { parkedCauses } from '../queries/causes.ts'
@@ -14,8 +14,6 @@ import { reconcilerState, type ReconcilerOptions } from '../queries/reconciler.t
 import { readRefusals, type Refusals } from '../queries/refusals.ts'
 import { readContradictions, readProviderState } from '../queries/trouble.ts'
 import { countOverdue } from '../reconciling/due.ts'
-import { troubledSubscriptions } from '../subscriptions/list-subscriptions.ts'
-import { severities, type Problem } from './problem.ts'
 import { problemsOf, type Failing, type Numbers } from './problems.ts'
 
 export const problemSchema = z
@@ -35,7 +33,8 @@ export const problemSchema = z
 
 export type ProblemsOptions = ReconcilerOptions &
   KeysOptions & {
-    archives?: boolean | undefined
+    /** What the slices find wrong, read inside the same read. */
+    readSlices?: ((tx: Executor) => Promise<Problem[]>) | undefined
     /** The addresses whose wrong tokens this process answers 429. */
     limited?: readonly Limited[]
     /** Of this process; those of others stand among the issues. */
@@ -75,9 +74,8 @@ export async function readNumbers(
     strangers: strangersOf(recent, refusals),
     provider: await readProviderState(tx, now),
     contradictions: await readContradictions(tx, now),
-    subscriptions: await troubledSubscriptions(tx),
     limited: options.limited,
-    archive: options.archives ? await readArchiveState(tx, now) : undefined,
+    ofSlices: (await options.readSlices?.(tx)) ?? [],
   }
   return { numbers, recent }
 }

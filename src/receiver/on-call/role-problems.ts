@@ -1,9 +1,9 @@
 import type { FailingRole } from '../../platform/loop.ts'
 import { isConnectionLost } from '../../platform/postgres/errors.ts'
 import { failureWords } from '../../platform/postgres/words.ts'
+import type { Problem } from '../domain/problem.ts'
 import { oldSeconds } from '../upkeep/minutes.ts'
 import { duration } from './figures.ts'
-import type { Problem } from './problem.ts'
 
 /** Changes get no position, so no reader of the feed sees them. */
 export function feedProblem(unsequencedSeconds: number): Problem[] {

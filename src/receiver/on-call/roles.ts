@@ -4,6 +4,7 @@ import type { GuessLimit } from '../../platform/pages/guess-limit.ts'
 import type { WorkerDeps } from '../landing/worker.ts'
 import { silentAfterSeconds } from '../reconciling/silence.ts'
 import type { ReceiverSettings } from '../settings.ts'
+import type { Slice } from '../slice.ts'
 import { tellOnce } from './alerts.ts'
 import { readingOptions } from './reading.ts'
 import { createWatch } from './watch.ts'
@@ -14,6 +15,7 @@ export type OnCallRolesDeps = {
   settings: ReceiverSettings
   landing: WorkerDeps
   guesses: GuessLimit
+  slices: readonly Slice[]
   /** How what is wrong is told outside. */
   fetch: typeof globalThis.fetch
   /** The roles of this process whose last rounds have failed. */
@@ -29,7 +31,7 @@ const firstIssuesMs = 3000
 
 /** Starts the roles that work for the on-call: one keeps problems as issues, one posts them to `ALERT_WEBHOOK_URL`. */
 export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop> {
-  const { settings, landing, guesses, fetch, failingRoles, after, signal } = deps
+  const { settings, landing, guesses, slices, fetch, failingRoles, after, signal } = deps
   const { db, clock, logger, keys } = landing
   const common = { after, logger, signal }
   const from = new URL(settings.webhookPublicUrl).host
@@ -40,6 +42,7 @@ export function startOnCallRoles(deps: OnCallRolesDeps): Record<OnCallRole, Loop
     keys,
     clock,
     startedAt: clock(),
+    slices,
   }
   const alerts = startLoop({ name: 'alerts', runOnce: () => tellOnce(alerting), idleMs: pollMs, ...common })
   const watch = createWatch({ ...alerting, read: () => readingOptions(known), onChanged: alerts.wake })

@@ -1,6 +1,6 @@
 import type { Limited } from '../../platform/pages/guess-limit.ts'
+import type { Problem } from '../domain/problem.ts'
 import { count } from './figures.ts'
-import type { Problem } from './problem.ts'
 
 /** An issue keeps them in one row. */
 const maxAddressesShown = 20

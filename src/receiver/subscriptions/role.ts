@@ -1,22 +1,11 @@
-import { startLoop, type Loop } from '../../platform/loop.ts'
+import { startLoop } from '../../platform/loop.ts'
 import { createPoster } from '../../platform/outward/poster.ts'
 import { resolve } from '../../platform/outward/resolver.ts'
-import type { Pressure } from '../intake/pressure.ts'
-import type { WorkerDeps } from '../landing/worker.ts'
 import type { ReceiverSettings } from '../settings.ts'
+import type { RunningSlice, SliceDeps } from '../slice.ts'
+import { createSubscriptionMetrics } from './metrics.ts'
 import { judgeSubscriptionUrl } from './posting.ts'
-import { createSubscriptionSender, postDeadlineMs, type SubscriptionSenderDeps } from './sender.ts'
-
-export type SubscribingDeps = Pick<SubscriptionSenderDeps, 'onPosted' | 'signal'> & {
-  settings: ReceiverSettings
-  landing: WorkerDeps
-  pressure: Pressure
-  /** Cuts the posts in flight. */
-  cut: AbortSignal
-  after: Promise<void>
-}
-
-export type Subscribing = { loop: Loop; settled: () => Promise<void> }
+import { createSubscriptionSender, postDeadlineMs } from './sender.ts'
 
 const pollMs = 1000
 const connectionsPerHost = 16
@@ -36,12 +25,13 @@ export function startSubscribing({
   settings,
   landing,
   pressure,
+  registry,
   cut,
-  onPosted,
   after,
   signal,
-}: SubscribingDeps): Subscribing {
+}: SliceDeps): RunningSlice {
   const { db, clock, logger } = landing
+  const posts = createSubscriptionMetrics({ registry, db, logger })
   const poster = createSubscriptionPoster(settings)
   const sender = createSubscriptionSender({
     db,
@@ -50,7 +40,7 @@ export function startSubscribing({
     cut,
     poster,
     pressure,
-    onPosted,
+    onPosted: (name, outcome) => posts.inc({ name, outcome }),
     signal,
     wake: () => loop.wake(),
   })
@@ -59,5 +49,5 @@ export function startSubscribing({
     await sender.settled()
     await poster.close()
   }
-  return { loop, settled }
+  return { loop, settled, onSequenced: loop.wake }
 }

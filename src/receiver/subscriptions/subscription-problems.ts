@@ -1,5 +1,5 @@
+import type { Problem } from '../domain/problem.ts'
 import { clockTime } from '../on-call/figures.ts'
-import type { Problem } from '../on-call/problem.ts'
 import type { TroubledSubscription } from './list-subscriptions.ts'
 
 /** What services are not posted: what stopped needs somebody, what fails is tried again. */

@@ -17,6 +17,7 @@ import {
   testSubscription,
 } from './acts.ts'
 import { listSubscriptions, subscriptionSchema } from './list-subscriptions.ts'
+import { subscriptionExamples } from './subscription-examples.ts'
 
 const secretSchema = z.string().meta({ description: 'Signs each post; it is not shown again.' })
 const addedSchema = z
@@ -78,7 +79,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
     work: (name, _req, { from }: z.infer<typeof resumeSchema>) => resumeSubscription(db, name, from),
   })
   const none = z.strictObject({})
-  return [
+  const operations = [
     list,
     add,
     act(deps, 'pause', {
@@ -110,6 +111,7 @@ export function subscriptionOperations(deps: ReceiverDeps): Operation[] {
       work: (name) => removeSubscription(db, name),
     }),
   ]
+  return operations.map((one) => ({ ...one, examples: subscriptionExamples[one.document.operationId ?? ''] }))
 }
 
 type Act<B extends z.ZodType, T extends Record<string, unknown>> = {

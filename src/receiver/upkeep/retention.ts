@@ -3,7 +3,6 @@ import { columnsOf } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import { isAboutTheRow, one } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { expireMedia } from '../archive/expiry.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { parkReasons } from '../domain/delivery.ts'
 import * as feeding from '../domain/feed-schema.ts'
@@ -23,20 +22,13 @@ const quarantine = columnsOf(arriving.quarantine)
 export type RetentionDeps = {
   db: Database
   retentionDays: number
-  /** Undefined: what is archived is kept. */
-  archiveRetentionDays?: number | undefined
+  /** Retention of the slices: each deletes what its own setting has ended and returns the number of rows. */
+  prunes?: readonly { name: string; prune: (at: { now: Date; signal: AbortSignal }) => Promise<number> }[]
   clock: () => Date
   logger: Logger
 }
 
-export type Pruned = {
-  deliveries: number
-  quarantined: number
-  partitions: number
-  changes: number
-  notes: number
-  archived: number
-}
+type Pruned = Record<string, number>
 
 const dayMs = 86_400_000
 /** Small, so that a batch never holds anyone up. */
@@ -46,13 +38,12 @@ const batchRows = 1000
  * Forgets what is older than RETENTION_DAYS: processed deliveries with their
  * attempts, those that no replay can land any more, the quarantine, the feed of changes, the notes on how
  * things went, and the arrival log by whole days. What is not processed, what is
- * parked and a replay may still land, and all results stay. Archived media go by a time of their own, with their files.
+ * parked and a replay may still land, and all results stay. Slices delete by settings of their own.
  */
 export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promise<Pruned> {
   const now = deps.clock()
   const cutoff = keptFrom(now, deps.retentionDays)
-  const pruned: Pruned = { deliveries: 0, quarantined: 0, partitions: 0, changes: 0, notes: 0, archived: 0 }
-  const { db, archiveRetentionDays } = deps
+  const { db, prunes = [] } = deps
   const refused: unknown[] = []
   /** What Postgres refuses to delete, for a foreign key of somebody's perhaps, keeps nothing else from being pruned. */
   const apart = async (prune: () => Promise<number>): Promise<number> => {
@@ -65,14 +56,14 @@ export async function pruneOnce(deps: RetentionDeps, signal: AbortSignal): Promi
     }
   }
   const all = (prune: () => Promise<number>) => apart(() => inBatches(prune, signal))
-  pruned.partitions = await apart(() => dropDays(deps, cutoff, signal))
+  const pruned: Pruned = { partitions: await apart(() => dropDays(deps, cutoff, signal)) }
   await all(() => pruneCatchAll(db, cutoff))
-  pruned.deliveries = await all(() => pruneDeliveries(db, cutoff))
-  pruned.quarantined = await all(() => pruneQuarantine(db, cutoff))
-  pruned.changes = await all(() => pruneFeed(db, cutoff))
-  for (const table of notes) pruned.notes += await all(() => pruneNotes(db, table, cutoff))
-  if (archiveRetentionDays !== undefined)
-    pruned.archived = await apart(() => expireMedia(db, keptFrom(now, archiveRetentionDays), signal))
+  pruned['deliveries'] = await all(() => pruneDeliveries(db, cutoff))
+  pruned['quarantined'] = await all(() => pruneQuarantine(db, cutoff))
+  pruned['changes'] = await all(() => pruneFeed(db, cutoff))
+  pruned['notes'] = 0
+  for (const table of notes) pruned['notes'] += await all(() => pruneNotes(db, table, cutoff))
+  for (const { name, prune } of prunes) pruned[name] = await apart(() => prune({ now, signal }))
   if (Object.values(pruned).some((rows) => rows > 0))
     deps.logger.info({ ...pruned, cutoff: cutoff.toISOString() }, 'old rows pruned')
   if (refused.length > 0) throw refused[0]

@@ -1,9 +1,12 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { examples } from '../../../src/receiver/api/examples/examples.ts'
+import { examples as coreExamples } from '../../../src/receiver/api/examples/examples.ts'
+import { subscriptionExamples } from '../../../src/receiver/subscriptions/subscription-examples.ts'
 import { codesAt, expectAsWritten, expectErrorExamples, expectValidOpenApi } from '../../support/openapi-document.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { call } from './calls.ts'
+
+const examples = { ...coreExamples, ...subscriptionExamples }
 
 type Content = { 'application/json'?: { schema: z.core.JSONSchema.JSONSchema; example?: unknown } }
 type Call = {

@@ -1,13 +1,26 @@
 import fs from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
-import { pruneOnce } from '../../../src/receiver/upkeep/retention.ts'
+import { archive } from '../../../src/receiver/archive/archive.ts'
 import { preferredServer } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import type { TestReceiver } from '../../support/receiver.ts'
 import { withReceiver } from '../../support/with-receiver.ts'
 import { archivedMedia, mediaStand, pngOf, temporaryFolder } from './media-stand.ts'
 
-const never = new AbortController().signal
+const folderOfAnother = { kind: 'file', root: '/nowhere' } as const
+
+/** Prunes as the retention of a receiver with this setting does; returns the number of media that it removed. */
+function pruneAfter({ deps: { db, settings, clock } }: TestReceiver, mediaArchiveRetentionDays: number | undefined) {
+  const { signal } = new AbortController()
+  const mediaArchive = settings.mediaArchive ?? folderOfAnother
+  return archive.prune?.({
+    db,
+    settings: { ...settings, mediaArchive, mediaArchiveRetentionDays },
+    now: clock(),
+    signal,
+  })
+}
 
 it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but no file of a younger one', async () => {
   const folder = await temporaryFolder()
@@ -22,13 +35,12 @@ it('removes media that have been archived for MEDIA_ARCHIVE_RETENTION_DAYS, but 
   const young = await stand.land([stand.serve('young.png', shared)])
   await archivedMedia(database, young)
   await database.sql`update mediadock.media_copies set ended_at = ended_at - interval '8 days' where request_id = ${old}`
-  const prune = (archiveRetentionDays?: number) =>
-    pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays }, never)
+  const prune = (days?: number) => pruneAfter(receiver, days)
 
-  expect(await prune()).toMatchObject({ archived: 0 })
-  expect(await prune(9)).toMatchObject({ archived: 0 })
-  expect(await prune(7)).toMatchObject({ archived: 1 })
-  expect(await prune(7)).toMatchObject({ archived: 0 })
+  expect(await prune()).toBe(0)
+  expect(await prune(9)).toBe(0)
+  expect(await prune(7)).toBe(1)
+  expect(await prune(7)).toBe(0)
   const empty = { archived_url: null, sha256: null, archived_at: null, archive_error: 'expired' }
   expect(await archivedMedia(database, old)).toMatchObject([empty, empty])
   expect(await archivedMedia(database, young)).toMatchObject([{ archive_error: null, sha256: before[1]?.sha256 }])
@@ -47,8 +59,6 @@ it('takes copies of a request that somebody deleted too, and ends', async () => 
   onTestFinished(stop)
   await database.sql`insert into mediadock.media_copies (request_id, kind, position, url, state, due_at, ended_at)
     values (gen_random_uuid(), 'image', 0, 'https://media.test/x.png', 'archived', now(), now() - interval '8 days')`
-  expect(await pruneOnce({ ...receiver.deps, retentionDays: 30, archiveRetentionDays: 7 }, never)).toMatchObject({
-    archived: 0,
-  })
+  expect(await pruneAfter(receiver, 7)).toBe(0)
   expect(await database.sql`select state from mediadock.media_copies`).toEqual([{ state: 'removed' }])
 })

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import type { Problem } from '../../../src/receiver/on-call/problem.ts'
+import { archiveProblems } from '../../../src/receiver/archive/archive-problems.ts'
+import type { Problem } from '../../../src/receiver/domain/problem.ts'
 import { problemsOf, type Numbers } from '../../../src/receiver/on-call/problems.ts'
 import type { GiveUp } from '../../../src/receiver/queries/give-ups.ts'
 import type { KeyState } from '../../../src/receiver/queries/keys.ts'
+import { subscriptionProblems } from '../../../src/receiver/subscriptions/subscription-problems.ts'
 
 const now = new Date('2026-03-04T03:00:00Z')
 const calm: Numbers = {
@@ -437,7 +439,7 @@ const subscription = {
 const subscriptionCases: Case[] = [
   [
     'a subscription that has been failing for a while',
-    { subscriptions: [subscription] },
+    { ofSlices: subscriptionProblems([subscription], now) },
     {
       severity: 'warning',
       cause: 'subscription_failing:shop',
@@ -448,7 +450,7 @@ const subscriptionCases: Case[] = [
   ],
   [
     'a subscription that stopped for want of an answer',
-    { subscriptions: [{ ...subscription, stop_reason: 'retries_spent' as const }] },
+    { ofSlices: subscriptionProblems([{ ...subscription, stop_reason: 'retries_spent' as const }], now) },
     {
       severity: 'critical',
       cause: 'subscription_stopped:shop',
@@ -462,7 +464,7 @@ const subscriptionCases: Case[] = [
 const archiveCases: Case[] = [
   [
     'media that were gone',
-    { archive: { ...archive, gone: 2, last_gone: 'b' } },
+    { ofSlices: archiveProblems({ ...archive, gone: 2, last_gone: 'b' }, now) },
     {
       severity: 'warning',
       cause: 'media_gone',
@@ -474,12 +476,15 @@ const archiveCases: Case[] = [
   [
     'media that are not archived for another reason',
     {
-      archive: {
-        ...archive,
-        failed: 1,
-        last_failed: 'c',
-        failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
-      },
+      ofSlices: archiveProblems(
+        {
+          ...archive,
+          failed: 1,
+          last_failed: 'c',
+          failed_trouble: 'it has more than 5 bytes (MEDIA_ARCHIVE_MAX_BYTES)',
+        },
+        now,
+      ),
     },
     {
       severity: 'warning',
@@ -491,7 +496,12 @@ const archiveCases: Case[] = [
   ],
   [
     'an archive that cannot be written',
-    { archive: { ...archive, waiting: 3, due_since: '2026-03-04T02:00:00.000Z', store_trouble: 'ENOSPC' } },
+    {
+      ofSlices: archiveProblems(
+        { ...archive, waiting: 3, due_since: '2026-03-04T02:00:00.000Z', store_trouble: 'ENOSPC' },
+        now,
+      ),
+    },
     {
       severity: 'critical',
       cause: 'archive_store',
@@ -502,7 +512,7 @@ const archiveCases: Case[] = [
   ],
   [
     'an archive that is behind',
-    { archive: { ...archive, waiting: 1, due_since: '2026-03-04T02:50:00.000Z' } },
+    { ofSlices: archiveProblems({ ...archive, waiting: 1, due_since: '2026-03-04T02:50:00.000Z' }, now) },
     {
       severity: 'warning',
       cause: 'archive_behind',
@@ -538,7 +548,10 @@ describe('what is wrong, in words', () => {
       'a webhook that will still be sent for a long while',
       { giveUps: [{ ...giveUp, last_attempt_at: '2026-03-04T03:10:01.000Z' }] },
     ],
-    ['an archive that copies', { archive: { ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' } }],
+    [
+      'an archive that copies',
+      { ofSlices: archiveProblems({ ...archive, waiting: 500, due_since: '2026-03-04T02:59:00.000Z' }, now) },
+    ],
     ['a change that has just come', { unsequencedSeconds: 60 }],
     [
       'a role that failed twice',

@@ -266,7 +266,7 @@ describe('retention', () => {
       { db: pool.db, retentionDays: 30, clock: () => minute, logger: createLogger('silent') },
       new AbortController().signal,
     )
-    expect(pruned.notes).toBe(5)
+    expect(pruned['notes']).toBe(5)
     const [left] =
       await database.sql`select (select count(*) from mediadock.audit) + (select count(*) from mediadock.polls) + (select count(*) from mediadock.reconcile_runs)
       + (select count(*) from mediadock.minutes) + (select count(*) from mediadock.process_starts) as notes, (select count(*) from mediadock.key_uses) as keys`

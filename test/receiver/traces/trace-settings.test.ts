@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { settingsReader, type ProcessEnvironment } from '../../../src/platform/settings.ts'
-import { readTraceSettings } from '../../../src/receiver/traces/trace-settings.ts'
+import { readTraceSettings } from '../../../src/receiver/domain/trace-settings.ts'
 
 function read(env: ProcessEnvironment) {
   const reader = settingsReader(env)

@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { deliveryId, toDelivery } from '../../../src/receiver/domain/delivery.ts'
 import { storedSpanId } from '../../../src/receiver/domain/trace.ts'
 import { storeDeliveries } from '../../../src/receiver/intake/store.ts'
-import type { TraceSettings } from '../../../src/receiver/traces/trace-settings.ts'
+import type { TraceSettings } from '../../../src/receiver/domain/trace-settings.ts'
 import { watchedLogger } from '../../platform/support/watched-logger.ts'
 import { freePort } from '../../provider/support/free-port.ts'
 import { startProductionReceiver } from '../../start/support/receiver-process.ts'
@@ -228,7 +228,7 @@ registerHooks({
 
 describe('a process', () => {
   async function startWatched(env: Record<string, string>) {
-    const folder = await fs.mkdtemp(path.join(path.resolve(import.meta.dirname, '../..'), 'node_modules/.watch-'))
+    const folder = await fs.mkdtemp(path.join(path.resolve(import.meta.dirname, '../../..'), 'node_modules/.watch-'))
     onTestFinished(() => fs.rm(folder, { recursive: true, force: true }))
     const hooks = path.join(folder, 'hooks.mjs')
     await fs.writeFile(hooks, watchLoads)

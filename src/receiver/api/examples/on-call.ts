@@ -1,4 +1,4 @@
-import type { Problem } from '../../on-call/problem.ts'
+import type { Problem } from '../../domain/problem.ts'
 import type { AuditEntry } from '../../queries/audit.ts'
 import type { Cause } from '../../queries/causes.ts'
 import type { Found } from '../../queries/find.ts'

@@ -1,7 +1,7 @@
 import { html } from 'hono/html'
 import type { Markup } from '../../../platform/pages/console-page.ts'
+import type { Problem } from '../../domain/problem.ts'
 import type { Now } from '../../on-call/now.ts'
-import type { Problem } from '../../on-call/problem.ts'
 import type { Issue } from '../../queries/issues.ts'
 import { arrivalColumns, arrivalRow } from '../deliveries/delivery-rows.ts'
 import { pick } from '../parts/columns.ts'

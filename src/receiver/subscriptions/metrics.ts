@@ -1,4 +1,4 @@
-import { Gauge, type Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import { withDeadline } from '../../platform/deadline.ts'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
@@ -6,8 +6,11 @@ import { listSubscriptions, maxCountedBacklog } from './list-subscriptions.ts'
 
 const readDeadlineMs = 3000
 
-/** How much each subscription still has to be posted, read as it is scraped; absent while Postgres cannot be read. */
-export function registerBacklogGauge({
+/**
+ * Registers the backlog of each subscription, read when it is scraped and absent while Postgres cannot be read. Returns the
+ * counter of posts.
+ */
+export function createSubscriptionMetrics({
   registry,
   db,
   logger,
@@ -15,7 +18,7 @@ export function registerBacklogGauge({
   registry: Registry
   db: Database
   logger: Logger
-}): void {
+}) {
   void new Gauge({
     name: 'mediadock_subscription_backlog',
     help: `Changes that a subscription has still to be posted, counted up to ${maxCountedBacklog}`,
@@ -30,5 +33,11 @@ export function registerBacklogGauge({
         logger.warn({ err: error }, 'the backlogs of subscriptions are left out of the metrics')
       }
     },
+  })
+  return new Counter({
+    name: 'mediadock_subscription_posts_total',
+    help: 'Posts of changes to subscriptions, by outcome',
+    labelNames: ['name', 'outcome'],
+    registers: [registry],
   })
 }

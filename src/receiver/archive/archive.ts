@@ -1,0 +1,19 @@
+import type { SliceWithPages } from '../console/slice-pages.ts'
+import { keptFrom } from '../upkeep/retention.ts'
+import { archiveProblems } from './archive-problems.ts'
+import { readArchiveState } from './archive-state.ts'
+import { expireMedia } from './expiry.ts'
+import { startArchiving } from './role.ts'
+
+/** Copies of media, kept beyond the provider's links. Without MEDIA_ARCHIVE nothing of it runs. */
+export const archive: SliceWithPages = {
+  name: 'archive',
+  start: startArchiving,
+  problems: async (tx, { settings, now }) =>
+    settings.mediaArchive === undefined ? [] : archiveProblems(await readArchiveState(tx, now), now),
+  prune: async ({ db, settings: { mediaArchive, mediaArchiveRetentionDays: days }, now, signal }) =>
+    mediaArchive === undefined || days === undefined
+      ? 0
+      : expireMedia(db, keptFrom(now, days), signal),
+  internal: async () => ({ routes: (await import('./archived-files-api.ts')).archivedFiles }),
+}

@@ -1,0 +1,66 @@
+import cron from 'node-cron'
+import { cronLogger } from '../platform/cron-logger.ts'
+import { createStreak } from '../platform/loop.ts'
+import type { WorkerDeps } from './landing/worker.ts'
+import type { ReceiverMetrics } from './metrics.ts'
+import type { ReconcilerDeps } from './reconciling/reconciler.ts'
+import { runReported } from './reconciling/reported-run.ts'
+import type { ReceiverSettings } from './settings.ts'
+import type { Slice } from './slice.ts'
+import { pruneByBothClocks } from './upkeep/retention.ts'
+
+export type SchedulesDeps = {
+  settings: ReceiverSettings
+  landing: WorkerDeps
+  polling: ReconcilerDeps
+  kinds: readonly Slice[]
+  metrics: ReceiverMetrics
+  isPrepared: () => boolean
+  signal: AbortSignal
+}
+
+/** Starts what RECONCILE_CRON and RETENTION_CRON schedule. A tick before the receiver is prepared does nothing. */
+export function startSchedules(deps: SchedulesDeps) {
+  const { settings, landing, polling, metrics, isPrepared, signal } = deps
+  const { logger } = landing
+  const options = { noOverlap: true, logger: cronLogger(logger) }
+  const reconcile = (trigger: 'cron' | 'manual') =>
+    runReported({ ...polling, runs: metrics.reconcileRuns }, trigger, signal)
+  let manual: ReturnType<typeof reconcile> | undefined
+  let running: Promise<unknown> = Promise.resolve()
+  // A failed run has logged its failure itself.
+  const tick = () => (isPrepared() ? reconcile('cron').catch(() => {}) : Promise.resolve())
+  const ticks = cron.schedule(settings.reconcileCron, () => (running = tick()), options)
+
+  const retention = createStreak('retention')
+  let pruning: Promise<void> = Promise.resolve()
+  const prune = () => (isPrepared() ? pruneAll(deps, retention) : Promise.resolve())
+  const prunes = cron.schedule(settings.retentionCron, () => (pruning = prune()), options)
+  signal.addEventListener('abort', () => [ticks, prunes].forEach((task) => void task.stop()), { once: true })
+  return {
+    retention,
+    nextRunAt: () => ticks.getNextRun() ?? undefined,
+    /** Runs the reconciler now. A second caller gets the run that the first one started by hand, while that lasts. */
+    reconcileNow: () =>
+      (manual ??= reconcile('manual').finally(() => {
+        manual = undefined
+      })),
+    /** Resolves when no run is under way. */
+    ended: () => Promise.all([running, pruning, manual?.catch(() => {})]),
+  }
+}
+
+async function pruneAll(
+  { settings, landing, kinds, signal }: SchedulesDeps,
+  retention: ReturnType<typeof createStreak>,
+) {
+  const { db, clock, logger } = landing
+  const prunes = kinds.flatMap(({ name, prune }) =>
+    prune ? [{ name, prune: (at: { now: Date; signal: AbortSignal }) => prune({ db, settings, ...at }) }] : [],
+  )
+  const deps = { db, retentionDays: settings.retentionDays, prunes, clock, logger }
+  await pruneByBothClocks(deps, signal).then(retention.succeeded, (error: unknown) => {
+    retention.failed(error)
+    logger.error({ err: error }, 'pruning failed, the next run tries again')
+  })
+}

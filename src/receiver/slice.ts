@@ -1,0 +1,47 @@
+import type { Registry } from 'prom-client'
+import type { Loop } from '../platform/loop.ts'
+import type { Database, Executor } from '../platform/postgres/postgres.ts'
+import type { Problem } from './domain/problem.ts'
+import type { Pressure } from './intake/pressure.ts'
+import type { WorkerDeps } from './landing/worker.ts'
+import type { ReceiverSettings } from './settings.ts'
+
+export type SliceDeps = {
+  settings: ReceiverSettings
+  landing: WorkerDeps
+  /** Acknowledging comes first: a slice's rounds rest while deliveries wait. */
+  pressure: Pressure
+  registry: Registry
+  /** Wakes the role that gives changes their positions in the feed. */
+  wakeFeed: () => void
+  /** The schema is up to date: no round begins before. */
+  after: Promise<void>
+  /** Cuts the calls in flight. */
+  cut: AbortSignal
+  /** No new round after this. */
+  signal: AbortSignal
+}
+
+export type RunningSlice = {
+  loop: Loop
+  /** Called after changes got their positions in the feed. */
+  onSequenced?: () => void
+  /** Resolves after the signal, once nothing of the slice is under way. */
+  settled: () => Promise<void>
+}
+
+export type PruneDeps = { db: Database; settings: ReceiverSettings; now: Date; signal: AbortSignal }
+
+/**
+ * An optional capability of the receiver: one folder with its tables, its background role, its API and its page.
+ * slices.ts lists them; the core knows none of them by name.
+ */
+export type Slice = {
+  name: string
+  /** Registers the slice's metrics and starts its background role. */
+  start: (deps: SliceDeps) => RunningSlice
+  /** Returns what is wrong with it now, for issues and the first page. Runs inside another read. */
+  problems: (tx: Executor, at: { settings: Pick<ReceiverSettings, 'mediaArchive'>; now: Date }) => Promise<Problem[]>
+  /** Deletes what its own retention has ended; returns the number of rows. */
+  prune?: (deps: PruneDeps) => Promise<number>
+}
