@@ -22,6 +22,7 @@ const receiver = [
   ['console'],
   ['api'],
   ['program.ts'],
+  ['assembly.ts'],
   ['background.ts', 'observers.ts', 'pools.ts'],
   ['schedules.ts'],
   ['on-call', 'traces'],

@@ -12,8 +12,6 @@ export const archive: SliceWithPages = {
   problems: async (tx, { settings, now }) =>
     settings.mediaArchive === undefined ? [] : archiveProblems(await readArchiveState(tx, now), now),
   prune: async ({ db, settings: { mediaArchive, mediaArchiveRetentionDays: days }, now, signal }) =>
-    mediaArchive === undefined || days === undefined
-      ? 0
-      : expireMedia(db, keptFrom(now, days), signal),
+    mediaArchive === undefined || days === undefined ? 0 : expireMedia(db, keptFrom(now, days), signal),
   internal: async () => ({ routes: (await import('./archived-files-api.ts')).archivedFiles }),
 }

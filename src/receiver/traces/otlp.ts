@@ -26,8 +26,8 @@ import {
 import { withDeadline } from '../../platform/deadline.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { version } from '../../platform/release.ts'
-import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
 import type { TraceSettings } from '../domain/trace-settings.ts'
+import type { SpanRoot, SpanWriter, WrittenSpan } from './span.ts'
 
 // The one file that knows OpenTelemetry's packages: loaded by span-writer.ts, where traces are asked for.
 

@@ -1,6 +1,6 @@
 import type { Logger } from '../../platform/logger.ts'
-import type { SpanWriter } from './span.ts'
 import type { TraceSettings } from '../domain/trace-settings.ts'
+import type { SpanWriter } from './span.ts'
 
 const packages =
   '@opentelemetry/api @opentelemetry/exporter-trace-otlp-proto @opentelemetry/resources @opentelemetry/sdk-trace'

@@ -1,0 +1,175 @@
+import { createApp } from '../platform/http/app.ts'
+import type { Logger } from '../platform/logger.ts'
+import { createRegistry } from '../platform/metrics.ts'
+import { createSharedClock } from '../platform/postgres/shared-clock.ts'
+import { type Background } from './background.ts'
+import type { Keys } from './domain/keys.ts'
+import { createFetcher } from './fetching/fetcher.ts'
+import { createPollLog } from './fetching/poll-log.ts'
+import { createProviderClient } from './fetching/provider-client.ts'
+import { createAcceptor, type Handover } from './intake/accept.ts'
+import { createArrivalLog } from './intake/arrival-log.ts'
+import { createKnownSenders } from './intake/known-senders.ts'
+import { type Pressure } from './intake/pressure.ts'
+import { createQuarantine } from './intake/quarantine.ts'
+import { mountWebhooks, type WebhookDeps } from './intake/webhook.ts'
+import { createLander, type Lander } from './landing/lander.ts'
+import type { WorkerDeps } from './landing/worker.ts'
+import { createReceiverMetrics } from './metrics.ts'
+import { logFault, logFolded, noteArrival, noteAuthentic, noteLanded } from './observers.ts'
+import { openPools } from './pools.ts'
+import type { ReceiverSettings } from './settings.ts'
+import type { RunningSlice, Slice } from './slice.ts'
+import { createSubmitClient } from './submitting/submit-client.ts'
+import { createSubmitter } from './submitting/submit.ts'
+import { type Traces } from './traces/traces.ts'
+
+export type BaseOptions = {
+  settings: ReceiverSettings
+  logger: Logger
+  /** The optional capabilities. */
+  slices: readonly Slice[]
+  /** Asks for new keys on SIGHUP; called with the function that puts them in force. */
+  onKeysReload?: (replace: (keys: Keys) => void) => void
+  /** The clock of everything. Without one, each host judges arrivals and signatures by its own, and all else is shared. */
+  clock?: () => Date
+  fetch?: typeof globalThis.fetch
+}
+
+/** What every part of the receiver is made from. */
+export type Base = ReturnType<typeof openBase>
+
+export function openBase(options: BaseOptions, traces: Traces | undefined) {
+  const { settings, logger, clock: hostClock = () => new Date(), fetch = globalThis.fetch } = options
+  const pools = openPools(settings)
+  const { db } = pools.others
+  const sharedClock = createSharedClock({ db, logger, hostNow: hostClock })
+  const clock = options.clock ?? sharedClock.now
+  let { keys } = settings
+  options.onKeysReload?.((replacement) => {
+    keys = replacement
+  })
+  const registry = createRegistry({ processDefaults: true })
+  const { fetchRatePerMinute, stuckAfterSeconds } = settings
+  const metrics = createReceiverMetrics({ registry, db, clock, fetchRatePerMinute, stuckAfterSeconds, logger })
+  /** Wakes background roles; nothing runs before they have started. */
+  const roles: Pick<Background, 'wake'> = { wake: () => {} }
+  return {
+    settings,
+    logger,
+    slices: options.slices,
+    hostClock,
+    fetch,
+    pools,
+    db,
+    sharedClock,
+    clock,
+    keys: () => keys,
+    registry,
+    metrics,
+    traces,
+    roles,
+    /** Aborts when the load balancer is to see that this replica leaves. */
+    retired: new AbortController(),
+    /** Aborts when no new work begins. */
+    stopping: new AbortController(),
+    /** Aborts the calls in flight, after the grace. */
+    cut: new AbortController(),
+  }
+}
+
+/** Calls to the provider: results and submits, within the keys' quota. */
+export function openCalls({ settings, db, keys, clock, logger, metrics, fetch, roles, cut }: Base) {
+  const { generationApiUrl: baseUrl, fetchRatePerMinute, webhookPublicUrl } = settings
+  const calls = metrics.providerCalls
+  const pollLog = createPollLog({ db, dropped: metrics.pollsDropped, wake: () => roles.wake('polls') })
+  const client = createProviderClient({ baseUrl, fetch, clock })
+  const onPolled = pollLog.record
+  const fetcher = createFetcher({ db, client, keys, fetchRatePerMinute, clock, logger, calls, onPolled })
+  const post = createSubmitClient({ baseUrl, fetch, clock })
+  const submitting = { db, post, keys, webhookPublicUrl, fetchRatePerMinute, clock, logger, calls, cut: cut.signal }
+  return { pollLog, fetcher, submitter: createSubmitter(submitting) }
+}
+
+export function openLanding({
+  settings,
+  db,
+  keys,
+  clock,
+  hostClock,
+  logger,
+  metrics,
+  traces,
+  roles,
+}: Base): WorkerDeps {
+  const wakeFeed = () => roles.wake('feed')
+  const wakeFollowUps = () => roles.wake('followUps')
+  const onLanded = noteLanded({ metrics, clock: hostClock, wakeFeed, wakeFollowUps })
+  return { db, keys, mediaHosts: settings.mediaHosts, clock, logger, onLanded, traces }
+}
+
+export function openLander({ pools, roles, stopping }: Base, landing: WorkerDeps, { rest }: Pressure): Lander {
+  const wake = () => roles.wake('inbox')
+  return createLander({ ...landing, db: pools.landing.db, rest, wake, signal: stopping.signal })
+}
+
+/** The logs that are written behind the answers: arrivals and the quarantine. */
+export function openLogs({ settings, db, hostClock: clock, logger, metrics, roles, stopping }: Base) {
+  const senders = createKnownSenders({ db, clock })
+  const arrivalLog = createArrivalLog({
+    db,
+    onWritten: noteAuthentic(senders, metrics),
+    dropped: metrics.logDropped,
+    clock,
+    wake: () => roles.wake('arrivals'),
+    onFolded: logFolded(logger),
+  })
+  const quarantine = createQuarantine({
+    db,
+    senders,
+    dropped: metrics.quarantineDropped,
+    maxRows: settings.quarantineMaxRows,
+    maxBytes: settings.quarantineMaxBytes,
+    wake: () => roles.wake('quarantine'),
+    signal: stopping.signal,
+  })
+  return { arrivalLog, quarantine }
+}
+
+type Started = { landing: WorkerDeps; pressure: Pressure; after: Promise<void> }
+
+export function startSlices(
+  { settings, slices, registry, roles, cut, stopping }: Base,
+  started: Started,
+): RunningSlice[] {
+  const wakeFeed = () => roles.wake('feed')
+  const deps = { ...started, settings, registry, wakeFeed, cut: cut.signal, signal: stopping.signal }
+  return slices.map((slice) => slice.start(deps))
+}
+
+type PublicDeps = {
+  lander: Lander
+  pressure: Pressure
+  logs: ReturnType<typeof openLogs>
+  background: Background
+  traces: Traces | undefined
+}
+
+/** The public listener's application: `POST /webhooks`. */
+export function openPublicApp(base: Base, { lander, pressure, logs, background, traces }: PublicDeps) {
+  const { settings, pools, logger, metrics } = base
+  const { arrivalLog, quarantine } = logs
+  // While the schema is older than this version, accepted deliveries stay in the queue and nothing lands.
+  const handover: Handover = { ...lander, reserve: (delivery) => background.isPrepared() && lander.reserve(delivery) }
+  const onStored = () => background.wake('inbox')
+  const webhooks: WebhookDeps = {
+    keys: base.keys,
+    acceptor: createAcceptor({ db: pools.accept.db, logger, handover, onFlush: pressure.note, onStored }),
+    maxBodyBytes: settings.maxBodyBytes,
+    clock: base.hostClock,
+    onRefused: quarantine.record,
+    onFault: logFault(logger),
+    onArrival: noteArrival({ arrivalLog, metrics, traces }),
+  }
+  return createApp({ logger, trustProxy: settings.trustProxy, mount: (app) => mountWebhooks(app, webhooks) })
+}
