@@ -2,7 +2,6 @@ import type { Environment, GenerationKey, Keys } from '../domain/keys.ts'
 import type { Purpose } from './call-budget.ts'
 import { createProviderBreaker } from './provider-breaker.ts'
 import { callForResult, type CallDeps, type ResultAnswer } from './result-call.ts'
-import { createSpentKeys } from './spent-keys.ts'
 
 export type FetcherDeps = CallDeps & { keys: () => Keys }
 
@@ -45,7 +44,6 @@ const maxStandIns = 1000
  */
 export function createFetcher(deps: FetcherDeps): Fetcher {
   const breaker = createProviderBreaker()
-  const spent = createSpentKeys()
   // For a named key that is retired, refused or unknown: the key that last knew a request of its.
   const standIns = new Map<string, string>()
   return async (lookup) => {
@@ -63,7 +61,6 @@ export function createFetcher(deps: FetcherDeps): Fetcher {
         signal,
         onDecided,
         breaker,
-        spent,
       })
       const named = key.name === keyName
       if (keyName !== undefined && !named && isOwn) learn(standIns, { keyName, key, answer })

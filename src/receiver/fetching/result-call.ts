@@ -2,12 +2,11 @@ import type { Counter } from 'prom-client'
 import type { Logger } from '../../platform/logger.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
 import type { GenerationKey } from '../domain/keys.ts'
-import { blockCalls, takeCall, type Grant, type KeyHealth, type Purpose } from './call-budget.ts'
+import { blockCalls, takeCall, type KeyHealth, type Purpose } from './call-budget.ts'
 import { noteFailing, noteRecovered, pauseAfter, restRefusedKey } from './key-health.ts'
 import type { PollRecord } from './poll-log.ts'
 import type { ProviderBreaker } from './provider-breaker.ts'
 import type { FetchOutcome, ProviderClient } from './provider-client.ts'
-import type { SpentKeys } from './spent-keys.ts'
 
 export type CallDeps = {
   db: Database
@@ -40,13 +39,12 @@ type Call = {
   /** Called once the call is granted, before it is made. */
   onDecided: () => void
   breaker: ProviderBreaker
-  spent: SpentKeys
 }
 
 /** One call for the result of a request with this key, if the provider and the key may be called now. */
 export async function callForResult(
   deps: CallDeps,
-  { requestId, key, purpose, signal, onDecided, breaker, spent }: Call,
+  { requestId, key, purpose, signal, onDecided, breaker }: Call,
 ): Promise<ResultAnswer> {
   const pass = breaker.enter(deps.clock())
   if ('restsUntil' in pass) {
@@ -54,7 +52,12 @@ export async function callForResult(
     return { kind: 'postponed', reason: 'provider_down', retryAt: pass.restsUntil }
   }
   try {
-    const grant = await takeRemembered(deps, { key, purpose, spent })
+    const grant = await takeCall(deps.db, {
+      keyName: key.name,
+      limitPerMinute: deps.fetchRatePerMinute,
+      purpose,
+      now: deps.clock(),
+    })
     if (!grant.ok) {
       deps.calls.inc({ operation: 'result', outcome: `not_asked_${grant.reason}` })
       return { kind: 'postponed', reason: grant.reason, retryAt: grant.retryAt }
@@ -93,7 +96,7 @@ export async function callForResult(
       'provider called',
     )
     try {
-      await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures(), spent })
+      await noteHealth(deps, { key, outcome, health: grant.health, failures: breaker.failures() })
       const block = pauseAfter(outcome, rate)
       // From the answer on, not from the call: up to 10 s may lie between them.
       if (block)
@@ -115,35 +118,15 @@ export async function callForResult(
   }
 }
 
-type Take = { key: GenerationKey; purpose: Purpose; spent: SpentKeys }
-
-/** A call, if there is one; that there is none is only asked again when there may be. */
-async function takeRemembered(deps: CallDeps, { key, purpose, spent }: Take): Promise<Grant> {
-  const now = deps.clock()
-  const remembered = spent.find(key.name, purpose, now)
-  if (remembered) return remembered
-  const grant = await takeCall(deps.db, {
-    keyName: key.name,
-    limitPerMinute: deps.fetchRatePerMinute,
-    purpose,
-    now,
-  })
-  if (!grant.ok) spent.remember(key.name, purpose, grant, now)
-  return grant
-}
-
-type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; failures: number; spent: SpentKeys }
+type Health = { key: GenerationKey; outcome: FetchOutcome; health: KeyHealth; failures: number }
 
 /** What an answer, or that there was none, says of the key and of the provider. */
-async function noteHealth(deps: CallDeps, { key, outcome, health, failures, spent }: Health): Promise<void> {
+async function noteHealth(deps: CallDeps, { key, outcome, health, failures }: Health): Promise<void> {
   const now = deps.clock()
   const accepted = outcome.kind === 'result' || outcome.kind === 'running' || outcome.kind === 'not_found'
   if (outcome.kind === 'unauthorized') await restRefusedKey(deps.db, { keyName: key.name, health, now })
   else if (outcome.kind === 'unreachable' && failures % failuresToNote === 0) await noteFailing(deps.db, now)
-  else if (accepted && (health.failing || health.refusals > 0)) {
-    await noteRecovered(deps.db, { keyName: key.name, now })
-    spent.forget(key.name)
-  }
+  else if (accepted && (health.failing || health.refusals > 0)) await noteRecovered(deps.db, { keyName: key.name, now })
 }
 
 /** What the log and the list of polls show of an answer besides its kind. */

@@ -393,31 +393,6 @@ describe('a key that is refused', () => {
 })
 
 describe('a key whose calls are spent', () => {
-  const spend = async (ask: (requestId?: string) => Promise<unknown>, times: number) => {
-    for (let n = 0; n < times; n += 1) await ask()
-  }
-  const row = async () =>
-    (
-      await database.sql`select xmin::text, missed_slots[1] as missed from mediadock.call_budgets where key_name = 'live'`
-    )[0]
-
-  it('is not looked up again for each of a flood of pictures, but every few seconds', async () => {
-    stand.answer((id, _req, res) => json(res, 200, imageResult(id)))
-    const { ask, counted } = receiver({ limit: 10 })
-    await spend(ask, 9)
-    const before = await row()
-    await spend(ask, 50)
-    expect(await row()).toEqual(before)
-    expect(await counted()).toEqual({ result: 6, not_asked_quota: 53 })
-    // Somebody looks each few seconds, since another process may have given it back.
-    nowMs += 5000
-    await ask()
-    expect(await row()).toMatchObject({ missed: 1 })
-    expect((await row())?.['xmin']).not.toBe(before?.['xmin'])
-    nowMs += 61_000
-    expect(await ask()).toMatchObject({ answer: { kind: 'result' } })
-  })
-
   it('is stood in for, side by side, by a key that is known to be of its account, and by no other', async () => {
     const refused = new Set<string>([liveKey.api_key])
     stand.answer((id, req, res) =>
