@@ -6,16 +6,17 @@ import * as arriving from '../domain/arrivals-schema.ts'
 const quarantine = columnsOf(arriving.quarantine)
 const known = columnsOf(arriving.knownSenders)
 
-/** Other replicas write too: after so long the table is looked at again. */
+/** Other replicas write too, so the table is measured again after this time. */
 const lookAgainMs = 1000
-/** While it overflows it is trimmed to a little less, so that not every batch has to be followed by a trimming. */
+/** A tenth is trimmed beyond the bound, so that not every batch needs a trimming. Small bounds hold exactly. */
 const slackShare = 10
 const smallestRows = 1000
+/** No statement locks more rows. */
 const deletesPerStatement = 1000
 
 export type QuarantineBounds = { keep: (written: { rows: number; bytes: number }) => Promise<void> }
 
-/** Holds the table to its rows and bytes (those of bodies and headers); looks at it only when it may have grown beyond them. */
+/** Holds the table to its rows and bytes (of bodies and headers). Measures it only when it may have outgrown them. */
 export function createQuarantineBounds({
   db,
   maxRows,
@@ -55,29 +56,30 @@ async function weigh(db: Database): Promise<{ rows: number; bytes: number }> {
 
 type Bounds = { keepRows: number; keepBytes: number }
 
-/** Of one sender no more than this part of the room is kept. */
-const shareOfOneSender = 0.5
-
 /**
- * Keeps the newest rows, of one sender half of the room at most, and those of known senders before
- * those of strangers. Deletes others and answers how many went.
+ * Keeps the newest `keepRows` rows, at most half of them of one sender, rows of known senders before those of strangers.
+ * A row counts once, or for as many rows as share its bytes, so `keepBytes` holds too. Deletes others; returns how many.
  */
 async function trim(db: Database, { keepRows, keepBytes }: Bounds): Promise<number> {
   const gone = await db.execute(sql`
-    with ranked as (
-      select ${list(quarantine, 'id', 'arrived_at', 'bytes')},
-             coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as known,
-             row_number() over of_sender as sender_rows, sum(${quarantine.bytes}) over of_sender as sender_bytes
+    with counted as (
+      select ${list(quarantine, 'id', 'source', 'arrived_at')},
+        greatest(1, ${quarantine.bytes}::float8 * ${keepRows}::int / ${keepBytes}::bigint) as counts,
+        coalesce(${quarantine.source} in (select ${known.source} from mediadock.known_senders), false) as is_known
       from mediadock.quarantine
-      window of_sender as (partition by ${quarantine.source} order by ${quarantine.arrived_at} desc, ${quarantine.id} desc rows unbounded preceding)
+    ),
+    of_senders as (
+      select *, sum(counts) over (
+          partition by source order by arrived_at desc, id desc rows unbounded preceding) as of_sender
+      from counted
     ),
     newest as (
-      select id, row_number() over in_order as place, sum(bytes) over in_order as total from ranked
-      where sender_rows <= ${Math.ceil(keepRows * shareOfOneSender)}::int and sender_bytes <= ${Math.ceil(keepBytes * shareOfOneSender)}::bigint
-      window in_order as (order by known desc, arrived_at desc, id desc rows unbounded preceding)
+      select id, sum(counts) over (
+          order by is_known desc, arrived_at desc, id desc rows unbounded preceding) as total
+      from of_senders where of_sender <= ceil(${keepRows}::int / 2.0)
     )
     delete from mediadock.quarantine where ${quarantine.id} in (
-      select id from ranked where id not in (select id from newest where place <= ${keepRows}::int and total <= ${keepBytes}::bigint)
+      select id from counted where id not in (select id from newest where total <= ${keepRows}::int)
       order by arrived_at, id limit ${deletesPerStatement})
     returning ${quarantine.id}`)
   return gone.length
