@@ -1,6 +1,6 @@
 import type { Counter } from 'prom-client'
+import type { Shares } from './fair-share.ts'
 import { isAboutTheData } from './postgres/errors.ts'
-import type { Shares } from './shares.ts'
 
 export type WriteBehindOptions<Row> = {
   write: (rows: readonly Row[]) => Promise<void>

@@ -1,6 +1,6 @@
 import { Counter } from 'prom-client'
 import { expect, it } from 'vitest'
-import { createRoomOfOne } from '../../src/platform/shares.ts'
+import { createShares } from '../../src/platform/fair-share.ts'
 import { createWriteBehind } from '../../src/platform/write-behind.ts'
 import { withTestDatabase } from '../support/database.ts'
 
@@ -15,7 +15,13 @@ function heldWrites() {
     writes.push({ rows: JSON.stringify(batch.map(({ n }) => n)), end: resolve, fail: () => reject(new Error('away')) })
     return promise
   }
-  const rows = createWriteBehind<Row>({ write, rowsPerWrite: 2, room: createRoomOfOne(4), dropped, wake: () => {} })
+  const rows = createWriteBehind<Row>({
+    write,
+    rowsPerWrite: 2,
+    room: createShares({ rows: 4, bytes: Infinity }, 1),
+    dropped,
+    wake: () => {},
+  })
   const add = (...ns: number[]) => ns.forEach((n) => rows.add({ n, folded: 0 }))
   const droppedRows = async () => (await dropped.get()).values[0]?.value
   return { rows, add, writes, droppedRows }
@@ -66,7 +72,7 @@ it('writes no more bytes at once than it may, and a larger row alone', async () 
     rowsPerWrite: 10,
     bytesPerWrite: 10,
     costOf: (bytes) => ({ owner: '', bytes }),
-    room: createRoomOfOne(10),
+    room: createShares({ rows: 10, bytes: Infinity }, 1),
     dropped,
     wake: () => {},
   })
@@ -84,7 +90,7 @@ it('drops the row that Postgres refuses twice, counts it, and writes the others'
   const rows = createWriteBehind<number>({
     write,
     rowsPerWrite: 10,
-    room: createRoomOfOne(10),
+    room: createShares({ rows: 10, bytes: Infinity }, 1),
     dropped,
     wake: () => {},
   })

@@ -1,3 +1,4 @@
+import { turnOf } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql, type SQL } from '../../platform/postgres/drizzle.ts'
 import { one } from '../../platform/postgres/errors.ts'
@@ -147,8 +148,8 @@ const pendingHosts = sql`
 function takeTurns(isDue: SQL, at: SQL): SQL {
   return sql`
     select next.id, s.account_id, s.account_n, s.host, s.n, room.places,
-      row_number() over (partition by s.account_id order by next.k, s.n) as turn,
-      row_number() over (partition by s.host order by next.k, s.account_n)
+      ${turnOf(sql`s.account_id`, sql`next.k, s.n`)} as turn,
+      ${turnOf(sql`s.host`, sql`next.k, s.account_n`)}
         + coalesce((given.hosts ->> s.host)::int, 0) as nth_at_host
     from seen s join room using (account_id) cross join given cross join lateral (
       select ${d.id}, row_number() over (order by ${d.due_at}) as k from provider.deliveries d

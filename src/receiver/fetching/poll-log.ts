@@ -1,8 +1,8 @@
 import type { Counter } from 'prom-client'
+import { createShares } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { createRoomOfOne } from '../../platform/shares.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as onCall from '../domain/on-call-schema.ts'
 
@@ -31,7 +31,7 @@ export function createPollLog({ db, dropped, wake }: { db: Database; dropped: Co
   const rows = createWriteBehind<PollRecord>({
     write: (polls) => write(db, polls),
     rowsPerWrite: flushRows,
-    room: createRoomOfOne(maxWaitingRows),
+    room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
     dropped,
     wake,
   })

@@ -1,9 +1,9 @@
 import { afterThisTurn } from '../../platform/after-this-turn.ts'
 import { withDeadline } from '../../platform/deadline.ts'
+import { createShares } from '../../platform/fair-share.ts'
 import type { Logger } from '../../platform/logger.ts'
 import { isAboutTheData } from '../../platform/postgres/errors.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { createShares } from '../../platform/shares.ts'
 import type { Delivery } from '../domain/delivery.ts'
 import { storeDeliveries } from './store.ts'
 

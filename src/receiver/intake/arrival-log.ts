@@ -1,8 +1,8 @@
 import type { Counter } from 'prom-client'
+import { createShares } from '../../platform/fair-share.ts'
 import { columnsOf, list } from '../../platform/postgres/columns.ts'
 import { sql } from '../../platform/postgres/drizzle.ts'
 import type { Database } from '../../platform/postgres/postgres.ts'
-import { createRoomOfOne } from '../../platform/shares.ts'
 import { createWriteBehind } from '../../platform/write-behind.ts'
 import * as arriving from '../domain/arrivals-schema.ts'
 import { notingKeyUses } from './key-uses.ts'
@@ -70,7 +70,7 @@ export function createArrivalLog({ db, dropped, clock, wake, onWritten, onFolded
   const rows = createWriteBehind<Row>({
     write: (batch) => write(db, batch, onWritten),
     rowsPerWrite: flushRows,
-    room: createRoomOfOne(maxWaitingRows),
+    room: createShares({ rows: maxWaitingRows, bytes: Infinity }, 1),
     dropped,
     wake,
   })

@@ -1,4 +1,4 @@
-import { createShares, type Amount } from '../../platform/shares.ts'
+import { createShares, type Amount } from '../../platform/fair-share.ts'
 
 export type Room = {
   /** False where there is none for it, or it is there already. */

@@ -1,3 +1,19 @@
+import { sql, type SQL } from './postgres/drizzle.ts'
+
+/*
+ * The fairness rule, for every place where owners (keys, senders, accounts) wait for the same thing: they take turns, and
+ * none holds more than its share. So a backlog of one owner, however long, keeps no other waiting.
+ *
+ * - In memory, `createShares` bounds what one owner holds of a room.
+ * - In a claim, `turnOf` numbers the rows of each owner, and the claim takes the lowest numbers.
+ * - Of the calls to the provider, fetching/call-budget.ts gives submitting and completing a share each.
+ */
+
+/** For the ORDER BY of a claim: the turn of a row among the rows of its owner. */
+export function turnOf(owner: SQL, order: SQL): SQL {
+  return sql`row_number() over (partition by ${owner} order by ${order})`
+}
+
 export type Amount = { rows: number; bytes: number }
 
 export type Shares = {
@@ -9,21 +25,12 @@ export type Shares = {
   held: () => Amount
 }
 
-/** The part of the room that is not for an owner who has all the rest. */
-const shareOfOthers = 0.2
+/** A fifth stays free for a second owner. */
+const usualLargestShare = 0.8
 
-/** Room for rows of several owners, of which none can take all: thousands of one keep no other out. */
-export function createShares(max: Amount): Shares {
-  return createRoomFor(max, { rows: max.rows * (1 - shareOfOthers), bytes: max.bytes * (1 - shareOfOthers) })
-}
-
-/** Room for rows of one owner. */
-export function createRoomOfOne(maxRows: number): Shares {
-  const max = { rows: maxRows, bytes: Infinity }
-  return createRoomFor(max, max)
-}
-
-function createRoomFor(max: Amount, mostOfOne: Amount): Shares {
+/** Room for rows of several owners. One owner holds up to the largest share of it. */
+export function createShares(max: Amount, largestShare = usualLargestShare): Shares {
+  const mostOfOne = { rows: max.rows * largestShare, bytes: max.bytes * largestShare }
   const all = { rows: 0, bytes: 0 }
   const ofOwners = new Map<string, Amount>()
 
